@@ -1,5 +1,5 @@
-//! Reading ahead, for whoever goes through a file from front to back: one large read instead of
-//! many small ones.
+//! Reading ahead, for a reader that goes through a file from front to back: one large read instead
+//! of many small reads.
 
 use bytes::Bytes;
 
@@ -8,26 +8,26 @@ use crate::format::Ptr;
 use crate::source::Source;
 use crate::source::fetch;
 
-/// The least and the most that is read at once; it doubles from one read to the next.
+/// The least and the most bytes of one read; the size doubles from one read to the next.
 const STRIDE: [usize; 2] = [64 << 10, 256 << 10];
-/// Blocks that are no further apart follow each other: between data blocks there is one of the
-/// index now and then.
+/// Blocks that are no further apart follow each other: an index block lies between data blocks now
+/// and then.
 const GAP: u64 = 64 << 10;
 
-/// What a cursor has read ahead.
+/// The bytes that a cursor has read ahead.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    /// Where it begins in the file.
+    /// Offset of `bytes` in the file.
     at: u64,
     bytes: Bytes,
-    /// Where the last frame ended that was asked for; 0 before the first.
+    /// End of the last requested frame; 0 before the first.
     end: u64,
     stride: usize,
 }
 
 impl Ahead {
-    /// The frame at `ptr` of a file of `len` bytes, which it does not pass the end of. Where it
-    /// follows the one before, more is read.
+    /// Returns the frame at `ptr` of a file of `len` bytes; never reads past the end of the file.
+    /// If the frame follows the frame before, reads more.
     pub fn frame(&mut self, source: &impl Source, ptr: Ptr, len: u64) -> Result<Bytes> {
         let follows = self.end > 0 && ptr.offset >= self.end && ptr.offset - self.end <= GAP;
         self.end = ptr.end();

@@ -1,5 +1,5 @@
-//! Long values, which lie apart from their block in pieces: reading them, whole and in part. The
-//! layout is in `format.rs`.
+//! Long values, stored outside their block in pieces: reading whole values and parts. `format.rs`
+//! describes the layout.
 
 use std::ops::Range;
 
@@ -15,18 +15,17 @@ use crate::source::Source;
 /// Bytes of a list for each piece.
 const LISTED: usize = 12;
 
-/// Where a long value is.
+/// The location of a long value.
 pub(crate) struct List {
     len: u64,
     listed: Bytes,
-    /// Where the first piece begins, and the last one ends: where the block begins that has the
-    /// list.
+    /// Start of the first piece, and end of the last: the start of the block that has the list.
     start: u64,
     end: u64,
 }
 
 impl List {
-    /// The list that is there in the place of a value; `None` where the value itself is there.
+    /// Returns the list that is stored in place of a value; `None` if the value itself is stored.
     pub fn of(stored: &Stored) -> Result<Option<List>> {
         if !stored.apart {
             return Ok(None);
@@ -50,21 +49,20 @@ impl List {
         self.start
     }
 
-    /// Reads all pieces, and gives none of them.
+    /// Reads all pieces, and discards them.
     pub fn check<S: Source>(&self, reader: &Reader<S>) -> Result<()> {
         let load = |ptr| reader.load(ptr, self.end);
         self.each(load, 0..self.len.div_ceil(PIECE as u64) as usize, |_, _| {})
     }
 
-    /// Reads all of the value, where `load` gives what a frame holds.
+    /// Reads the whole value; `load` returns the content of a frame.
     pub fn value(&self, load: impl Fn(Ptr) -> Result<Bytes>) -> Result<Bytes> {
         self.part(load, 0..self.len)
     }
 
-    /// Reads `range` of the value, which has to be within it.
+    /// Reads `range` of the value; the range must be within the value.
     fn part(&self, load: impl Fn(Ptr) -> Result<Bytes>, range: Range<u64>) -> Result<Bytes> {
-        // A list may claim more than there is to read: what is put together grows with what was
-        // read.
+        // A list may claim more bytes than exist: the output grows with the bytes read.
         let mut out =
             BytesMut::with_capacity(((self.end - self.start).min(range.end - range.start)) as usize);
         let pieces = range.start / PIECE as u64..range.end.div_ceil(PIECE as u64);
@@ -75,7 +73,7 @@ impl List {
         Ok(out.freeze())
     }
 
-    /// Reads some pieces, and gives each with the byte of the value that it begins at.
+    /// Reads some pieces, and passes each to `each` with its offset in the value.
     fn each(
         &self,
         load: impl Fn(Ptr) -> Result<Bytes>,
@@ -100,10 +98,10 @@ impl List {
 }
 
 impl<S: Source> Reader<S> {
-    /// Bytes `range` of the value of `key`, as far as the value goes; `None` where there is no such
-    /// key. Of a value that lies apart
-    /// ([`BuilderOptions::apart_from`](crate::BuilderOptions::apart_from)) only the pieces that
-    /// have to do with the range are read, 64 KiB each.
+    /// Returns bytes `range` of the value of `key`, cut off at the end of the value; `None` if the
+    /// key does not exist. For a value stored outside its block
+    /// ([`BuilderOptions::apart_from`](crate::BuilderOptions::apart_from)), reads only the pieces
+    /// that overlap the range, 64 KiB each.
     ///
     /// ```
     /// # use brooklet_codex::*;
@@ -117,15 +115,15 @@ impl<S: Source> Reader<S> {
     /// ```
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`](crate::Error::Damaged), [`Error::Io`](crate::Error::Io).
     pub fn get_part(&self, key: &[u8], range: Range<u64>) -> Result<Option<Bytes>> {
         self.find(key)?.map(|stored| self.part_of(&stored, range)).transpose()
     }
 
-    /// Length of the value of `key`, in bytes.
+    /// Returns the length of the value of `key`, in bytes; `None` if the key does not exist.
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`](crate::Error::Damaged), [`Error::Io`](crate::Error::Io).
     pub fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
         self.find(key)?.map(|stored| Self::len_of(&stored)).transpose()
     }

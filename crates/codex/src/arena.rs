@@ -1,14 +1,14 @@
-//! Memory for many entries, in huge pages where the system has them: entries are read here in no
-//! order, and the processor would look up the place of a small page for nearly each.
+//! Memory for many entries, in huge pages if the system has them: entries are read in no order, and
+//! with small pages nearly each read would need an address look-up.
 
 use std::ops::Deref;
 
 use memmap2::MmapMut;
 
-/// From so many bytes on, huge pages are asked for.
+/// Size from which huge pages are requested, in bytes.
 const HUGE: usize = 2 << 20;
 
-/// Bytes that are appended to, in one piece.
+/// A contiguous, appendable piece of memory.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: Memory,
@@ -28,7 +28,8 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// An empty one with room for so many bytes, which it takes only as they are used.
+    /// Creates an empty arena with room for `room` bytes; memory is used only as bytes are
+    /// appended.
     pub fn with_room(room: usize) -> Self {
         let mapped = (room >= HUGE && !cfg!(miri)).then(|| MmapMut::map_anon(room.next_multiple_of(HUGE)));
         let memory = match mapped {
@@ -50,7 +51,7 @@ impl Arena {
         }
     }
 
-    /// Bytes of memory it may take.
+    /// Returns the bytes of memory that the arena may take.
     pub fn room(&self) -> usize {
         match &self.memory {
             Memory::Heap(memory) => memory.len(),

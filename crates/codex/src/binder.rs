@@ -1,8 +1,8 @@
-//! Binding: what packers made is put behind one another, and index, filter and footer behind that.
+//! Binding: joins the output of packers, and writes index, filter and footer after it.
 //!
-//! The level of the index above the data blocks is kept as it will be stored, and follows at the
-//! end; each level above is made while the one below is written, as only then its pointers are
-//! known. A level of one block ends that: the block is the root.
+//! The binder keeps the index level above the data blocks as it will be stored, and writes it at
+//! the end. It builds each higher level while it writes the level below, because the pointers are
+//! known only then. A level of one block is the last: its block is the root.
 
 use std::io;
 use std::mem;
@@ -14,11 +14,11 @@ use crate::limits::VERSION;
 use crate::options::BuilderOptions;
 use crate::pack::Packed;
 
-/// An index block has this many children at least, however long the keys, so that the levels come
-/// to an end.
+/// The least number of children of an index block, even with long keys, so that the levels come to
+/// an end.
 const LEAST_CHILDREN: usize = 4;
 
-/// What is known of a file before its end is written.
+/// The state of a file before its end is written.
 #[derive(Debug)]
 pub(crate) struct Binder {
     options: BuilderOptions,
@@ -43,8 +43,7 @@ impl Binder {
         }
     }
 
-    /// Takes note of what was packed, whose first frame is at byte `base` of the file less what its
-    /// pointers count from.
+    /// Adds packed blocks. Their pointers count from byte `base` of the file.
     pub fn push(&mut self, packed: &mut Packed, base: u64) {
         for (first, ptr) in packed.blocks.iter() {
             self.index.push(first, Ptr { offset: ptr.offset + base, ..ptr }, &self.options);
@@ -56,13 +55,13 @@ impl Binder {
         self.apart |= packed.apart;
     }
 
-    /// The most bytes that the index takes with two data blocks more, whose first keys have up to
-    /// `first` bytes.
+    /// Returns the most bytes that the index takes with two more data blocks, whose first keys have
+    /// up to `first` bytes.
     pub fn index_most(&self, first: usize) -> u64 {
         self.index.most(first)
     }
 
-    /// Writes all that comes behind the data blocks, and says what the file is.
+    /// Writes everything after the data blocks, and returns the summary of the file.
     pub fn finish<W: io::Write>(mut self, out: &mut Output<W>, metadata: &[u8]) -> Result<Summary> {
         let (root, levels) = self.write_index(out)?;
         let filter = self.write_filter(out)?;
@@ -93,7 +92,7 @@ impl Binder {
         })
     }
 
-    /// Writes the index, level by level, and says where the root is and how many levels there are.
+    /// Writes the index, level by level; returns the pointer to the root and the number of levels.
     fn write_index<W: io::Write>(&mut self, out: &mut Output<W>) -> Result<(Ptr, u32)> {
         let (mut level, mut levels) = (mem::take(&mut self.index), 0);
         while level.children > 1 {
@@ -108,7 +107,7 @@ impl Binder {
         Ok((level.last, levels))
     }
 
-    /// Writes the filter and says where its directory is.
+    /// Writes the filter and returns the pointer to its directory.
     fn write_filter<W: io::Write>(&mut self, out: &mut Output<W>) -> Result<Ptr> {
         let parts = mem::take(&mut self.parts);
         if parts.is_empty() {
@@ -132,19 +131,19 @@ struct Level {
     children: u64,
     /// The child added last; the root, where it is the only one.
     last: Ptr,
-    /// Bytes of the frames of full blocks, and the most that the pointers to them can take in the
+    /// Bytes of the frames of full blocks, and the most bytes that their pointers can take in the
     /// level above.
     frames: u64,
     above: u64,
 }
 
 impl Level {
-    /// The most bytes that this level and all above it take with two children more, whose first
-    /// keys have up to `first` bytes.
+    /// Returns the most bytes that this level and all levels above take with two more children,
+    /// whose first keys have up to `first` bytes.
     fn most(&self, first: usize) -> u64 {
         let frame = (FRAME_HEAD + BlockBuilder::EMPTY) as u64;
         let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
-        // Each of the two may come to lie in a block of its own.
+        // Each of the two may get its own block.
         let this = self.frames + (FRAME_HEAD + self.filling.len()) as u64 + 2 * (pointer(first) + frame);
         let mut blocks = self.blocks.len() as u64 + 3;
         let above = self.above + pointer(self.first.len()) + 2 * pointer(first);
@@ -183,7 +182,7 @@ impl Level {
     }
 }
 
-/// The output, which after a failed write takes no more: nobody knows what of it arrived.
+/// An output that accepts no write after a failed one: the written part is unknown then.
 #[derive(Debug)]
 pub(crate) struct Output<W> {
     out: W,
@@ -196,7 +195,7 @@ impl<W: io::Write> Output<W> {
         Output { out, written: 0, failed: false }
     }
 
-    /// For a file of which so much is written already.
+    /// Creates the output for a file of which `written` bytes are written already.
     pub fn at(out: W, written: u64) -> Self {
         Output { out, written, failed: false }
     }
@@ -235,25 +234,25 @@ impl<W: io::Write> Output<W> {
     }
 }
 
-/// Files with sound checksums that no builder should have made: only
-/// [`Reader::verify`](crate::Reader::verify) can tell.
-/// What was written.
+/// The summary of a finished codex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
     /// Length of the file, in bytes.
     pub len: u64,
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Data blocks before compressing, in bytes.
+    /// Size of the data blocks before compression, in bytes.
     pub raw_bytes: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub blocks: u64,
-    /// The footer's checksum. Covers the whole file by the checksums below it; see
+    /// Checksum of the footer. It covers the whole file, through the checksums below it; see
     /// [`Reader::open`](crate::Reader::open).
     pub footer_sum: u64,
 }
 
+/// Files with sound checksums that no builder should have made: only
+/// [`Reader::verify`](crate::Reader::verify) detects them.
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

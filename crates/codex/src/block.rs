@@ -1,8 +1,9 @@
-//! Sorted entries in a block, and [`Spot`], a place among them. The layout is in `format.rs`.
+//! Sorted entries in a block, and [`Spot`], a position among them. `format.rs` describes the
+//! layout.
 //!
-//! A block is searched by its restart points, whose keys are whole, and then entry by entry.
-//! Nothing in it is trusted: every number is checked where it is used, and every step moves on by
-//! at least the three bytes of an entry's head.
+//! A search looks at the restart points, whose keys are whole, and then entry by entry. It trusts
+//! no stored number: every number is checked at its use, and every step advances by at least the
+//! three bytes of an entry's head.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -27,7 +28,7 @@ impl BlockBuilder {
         self.entries
     }
 
-    /// Length that [`finish`](Self::finish) would give, in bytes.
+    /// Returns the length that [`finish`](Self::finish) would give, in bytes.
     pub fn len(&self) -> usize {
         self.data.len() + 4 * self.restarts.len() + 4
     }
@@ -99,7 +100,7 @@ impl BlockBuilder {
     }
 }
 
-/// How many bytes two keys have in common.
+/// Returns the length of the common prefix of two keys, in bytes.
 #[inline]
 pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
@@ -122,19 +123,19 @@ pub(crate) struct Block {
     /// stands for none.
     end: usize,
     restarts: usize,
-    /// Whether its last value is a list of where the value is.
+    /// Whether its last value is a list of pieces.
     apart: bool,
-    /// Where its frame is in the file.
+    /// Offset of its frame in the file.
     at: u64,
 }
 
-/// What a block holds as a value.
+/// A value as stored in a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub bytes: Bytes,
-    /// Whether that is a list of where the value is, and not the value.
+    /// Whether the bytes are a list of pieces, and not the value.
     pub apart: bool,
-    /// Where the block is in the file.
+    /// Offset of the block in the file.
     pub at: u64,
 }
 
@@ -328,7 +329,8 @@ pub(crate) enum Aim<'k> {
     AtMost(&'k [u8]),
 }
 
-/// A place in a block: at an entry, or before the first one right after [`enter`](Spot::enter).
+/// A position in a block: at an entry, or before the first entry right after
+/// [`enter`](Spot::enter).
 #[derive(Debug, Default)]
 pub(crate) struct Spot {
     block: Block,
@@ -365,8 +367,8 @@ impl Spot {
         self.block.ptr(self.value.clone())
     }
 
-    /// Moves as told. Where every key is over [`Aim::AtMost`], moves to the first entry and says
-    /// `false`.
+    /// Moves as `aim` says. If every key is over [`Aim::AtMost`], moves to the first entry and
+    /// returns `false`.
     pub fn aim(&mut self, aim: Aim<'_>) -> Result<bool> {
         match aim {
             Aim::First => self.rest_at(0),
@@ -395,7 +397,7 @@ impl Spot {
         Ok(matches!(aim, Aim::First))
     }
 
-    /// Moves to the next entry; stays and says `false` at the last.
+    /// Moves to the next entry; at the last, stays and returns `false`.
     #[inline]
     pub fn step(&mut self) -> Result<bool> {
         if self.next >= self.block.end {

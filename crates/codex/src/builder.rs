@@ -1,4 +1,4 @@
-//! Writing a codex from sorted entries, front to back, in one pass: data blocks go out as they
+//! Writes a codex from sorted entries, front to back, in one pass: data blocks are written as they
 //! fill.
 
 use std::io;
@@ -10,7 +10,7 @@ use crate::limits::{MAX_KEY, MAX_METADATA, MAX_VALUE};
 use crate::options::BuilderOptions;
 use crate::pack::Packer;
 
-/// Builds a codex from sorted entries, writing to `W` from front to back.
+/// A builder of a codex from sorted entries. It writes to `W` from front to back.
 ///
 /// ```
 /// # use brooklet_codex::{Builder, BuilderOptions, Error};
@@ -30,7 +30,7 @@ pub struct Builder<W: io::Write> {
 }
 
 impl<W: io::Write> Builder<W> {
-    /// A builder that writes to `out`, one block at a time. Nothing is written yet.
+    /// Creates a builder that writes to `out`, one block at a time. Writes nothing yet.
     pub fn new(out: W, options: BuilderOptions) -> Self {
         let options = options.sound();
         Builder {
@@ -41,8 +41,8 @@ impl<W: io::Write> Builder<W> {
         }
     }
 
-    /// Adds an entry. Its key must be greater than the one before, byte by byte; the empty key
-    /// comes first.
+    /// Adds an entry. Its key must be greater than the key before, byte by byte; the empty key is
+    /// the least key.
     ///
     /// # Errors
     /// [`Error::OutOfOrder`] and [`Error::TooLarge`] leave the builder as it was. After
@@ -58,29 +58,30 @@ impl<W: io::Write> Builder<W> {
         if self.packer.packed.frames.is_empty() { Ok(()) } else { self.bind() }
     }
 
-    /// Adds a hash to the filter, for the key that is added next: of that key, or of whatever part
-    /// of it readers ask [`may_contain`](crate::Reader::may_contain) about. The same hash many
-    /// times in a row counts once.
+    /// Adds a hash to the filter, for the key that is added next. The hash is of that key, or of
+    /// the part of the key that readers pass to [`may_contain`](crate::Reader::may_contain). Equal
+    /// hashes in a row count once.
     pub fn add_filter(&mut self, hash: u64) {
         self.packer.add_filter(hash);
     }
 
-    /// Bytes handed to the output so far. The file will be longer by the current block, the index
-    /// and the filter.
+    /// Returns the number of bytes written to the output so far. The finished file also holds the
+    /// current block, the index and the filter.
     pub fn written(&self) -> u64 {
         self.out.written
     }
 
-    /// The most bytes that the file can have, if an entry with a key and a value of these lengths,
-    /// and `hashes` for the filter, were added, and then it were [`finish`](Self::finish)ed. For
-    /// who has only so much room: it is told at once, without looking at what was written.
+    /// Returns the most bytes that the file can have after one more entry and
+    /// [`finish`](Self::finish). `key` and `value` are the lengths of that entry in bytes; `hashes`
+    /// is the number of its filter hashes. Use it to keep the file within a limit. The call reads
+    /// nothing that was written.
     pub fn size_with(&self, key: usize, value: usize, hashes: usize) -> u64 {
         let (frames, filter) = self.packer.most(key, value, hashes);
         let first = key.max(self.packer.first().len());
         self.out.written + frames + self.binder.index_most(first) + filter + FOOTER as u64
     }
 
-    /// Completes the file. Flushing the output, and making it durable, is the caller's part.
+    /// Completes the file. The caller flushes the output and makes it durable.
     ///
     /// # Errors
     /// [`Error::Io`]: discard the file.
@@ -88,11 +89,12 @@ impl<W: io::Write> Builder<W> {
         self.finish_with(&[])
     }
 
-    /// Like [`finish`](Self::finish), with metadata of the caller's for
+    /// Completes the file like [`finish`](Self::finish), with the caller's metadata for
     /// [`Reader::metadata`](crate::Reader::metadata); empty for none.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] over [`MAX_METADATA`] bytes, [`Error::Io`]: discard the file.
+    /// [`Error::TooLarge`] if the metadata exceeds [`MAX_METADATA`] bytes; [`Error::Io`]. Discard
+    /// the file.
     pub fn finish_with(mut self, metadata: &[u8]) -> Result<(Summary, W)> {
         check_len("the metadata", metadata.len(), MAX_METADATA)?;
         self.packer.end_range();
@@ -101,7 +103,7 @@ impl<W: io::Write> Builder<W> {
         Ok((summary, self.out.into_inner()))
     }
 
-    /// Writes what is packed, and takes note of it.
+    /// Writes the packed frames, and adds their blocks to the binder.
     fn bind(&mut self) -> Result<()> {
         let packed = &mut self.packer.packed;
         self.out.write(&packed.frames)?;

@@ -1,22 +1,22 @@
-//! What readers keep in memory: one bounded place for the blocks and filters of any number of them.
+//! The memory of readers: one bounded cache for the blocks and filters of any number of readers.
 //!
-//! The policy is CLOCK with laps. Everything kept stands in a queue; where room is short, what
-//! comes to its front goes, unless it has laps left: then it spends one and joins the end. What is
-//! asked for gets one lap more than its class starts with. A data block starts with none, so that
-//! blocks that were read once go before any that were asked for again. A value that a block was
-//! read for is kept by itself as well, for four laps, as it takes a small part of what the block
-//! does: so neighbours that are asked for soon are found in the block, and what is asked for again
-//! and lies scattered takes no block each. Filters and index blocks stay longer than what they lead
-//! to, as each stands for hundreds of blocks or thousands of questions. Asking takes a shared lock
-//! only. Where room is not short, what nobody asks for goes with time, if somebody says that it
+//! The policy is CLOCK with laps. Every entry is in a queue. If room is short, the entry at the
+//! front is dropped, unless it has laps left: then it spends one lap and joins the end. A look-up
+//! sets an entry's laps to one more than its class starts with. A data block starts with no laps,
+//! so blocks that were read once go before blocks that were used again. A value that a block was
+//! read for is also kept by itself, for four laps, because it takes a small part of the block's
+//! memory: soon after, look-ups of neighbours find the block; and scattered values that are used
+//! again need no block each. Filters and index blocks stay longer than the blocks that they lead
+//! to, because each serves hundreds of blocks or thousands of look-ups. A look-up takes only a
+//! shared lock. If room is not short, unused entries go with time, if a caller reports that time
 //! passes ([`Cache::age`]).
 //!
 //! Invariants:
-//! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
+//! 1. The entries take no more than the budget, including [`ENTRY`] for each.
 //! 2. A key is in the queue once if it is among the entries, and not otherwise.
-//! 3. What is counted is what is there: nobody has to walk over it to tell.
-//! 4. A reader's number is its own for as long as the cache lives: what it kept is never taken for
-//!    another's.
+//! 3. The counters match the contents, so reports need no walk over the entries.
+//! 4. A reader's number is unique for the life of the cache: its entries are never taken for
+//!    another reader's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -32,19 +32,19 @@ use crate::class::{Class, stays};
 use crate::directory::{Held, Piece};
 use crate::filter::{key_hash, mix};
 
-/// Memory that an entry costs besides what is kept.
+/// Memory that each entry costs besides its content, in bytes.
 const ENTRY: usize = 200;
-/// The most shards, and the least budget of one where there are several: large enough for any usual
-/// block.
+/// The most shards, and the least budget of each of several shards, in bytes: large enough for any
+/// usual block.
 const MOST_SHARDS: usize = 16;
-/// Turns of the queue that keeping one thing may take before something goes that was asked for:
-/// whoever looks something up in the shard waits meanwhile.
+/// Most turns of the queue for one new entry, before a used entry is dropped: look-ups in the shard
+/// wait meanwhile.
 const MOST_TURNS: usize = 128;
 const LEAST_SHARD: usize = 1 << 20;
 
-/// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. What it
-/// holds is bounded; past the bound, what is asked for least is dropped, and read again when it is
-/// wanted.
+/// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. The cache
+/// holds a bounded number of bytes. When it is full, it drops the entries that are used least, and
+/// readers read them again when needed.
 ///
 /// ```
 /// # use {brooklet_codex::*, std::sync::Arc};
@@ -64,35 +64,35 @@ pub struct Cache {
     read_bytes: AtomicU64,
 }
 
-/// What a [`Cache`] holds, and what was asked of it since it was made.
+/// The contents of a [`Cache`], and its counters since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// The most bytes it holds.
+    /// Budget of the cache, in bytes.
     pub budget: usize,
-    /// Bytes of filters that it holds now, with their directories.
+    /// Size of the filters in the cache now, with their directories, in bytes.
     pub filter_bytes: usize,
-    /// Bytes of index blocks that it holds now.
+    /// Size of the index blocks in the cache now, in bytes.
     pub index_bytes: usize,
-    /// Bytes of data blocks, and of values out of them, that it holds now.
+    /// Size of the data blocks, and of single values, in the cache now, in bytes.
     pub data_bytes: usize,
-    /// How often something was asked for that it held.
+    /// Number of look-ups that found their entry in the cache.
     pub hits: u64,
-    /// How often something was asked for that had to be read.
+    /// Number of look-ups that had to read from the source.
     pub misses: u64,
-    /// Bytes that were read for those, as they are stored.
+    /// Bytes read for the misses, as stored.
     pub read_bytes: u64,
 }
 
 impl CacheStats {
-    /// Bytes that it holds now.
+    /// Returns the size of all entries in the cache now, in bytes.
     pub fn bytes(&self) -> usize {
         self.filter_bytes + self.index_bytes + self.data_bytes
     }
 }
 
-/// Which reader, and where in its file; with the sum that whoever asks expects there, so that a
-/// pointer never gets what another one led to.
+/// The key of an entry: the reader, the offset in its file, and the expected checksum. With the
+/// checksum, a pointer never finds the block of another pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub reader: u64,
@@ -100,15 +100,15 @@ pub(crate) struct Key {
     pub sum: u64,
 }
 
-/// Nobody can choose what he is hashed to: a sum is what it is, and that of a value is of a key and
-/// the reader's seed.
+/// Nobody can choose a key's hash: a sum depends on the block, and a value's sum on its key and the
+/// reader's seed.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(mix(self.offset ^ self.sum ^ self.reader.rotate_left(40)));
     }
 }
 
-/// Takes the number that a [`Key`] gives as its hash.
+/// Passes the number of a [`Key`] through as its hash.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -126,12 +126,12 @@ impl Hasher for AsItIs {
     }
 }
 
-/// In the place of an offset, which is never so large: a value, with the hash of its key as the
-/// sum.
+/// Used in place of an offset, which is never so large: marks a value, with the hash of its key as
+/// the sum.
 const VALUE: u64 = u64::MAX;
 
 impl Key {
-    /// That of the value of `key`.
+    /// Returns the key of the value of `key`.
     pub fn of_value(reader: u64, seed: u64, key: &[u8]) -> Key {
         Key { reader, offset: VALUE, sum: key_hash(seed, key) }
     }
@@ -146,9 +146,9 @@ impl Key {
 #[derive(Clone, Debug)]
 pub(crate) enum Kept {
     Block(Block),
-    /// Something of a reader's filter, which lies with the reader, and the bytes of that.
+    /// A piece of a reader's filter, which the reader holds, and its size in bytes.
     Filter(Arc<Held>, Piece, usize),
-    /// A value and its key: hashes may be equal where keys are not.
+    /// A value and its key: different keys may have equal hashes.
     Value(Box<[u8]>, Bytes),
 }
 
@@ -166,12 +166,12 @@ impl Kept {
 struct Entry {
     kept: Kept,
     class: Class,
-    /// Of what lies with a reader, it counts the laps.
+    /// For a piece that a reader holds, the reader counts the laps instead.
     laps: AtomicU8,
 }
 
 impl Entry {
-    /// Takes a lap from it; `false` where it has none left.
+    /// Takes a lap from the entry; `false` if no lap is left.
     fn spend_lap(&mut self) -> bool {
         if let Kept::Filter(held, piece, _) = &self.kept {
             return held.spend_lap(*piece);
@@ -196,12 +196,12 @@ struct Entries {
     filter_bytes: usize,
     index_bytes: usize,
     data_bytes: usize,
-    /// Bytes of each reader's filters and index blocks, where there are any.
+    /// Bytes of each reader's filters and index blocks, for readers that have any.
     overhead: BTreeMap<u64, usize>,
 }
 
 impl Cache {
-    /// An empty cache that will hold `budget` bytes at most.
+    /// Creates an empty cache that holds at most `budget` bytes.
     pub fn new(budget: usize) -> Self {
         let shards = (budget / LEAST_SHARD).clamp(1, MOST_SHARDS);
         let shards = (0..shards).map(|_| Shard::default()).collect();
@@ -209,7 +209,7 @@ impl Cache {
         Cache { shards, budget: AtomicUsize::new(budget), readers, misses, read_bytes }
     }
 
-    /// Tells what it holds and what was asked of it.
+    /// Returns the contents and the counters of the cache.
     pub fn stats(&self) -> CacheStats {
         let [misses, read_bytes] =
             [&self.misses, &self.read_bytes].map(|count| count.load(Ordering::Relaxed));
@@ -229,19 +229,19 @@ impl Cache {
         stats
     }
 
-    /// A number for a reader.
+    /// Returns a new number for a reader.
     pub(crate) fn join(&self) -> u64 {
         self.readers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Drops all that a reader kept.
+    /// Drops all entries of a reader.
     pub(crate) fn leave(&self, reader: u64) {
         for shard in &self.shards {
             shard.entries.write().unwrap_or_else(PoisonError::into_inner).leave(reader);
         }
     }
 
-    /// Bytes of a reader's filters and index blocks that are held now.
+    /// Returns the bytes of a reader's filters and index blocks in the cache now.
     pub(crate) fn overhead_of(&self, reader: u64) -> usize {
         let of_shard = |shard: &Shard| {
             let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -251,11 +251,11 @@ impl Cache {
     }
 
     fn shard(&self, key: Key) -> &Shard {
-        // The map takes the bits at either end.
+        // The map uses the bits at both ends.
         &self.shards[(key.hash_of() >> 24) as usize % self.shards.len()]
     }
 
-    /// Asks for what is kept. `take` may say that it is not what was looked for.
+    /// Looks up an entry. `take` may report that it is not the wanted entry.
     pub(crate) fn look<T>(&self, key: Key, take: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
         let shard = self.shard(key);
         let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -269,29 +269,29 @@ impl Cache {
         found
     }
 
-    /// Counts what a reader was asked for that lies with it.
+    /// Counts hits of pieces that the reader holds.
     pub(crate) fn found(&self, reader: u64, pieces: u64) {
         let shard = &self.shards[(reader % self.shards.len() as u64) as usize];
         shard.hits.fetch_add(pieces, Ordering::Relaxed);
     }
 
-    /// Counts a read of what was asked for and is not kept.
+    /// Counts a read of an entry that is not kept.
     pub(crate) fn missed(&self, bytes: u32) {
         self.misses.fetch_add(1, Ordering::Relaxed);
         self.read_bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
     }
 
-    /// Whether something of so many bytes can be kept at all.
+    /// Returns whether an entry of `bytes` bytes can be kept at all.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         bytes + ENTRY <= self.room()
     }
 
-    /// Bytes that a shard may hold.
+    /// Returns the bytes that a shard may hold.
     fn room(&self) -> usize {
         self.budget.load(Ordering::Relaxed) / self.shards.len()
     }
 
-    /// Lets it hold another number of bytes from now on, and drops what is too much.
+    /// Sets the budget in bytes, and drops entries that exceed it.
     pub fn resize(&self, budget: usize) {
         if self.budget.swap(budget, Ordering::Relaxed) == budget {
             return;
@@ -303,23 +303,23 @@ impl Cache {
         }
     }
 
-    /// Whether it holds nothing.
+    /// Returns whether the cache holds nothing.
     pub fn is_empty(&self) -> bool {
         self.shards
             .iter()
             .all(|shard| shard.entries.read().unwrap_or_else(PoisonError::into_inner).queue.is_empty())
     }
 
-    /// Takes a lap from everything it holds, and drops what has none left. Whoever calls this from
-    /// time to time has what nobody asks for any more go even where there is room: blocks of
-    /// entries with the second call after they were asked for last, all of it with the ninth.
+    /// Takes one lap of lifetime from every entry, and drops entries that have none left. Call it
+    /// periodically to drop unused entries even when the cache is not full: data blocks go with the
+    /// second call after their last use, all entries with the ninth.
     pub fn age(&self) {
         for shard in &self.shards {
             let lock = || shard.entries.write().unwrap_or_else(PoisonError::into_inner);
-            // What joins meanwhile, joins at the end.
+            // An entry that joins meanwhile joins at the end.
             let mut turns = lock().queue.len();
             while turns > 0 {
-                // A few under one lock: others look things up meanwhile.
+                // A few turns under one lock: other threads look things up meanwhile.
                 let mut entries = lock();
                 for _ in 0..turns.min(MOST_TURNS) {
                     if !entries.queue.is_empty() {
@@ -331,12 +331,13 @@ impl Cache {
         }
     }
 
-    /// Keeps something, unless it takes more than there is room for.
+    /// Keeps an entry, unless it takes more than the room of a shard.
     pub(crate) fn keep(&self, key: Key, class: Class, kept: Kept) {
         self.keep_with(key, class, kept, || {});
     }
 
-    /// Like [`keep`](Self::keep); `put` puts in its place what lies with a reader, if it is kept.
+    /// Keeps an entry like [`keep`](Self::keep); if it is kept, `put` stores the piece with its
+    /// reader.
     pub(crate) fn keep_with(&self, key: Key, class: Class, kept: Kept, put: impl FnOnce()) {
         let room = self.room();
         if kept.bytes() <= room {
@@ -361,7 +362,7 @@ impl Entries {
         }
     }
 
-    /// `false` where there is something already.
+    /// Returns `false` if an entry exists already.
     fn keep(&mut self, key: Key, class: Class, kept: Kept, room: usize) -> bool {
         if self.map.contains_key(&key) {
             return false; // another thread read it, too; or a value whose key has the same hash
@@ -377,7 +378,7 @@ impl Entries {
         true
     }
 
-    /// Drops things until the rest takes `most` bytes or less.
+    /// Drops entries until the rest takes `most` bytes or less.
     fn make_room(&mut self, most: usize) {
         let mut turns = 0;
         while self.bytes() > most {
@@ -386,7 +387,7 @@ impl Entries {
         }
     }
 
-    /// Drops what is at the front of the queue, or where it `may_stay`, has it spend a lap.
+    /// Drops the entry at the front of the queue; or, if it `may_stay`, lets it spend a lap.
     fn turn(&mut self, may_stay: bool) {
         let key = self.queue.pop_front().expect("what takes room is in the queue");
         let entry = self.map.get_mut(&key).expect("what is in the queue is an entry");

@@ -1,8 +1,8 @@
-//! How long the kinds of things stay in the cache.
+//! The time that each class of entry stays in the cache.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What something is; the higher, the longer it stays.
+/// The class of an entry; a higher class stays longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Data,
@@ -11,13 +11,13 @@ pub(crate) enum Class {
     Leaf,
     /// Part of a filter.
     Filter,
-    /// An index block above those.
+    /// An index block above the lowest level.
     Index,
     /// The directory of a filter.
     Directory,
 }
 
-/// What is asked for gets one lap more than its class starts with.
+/// Sets the laps of a used entry to one more than its class starts with.
 pub(crate) fn stays(laps: &AtomicU8, class: Class) {
     let most = class.laps() + 1;
     if laps.load(Ordering::Relaxed) != most {
@@ -30,7 +30,7 @@ impl Class {
         matches!(self, Class::Data | Class::Value)
     }
 
-    /// Laps it stays though nobody asks for it.
+    /// Returns the number of laps that an unused entry stays.
     pub fn laps(self) -> u8 {
         match self {
             Class::Data => 0,

@@ -17,21 +17,21 @@ enum Place {
     BeforeFirst,
     At,
     AfterLast,
-    /// An error came in the middle of a move; the stack below may not fit together.
+    /// An error happened in the middle of a move; the stack below may be inconsistent.
     Lost,
 }
 
-/// A place in a codex: at an entry, before the first, or after the last. It begins before the
-/// first.
+/// A position in a codex: at an entry, before the first entry, or after the last entry. A new
+/// cursor is before the first entry.
 ///
-/// It keeps one decoded data block: moves and seeks within that read nothing. Where it goes on from
-/// block to block it reads ahead, up to 256 KiB, unless the source is memory. Data blocks of
-/// cursors do not enter the reader's [`Cache`](crate::Cache), so that a long walk drives nothing
-/// out of it. `R` is `&Reader<S>` for a cursor that borrows, or say `Arc<Reader<S>>` for one that
-/// shares.
+/// A cursor keeps one decoded data block: moves and seeks within that block read nothing. A cursor
+/// that moves from block to block reads ahead, up to 256 KiB, unless the source is memory. Data
+/// blocks of cursors do not enter the reader's [`Cache`](crate::Cache), so a long walk evicts
+/// nothing from it. `R` is `&Reader<S>` for a cursor that borrows the reader, or for example
+/// `Arc<Reader<S>>` for a cursor that shares it.
 ///
-/// Each move says whether it came to an entry. After an error the place is lost, and moves give
-/// [`Error::Lost`] until a seek works.
+/// Each move returns whether the cursor is at an entry. After an error the position is lost, and
+/// moves fail with [`Error::Lost`] until a seek succeeds.
 ///
 /// ```
 /// # use {brooklet_codex::*, std::sync::Arc};
@@ -52,7 +52,7 @@ enum Place {
 #[derive(Debug)]
 pub struct Cursor<R> {
     reader: R,
-    /// The way down, from the root; each stands at the entry of the one below it.
+    /// The way down, from the root; each spot is at the entry of the spot below it.
     index: Vec<Spot>,
     leaf: Spot,
     place: Place,
@@ -60,23 +60,25 @@ pub struct Cursor<R> {
 }
 
 impl<S: Source> Reader<S> {
-    /// A cursor that borrows this reader. [`Cursor::new`] makes one that shares it.
+    /// Returns a cursor that borrows this reader. [`Cursor::new`] creates one that shares the
+    /// reader.
     pub fn cursor(&self) -> Cursor<&Self> {
         Cursor::new(self)
     }
 }
 
 impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
-    /// A cursor before the first entry. Reads nothing yet.
+    /// Creates a cursor before the first entry. Reads nothing yet.
     pub fn new(reader: R) -> Self {
         let (index, leaf, ahead) = (Vec::new(), Spot::default(), Ahead::default());
         Cursor { reader, index, leaf, place: Place::BeforeFirst, ahead }
     }
 
-    /// Moves to the first entry whose key is `key` or greater; after the last where there is none.
+    /// Moves to the first entry whose key is `key` or greater; after the last entry if no such
+    /// entry exists.
     ///
     /// # Errors
-    /// As any read of [`Reader`]; so for the other moves.
+    /// [`Error::Damaged`], [`Error::Io`]. The other moves fail with the same errors.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
         self.go(Place::AfterLast, |cursor| {
             if cursor.descend(0, Aim::AtMost(key))? && cursor.leaf.key() < key {
@@ -86,7 +88,8 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         })
     }
 
-    /// Moves to the last entry whose key is `key` or less; before the first where there is none.
+    /// Moves to the last entry whose key is `key` or less; before the first entry if no such entry
+    /// exists.
     #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
     pub fn seek_le(&mut self, key: &[u8]) -> Result<bool> {
         self.go(Place::BeforeFirst, |cursor| {
@@ -106,7 +109,7 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         self.go(Place::BeforeFirst, |cursor| cursor.descend(0, Aim::Last).map(|_| Place::At))
     }
 
-    /// Moves to the next entry: the first one from before it, none after the last.
+    /// Moves to the next entry. From before the first entry, moves to the first.
     #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
     #[expect(clippy::should_implement_trait, reason = "it lends the key, which an iterator cannot")]
     pub fn next(&mut self) -> Result<bool> {
@@ -118,7 +121,7 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
     }
 
-    /// Moves to the entry before: the last one from after it, none before the first.
+    /// Moves to the previous entry. From after the last entry, moves to the last.
     #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
     pub fn prev(&mut self) -> Result<bool> {
         match self.place {
@@ -129,10 +132,10 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
     }
 
-    /// Where the data block begins that comes after the one in which `key` is, or would be: a key
-    /// that is not greater than any in there, and greater than all before. `None` where there is no
-    /// later block. No data block is read; so who met a damaged one finds the way around it. The
-    /// place is lost, as after an error.
+    /// Returns a key at which the next data block begins: the block after the one that holds `key`,
+    /// or would hold it. The returned key is at most the least key of the next block, and greater
+    /// than all keys before that block. `None` if no later block exists. Reads no data block, so a
+    /// caller can skip a damaged block. The position is lost, as after an error.
     ///
     /// ```
     /// # use {brooklet_codex::*, std::sync::Arc};
@@ -148,8 +151,8 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     /// ```
     ///
     /// # Errors
-    /// As any read, of an index block: where it is not the topmost one, what it leads to is passed
-    /// over.
+    /// [`Error::Damaged`] or [`Error::Io`] of an index block. If an index block below the topmost
+    /// one cannot be read, the call skips its data blocks.
     pub fn next_block(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.place = Place::Lost;
         if self.reader.root().is_none() {
@@ -172,54 +175,54 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         Ok(None)
     }
 
-    /// Whether it is at an entry.
+    /// Returns whether the cursor is at an entry.
     pub fn valid(&self) -> bool {
         self.place == Place::At
     }
 
-    /// The key of the entry; empty where it is at none.
+    /// Returns the key of the entry; empty if the cursor is at no entry.
     pub fn key(&self) -> &[u8] {
         if self.valid() { self.leaf.key() } else { &[] }
     }
 
-    /// The value of the entry; empty where it is at none. It shares the memory of its decoded
-    /// block, unless it is a long one that lies apart: that is read, and put together.
+    /// Returns the value of the entry; empty if the cursor is at no entry. The value shares the
+    /// memory of its decoded block. A long value, stored outside its block, is read and joined.
     ///
     /// # Errors
-    /// As any read, where the value lies apart.
+    /// [`Error::Damaged`] and [`Error::Io`], for a value stored outside its block.
     pub fn value(&self) -> Result<Bytes> {
         if self.valid() { self.reader.value_of(self.leaf.stored()) } else { Ok(Bytes::new()) }
     }
 
-    /// Length of the value of the entry, in bytes; 0 where it is at none.
+    /// Returns the length of the value of the entry, in bytes; 0 if the cursor is at no entry.
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn value_len(&self) -> Result<u64> {
         if self.valid() { Reader::<S>::len_of(&self.leaf.stored()) } else { Ok(0) }
     }
 
-    /// Bytes `range` of the value of the entry, as [`Reader::get_part`] would read them; empty
-    /// where it is at none.
+    /// Returns bytes `range` of the value of the entry, as [`Reader::get_part`] does; empty if the
+    /// cursor is at no entry.
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn value_part(&self, range: Range<u64>) -> Result<Bytes> {
         if self.valid() { self.reader.part_of(&self.leaf.stored(), range) } else { Ok(Bytes::new()) }
     }
 
-    /// Where in the codex the block of the entry begins: about all before it is of lesser keys. 0
-    /// where it is at none.
+    /// Returns the byte offset of the entry's block in the codex; 0 if the cursor is at no entry.
+    /// About all data before that offset has lesser keys.
     pub fn offset(&self) -> u64 {
         if self.valid() { self.leaf.block().at() } else { 0 }
     }
 
-    /// The reader it moves through.
+    /// Returns the reader of the cursor.
     pub fn reader(&self) -> &R {
         &self.reader
     }
 
-    /// Does a move; in a codex without entries it ends up at `empty`.
+    /// Does a move; in a codex without entries, the move ends at `empty`.
     fn go(&mut self, empty: Place, action: impl FnOnce(&mut Self) -> Result<Place>) -> Result<bool> {
         self.place = Place::Lost; // until the action says better
         self.place = if self.reader.root().is_none() { empty } else { action(self)? };
@@ -254,15 +257,15 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         Ok(Place::BeforeFirst)
     }
 
-    /// Data blocks lie in key order. Where index blocks share their children, a walk could go on
-    /// for as good as ever; this way it comes to each block once.
+    /// Checks that data blocks lie in key order. Index blocks that share their children could make
+    /// a walk endless in practice; this check visits each block once.
     fn in_order(&self, holds: bool) -> Result<Place> {
         if holds { Ok(Place::At) } else { damaged(self.leaf.block().at(), "data blocks are out of order") }
     }
 
-    /// Enters the blocks from `depth` down to the leaf, moving as told in each. Says what the leaf
-    /// said: where the first key of all is over [`Aim::AtMost`], all blocks are entered at their
-    /// first entry, and so does the leaf.
+    /// Enters the blocks from `depth` down to the leaf, with `aim` in each. Returns the result of
+    /// the leaf. If the first key of all is over [`Aim::AtMost`], each block is entered at its
+    /// first entry, and the leaf returns `false`.
     fn descend(&mut self, depth: usize, aim: Aim<'_>) -> Result<bool> {
         self.index.resize_with(self.reader.levels(), Spot::default);
         for depth in depth..self.index.len() {
@@ -283,7 +286,7 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         self.index[depth].aim(aim).map(drop)
     }
 
-    /// Where the block at `depth` is, and the byte it has to end by.
+    /// Returns the pointer to the block at `depth`, and the byte by which that block must end.
     fn child(&self, depth: usize) -> Result<(Ptr, u64)> {
         match depth.checked_sub(1) {
             Some(above) => Ok((self.index[above].ptr()?, self.index[above].block().at())),

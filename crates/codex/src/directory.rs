@@ -1,14 +1,14 @@
-//! The directory of a filter, made ready for questions, and what of the filter is in memory.
+//! The directory of a filter, prepared for look-ups, and the filter pieces that are in memory.
 //!
-//! Whoever looks for a key asks many files, and most of them for nothing. So a question takes one
-//! lock, which others who ask share, and compares numbers to find the part: of the first keys of
-//! the parts, what they have in common is compared once, and the eight bytes behind that are kept
-//! as a number; whole keys are compared only where those are equal.
+//! A program looks up a key in many files, and most files do not hold it. So a filter look-up takes
+//! one shared lock, and finds the part by comparing numbers: the common prefix of the first keys is
+//! compared once, and the next eight bytes are kept as a number. Whole keys are compared only if
+//! these numbers are equal.
 //!
-//! The cache decides what stays: it counts the directory and each part as an entry, and tells them
-//! to go.
+//! The cache decides which pieces stay: it counts the directory and each part as an entry, and
+//! drops them here.
 //!
-//! Lock order: the cache's shard, then this. Nobody who holds this one takes another.
+//! Lock order: the cache's shard, then this lock. A holder of this lock takes no other.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,15 +20,15 @@ use crate::error::{Result, damaged};
 use crate::filter::Filter;
 use crate::format::Ptr;
 
-/// Where the parts of a filter are, and with which keys they begin.
+/// The location of the parts of a filter, and their first keys.
 pub(crate) struct Directory {
-    /// What all first keys begin with.
+    /// The common prefix of all first keys.
     common: Box<[u8]>,
-    /// The eight bytes behind that, of each of them.
+    /// The eight bytes after that prefix, of each first key.
     heads: Box<[u64]>,
     firsts: Box<[Box<[u8]>]>,
     parts: Box<[Ptr]>,
-    /// The byte that parts have to end by.
+    /// The byte by which parts must end.
     limit: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! The errors of a codex, and their remedies.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,25 +6,25 @@ use std::path::PathBuf;
 /// The result of a codex operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. The message says what, where, and what to do.
+/// The reason why an operation failed. The message states the failure, the place and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Reading or writing failed. A builder writes nothing more after this: discard its file.
+    /// Reading or writing failed. A builder writes nothing more after this error: discard its file.
     #[error("codex I/O failed: {0}")]
     Io(io::Error),
 
-    /// The file does not hold what was written. Restore it, or read around it; trying again does
-    /// not help.
+    /// The file does not hold the data that was written. Restore it, or read around the damage; a
+    /// retry does not help.
     #[error("codex damaged at byte {offset}: {what}; restore the file from a good copy")]
     Damaged {
-        /// Where in the file: the first byte of the block concerned.
+        /// Offset of the damaged block's first byte in the file.
         offset: u64,
-        /// What was found there.
+        /// Description of the damage.
         what: &'static str,
     },
 
-    /// The file was written by a later release.
+    /// A later release wrote the file.
     #[error(
         "codex format version {version} is newer than {}, the last one known here; use a newer release",
         crate::limits::VERSION
@@ -34,30 +34,31 @@ pub enum Error {
         version: u32,
     },
 
-    /// The file does not end like a codex: it is something else, or was cut short.
+    /// The file does not end like a codex: it is another kind of file, or was cut short.
     #[error("not a codex: the file does not end in a codex footer; check the path, and the length given")]
     NotACodex,
 
-    /// A key was given to a builder that is not greater than the one before. The builder goes on
-    /// without it.
+    /// The key given to a builder is not greater than the key before. The builder continues without
+    /// the entry.
     #[error("key of entry {entry} is not greater than the key before it; give keys sorted, each once")]
     OutOfOrder {
-        /// How many entries the builder had taken before.
+        /// Number of entries that the builder had taken before.
         entry: u64,
     },
 
-    /// Something given to a builder is over a limit of the format. The builder goes on without it.
+    /// A key, a value or the metadata given to a builder exceeds a limit of the format. The builder
+    /// continues without it.
     #[error("{what} of {len} bytes is over the limit of {max}; split it")]
     TooLarge {
-        /// Which thing: the key, the value, the metadata.
+        /// Kind of the input: the key, the value, or the metadata.
         what: &'static str,
-        /// Its length in bytes.
+        /// Length of the input, in bytes.
         len: usize,
-        /// The most the format takes, in bytes.
+        /// Limit of the format, in bytes.
         max: usize,
     },
 
-    /// A key was given a second time to a builder that is to refuse that. Nothing is built.
+    /// A key was given twice to a builder that refuses duplicates. The builder builds nothing.
     #[error(
         "key \"{}\" was given twice; give each once, or say that the first or the last counts",
         .key[..key.len().min(64)].escape_ascii()
@@ -67,18 +68,18 @@ pub enum Error {
         key: Vec<u8>,
     },
 
-    /// There is a file under the name that the new one is to have. It is left as it is.
+    /// A file with the name of the new file exists. The existing file is unchanged.
     #[error("{} is there already; choose another name, or say that it may be replaced", .path.display())]
     Exists {
         /// The name.
         path: PathBuf,
     },
 
-    /// Whoever was told of the progress said that it is to stop. Nothing is left of what was built.
+    /// The caller's function returned `Break`. Nothing is left of the unfinished file.
     #[error("cancelled; nothing was left behind")]
     Cancelled,
 
-    /// A cursor was moved from a place that it lost in an earlier error. Seek first.
+    /// A cursor was moved after an earlier error had lost its position. Seek first.
     #[error("the cursor lost its place in an earlier error; seek before moving on")]
     Lost,
 }

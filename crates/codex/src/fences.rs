@@ -1,15 +1,15 @@
-//! Fences: where each data block of a file in memory begins, in one array. A look-up then takes one
-//! search among them, and not one in a block of each level of the index, which has to be found,
-//! too.
+//! Fences: the first key of each data block of a file in memory, in one array. A look-up then takes
+//! one search in that array, and not one search in an index block of each level, which must be
+//! found in the cache, too.
 //!
-//! Of a fence eight bytes are kept, those behind what all have in common. Where these do not tell,
-//! the index does.
+//! A fence keeps eight bytes of its key, after the common prefix. If these are not enough, the
+//! index decides.
 
 use crate::block::{Block, Spot, shared_len};
 use crate::error::{Result, damaged};
 use crate::format::{Ptr, check_bounds};
 
-/// So many blocks at most have fences, at 32 bytes each.
+/// The most blocks that have fences, at 32 bytes each.
 const MOST: u64 = 1 << 20;
 
 /// The fences of a file.

@@ -1,22 +1,21 @@
 //! Building a codex file from entries in any order.
 //!
-//! Entries are taken into a segment. When that is full, a thread sorts it while the next one fills.
-//! When memory is full, or the entries have come to an end, the sorted segments are merged, range
-//! by range, each packed by whichever thread is free. What does not fit in memory goes into a file
-//! at work, a sorted stretch each time, and is merged from there at the end.
+//! The builder takes entries into a segment. When the segment is full, a thread sorts it while the
+//! next segment fills. When memory is full, or after the last entry, the sorted segments are
+//! merged, range by range; any free thread packs a range. Entries that exceed the memory go into a
+//! temporary file, one sorted stretch each time, and are merged from there at the end.
 //!
-//! While entries come in order, none of that is needed: segments are packed and written as they
-//! are, *directly*, each up to where its last range begins; the file at work is then the one that
-//! was asked for.
+//! While entries come in order, segments need no sorting: they are packed and written *directly*,
+//! each up to the start of its last range. The temporary file then becomes the target file.
 //!
 //! Invariants:
-//! 1. The order of segments, and of stretches before them, is that in which their entries came: of
-//!    two entries of a key, the one in the earlier source came first.
-//! 2. Nothing is under the name asked for before all of it is on the medium; what is at work has no
-//!    name that outlives it.
-//! 3. The same entries, each key once, give the same file, bit for bit, in whatever order they
-//!    come, and whatever memory and threads there are: each entry tells by itself whether a range
-//!    begins with it, and ranges are packed by themselves.
+//! 1. The order of stretches, and then segments, is the order in which their entries came: of two
+//!    entries with the same key, the entry in the earlier source came first.
+//! 2. The new file gets the target name only when all of it is on the medium; the name of the
+//!    temporary file does not outlive it.
+//! 3. The same entries, each key once, produce the same file, bit for bit, in any order, and with
+//!    any memory and threads: each entry alone decides whether a range begins with it, and each
+//!    range is packed alone.
 
 mod sorter;
 
@@ -47,14 +46,14 @@ use crate::write::Writer;
 
 pub use sorter::Sorter;
 
-/// Bytes of a segment: not too few, as each range takes a look at all segments.
+/// Bytes of a segment. Not too few, because each range searches all segments.
 const SEGMENT: usize = 16 << 20;
-/// The smallest segment: one in which a range begins, mostly.
+/// The smallest segment: one in which a range mostly begins.
 const LEAST_SEGMENT: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
-/// What sorting a segment takes, in segments: itself, its slots, and what comes of it.
+/// Memory for sorting a segment, in segments: the segment, its slots, and the result.
 const SORTING: usize = 3;
 
-/// Builds a codex file from entries in any order, in bounded memory, with all cores.
+/// A builder of a codex file from entries in any order, in bounded memory, with all cores.
 ///
 /// The file appears under its name when it is complete and on the medium, and not before. Dropping
 /// the builder leaves nothing behind.
@@ -80,14 +79,14 @@ pub struct FileBuilder {
     path: PathBuf,
     options: FileOptions,
     threads: usize,
-    /// The segment that fills, and how large it becomes.
+    /// The segment that fills, and its final size in bytes.
     open: Segment,
     room: usize,
     /// Segments at work, in order.
     jobs: VecDeque<Job>,
     sorted: Vec<Sorted>,
     spill: Option<Spill>,
-    /// Filter and counts of the file at work, while it may become the one asked for: all entries so
+    /// Filter and counts of the temporary file, while it may become the target file: all entries so
     /// far have ascended, and are in it, or about to be.
     direct: Option<Direct>,
     scratch: Vec<Scratch>,
@@ -96,10 +95,10 @@ pub struct FileBuilder {
     failed: bool,
 }
 
-/// What a file is that is written directly.
+/// The state of a file that is written directly.
 struct Direct {
     last: Option<Vec<u8>>,
-    /// All that the binder has to know of besides the blocks.
+    /// Everything that the binder needs, except the blocks.
     packed: Packed,
 }
 
@@ -108,7 +107,7 @@ struct Job {
     bytes: usize,
 }
 
-/// What comes of a segment.
+/// The result of a segment's job.
 enum Done {
     Sorted(Sorted, Scratch),
     Packed(PackedSegment),
@@ -117,16 +116,16 @@ enum Done {
 struct PackedSegment {
     packed: Packed,
     last: Vec<u8>,
-    /// Memory, to be used again.
+    /// Memory for reuse.
     bytes: Arena,
 }
 
 impl FileBuilder {
-    /// A builder of the file `path`. Makes a file at work in the same folder once there is
-    /// something to write.
+    /// Creates a builder of the file `path`. Before the first write, the builder creates a
+    /// temporary file in the same folder.
     ///
     /// # Errors
-    /// [`Error::Exists`] where there is a file of that name that is not to be replaced.
+    /// [`Error::Exists`] if a file of that name exists and [`FileOptions::replace`] is `false`.
     pub fn new(path: impl AsRef<Path>, options: FileOptions) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         if !options.replace && path.symlink_metadata().is_ok() {
@@ -156,8 +155,8 @@ impl FileBuilder {
         }
     }
 
-    /// Tells `f` of the progress, some times a second; where that breaks, the call at hand gives
-    /// [`Error::Cancelled`].
+    /// Sets `f` as the receiver of the progress, several times a second. If `f` returns `Break`,
+    /// the current call fails with [`Error::Cancelled`].
     pub fn on_progress(&mut self, f: impl FnMut(Progress) -> ControlFlow<()> + Send + 'static) {
         self.on_progress = Some(Box::new(f));
     }
@@ -165,8 +164,8 @@ impl FileBuilder {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] leaves the builder as it was. After any other, every call fails:
-    /// [`Error::Io`], [`Error::Duplicate`], which may also come later, [`Error::Cancelled`].
+    /// [`Error::TooLarge`] leaves the builder as it was. After any other error, every call fails:
+    /// [`Error::Io`], [`Error::Duplicate`] (a later call may report it), [`Error::Cancelled`].
     #[inline]
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.check()?;
@@ -179,20 +178,21 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Completes the file, and puts it under its name.
+    /// Completes the file, and gives it its name.
     ///
     /// # Errors
-    /// As [`add`](Self::add), and [`Error::Exists`] where a file of that name has come up
-    /// meanwhile.
+    /// The same errors as [`add`](Self::add), and [`Error::Exists`] if a file of that name has
+    /// appeared since [`new`](Self::new).
     pub fn finish(self) -> Result<Summary> {
         self.finish_with(&[])
     }
 
-    /// Like [`finish`](Self::finish), with metadata for
+    /// Completes the file like [`finish`](Self::finish), with the caller's metadata for
     /// [`Reader::metadata`](crate::Reader::metadata); empty for none.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish), and [`Error::TooLarge`] over [`MAX_METADATA`] bytes.
+    /// The same errors as [`finish`](Self::finish), and [`Error::TooLarge`] if the metadata exceeds
+    /// [`MAX_METADATA`] bytes.
     pub fn finish_with(mut self, metadata: &[u8]) -> Result<Summary> {
         check_len("the metadata", metadata.len(), MAX_METADATA)?;
         self.check()?;
@@ -213,14 +213,14 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Whether a segment goes on where the file at work ends, which holds all that came before.
+    /// Returns whether a segment continues the temporary file, which holds all entries so far.
     fn goes_on(&self, segment: &Segment) -> bool {
         let Some(direct) = &self.direct else { return false };
         let follows = || direct.last.as_deref().is_none_or(|last| last < segment.first());
         segment.is_ascending() && (segment.entries() == 0 || follows())
     }
 
-    /// Sends the segment at hand to be sorted or packed, and begins another.
+    /// Sends the current segment to be sorted or packed, and begins another.
     #[cold]
     fn turn_over(&mut self) -> Result<()> {
         self.failed = true;
@@ -234,10 +234,10 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Packs the segment at hand as it is, but for its last range, with which the next one begins.
+    /// Packs the current segment as it is, except its last range, which begins the next segment.
     fn go_on(&mut self) -> Result<()> {
         let Some(cut) = self.open.last_range() else {
-            // It becomes larger: seldom by much.
+            // The segment becomes larger: seldom by much.
             return if self.open.len() <= self.options.memory { Ok(()) } else { self.sort_open() };
         };
         let scratch = self.scratch.pop().unwrap_or_default();
@@ -270,14 +270,14 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Bytes of memory that entries take now.
+    /// Returns the bytes of memory that entries take now.
     fn memory(&self) -> usize {
         let sorted: usize = self.sorted.iter().map(Sorted::memory).sum();
         let jobs: usize = self.jobs.iter().map(|job| job.bytes).sum();
         sorted + SORTING * (jobs + self.room)
     }
 
-    /// Starts a job, when there are not too many already.
+    /// Starts a job, after earlier jobs end if too many run.
     fn start(&mut self, bytes: usize, work: impl FnOnce() -> Result<Done> + Send + 'static) -> Result<()> {
         while self.jobs.len() >= self.threads || self.jobs.front().is_some_and(|job| job.handle.is_finished())
         {
@@ -295,7 +295,7 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Waits for the oldest job, and takes what came of it.
+    /// Waits for the oldest job, and takes its result.
     fn settle_one(&mut self) -> Result<()> {
         let job = self.jobs.pop_front().expect("there is one");
         match job.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))? {
@@ -308,7 +308,7 @@ impl FileBuilder {
         }
     }
 
-    /// Writes what was packed directly.
+    /// Writes a segment that was packed directly.
     fn append(&mut self, done: PackedSegment) -> Result<()> {
         let PackedSegment { packed, last, bytes } = done;
         if self.spill.is_none() {
@@ -326,7 +326,7 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Merges what is in memory into a stretch of the file at work.
+    /// Merges the entries in memory into a stretch of the temporary file.
     fn spill_sorted(&mut self) -> Result<()> {
         let merge = Merge::new(None, &self.sorted, &self.options.blocks, self.options.duplicates);
         let spill = match &mut self.spill {
@@ -340,7 +340,7 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Completes the file at work, which is the one that was asked for.
+    /// Completes the temporary file, which becomes the target file.
     fn finish_direct(mut self, rest: Segment, metadata: &[u8]) -> Result<Summary> {
         self.settle_all()?;
         let Done::Packed(rest) = pack_segment(rest, &self.options.blocks) else { unreachable!("it packs") };
@@ -353,7 +353,7 @@ impl FileBuilder {
         self.publish(spill.writer, binder, metadata)
     }
 
-    /// Has everything sorted.
+    /// Sorts all entries.
     fn sort_all(&mut self, rest: Segment) -> Result<()> {
         self.direct = None;
         // Sorted here, while the others are sorted elsewhere.
@@ -364,7 +364,7 @@ impl FileBuilder {
         Ok(self.spill.as_mut().map_or(Ok(()), |spill| spill.writer.settle())?)
     }
 
-    /// Merges everything into the file that was asked for.
+    /// Merges everything into the target file.
     fn finish_merged(mut self, rest: Segment, metadata: &[u8]) -> Result<Summary> {
         self.sort_all(rest)?;
         let (mut writer, mut binder) =
@@ -381,7 +381,7 @@ impl FileBuilder {
         self.publish(writer, binder, metadata)
     }
 
-    /// Writes the end of the file, brings it to the medium, and gives it its name.
+    /// Writes the end of the file, makes it durable, and gives the file its name.
     fn publish(self, mut writer: Writer, binder: Binder, metadata: &[u8]) -> Result<Summary> {
         let written = writer.written();
         let summary = binder.finish(&mut Output::at(&mut writer, written), metadata)?;
@@ -416,7 +416,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A file at work, beside the one that is asked for.
+/// Creates a temporary file in the folder of the target file.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

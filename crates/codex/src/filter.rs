@@ -1,9 +1,9 @@
-//! A bloom filter in lines of 64 bytes, so that a question touches one cache line. Never a false
-//! negative.
+//! A bloom filter in lines of 64 bytes: a look-up touches one cache line. It has no false
+//! negatives.
 //!
-//! It is cut into parts by key, so that a question reads one part where the whole is too large to
-//! keep, and so that a builder, which cannot know how many items are to come, makes each part of
-//! the right size and lets its hashes go.
+//! The filter is cut into parts by key. So a look-up reads one part if the whole filter is too
+//! large to keep; and a builder, which does not know the number of later items, can give each part
+//! the right size and drop its hashes.
 //!
 //! Which bits: `h = mix(hash)`; the line is `h * lines >> 64`. From `w = mix(h)` on, each probe
 //! takes the 9 low bits of `w` as a bit of the line (bit `b` is bit `b % 8` of byte `b / 8`) and
@@ -21,7 +21,7 @@ const HEAD: usize = 16;
 const LINE: usize = 64;
 const MOST_PROBES: u32 = 16;
 const PROBES_PER_WORD: u32 = 7;
-/// Bytes of lines in a full part: what a question reads at most, in about the time of a single
+/// Bytes of lines in a full part: the most that a look-up reads, in about the time of a single
 /// sector.
 const PART: usize = 16 << 10;
 
@@ -32,7 +32,7 @@ pub(crate) fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The hash of a key that a [`FileBuilder`](crate::FileBuilder) puts into the filter, for
+/// Returns the hash of a key that a [`FileBuilder`](crate::FileBuilder) puts into the filter, for
 /// [`Reader::may_contain`](crate::Reader::may_contain): XXH3-64 with the filter's seed.
 pub fn key_hash(seed: u64, key: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, key)
@@ -54,7 +54,7 @@ fn bits(hash: u64, lines: usize, probes: u32) -> (usize, impl Iterator<Item = (u
     (line, bits)
 }
 
-/// Builds a part over `hashes`, with `bits_per_item` bits for each.
+/// Builds a part from `hashes`, with `bits_per_item` bits for each.
 fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
     let probes = (bits_per_item.saturating_mul(69) / 100).clamp(1, MOST_PROBES as usize) as u32; // ln 2: half are set
     let lines = hashes.len().saturating_mul(bits_per_item).div_ceil(8 * LINE).clamp(1, PART / LINE);
@@ -183,12 +183,12 @@ impl Filter {
         bits.all(|(byte, mask)| line[byte] & mask != 0)
     }
 
-    /// Hashes it was built from.
+    /// Returns the number of hashes that the part was built from.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that the part holds.
     pub fn memory(&self) -> usize {
         HEAD + self.lines.len()
     }

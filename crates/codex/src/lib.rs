@@ -1,8 +1,8 @@
 //! Codex: an immutable file of sorted keys and their values, with builders and a reader.
 //!
-//! [`FileBuilder`] takes entries in any order and makes a file of them, with all cores and in
-//! bounded memory. [`Builder`] takes them sorted, and writes to anything. [`Reader`] reads from a
-//! [`Map`] of a file, a file, memory, or whatever is a [`Source`].
+//! [`FileBuilder`] takes entries in any order and builds a file, with all cores and in bounded
+//! memory. [`Builder`] takes sorted entries and writes to any output. [`Reader`] reads from a
+//! [`Map`] of a file, a file, memory, or any other [`Source`].
 //!
 //! ```
 //! use brooklet_codex::{Builder, BuilderOptions, Bytes, Progress, Reader};
@@ -31,39 +31,40 @@
 //!
 //! # Promises
 //!
-//! - Nothing is handed out unless the checksum of the block it came from held. The checksum is kept
-//!   by the block that points there, so that a stale or misdirected block is noticed as well as a
-//!   damaged one.
-//! - Any bytes may be opened: damaged or hostile files give an [`Error`], never a panic, an endless
-//!   loop, or an allocation out of proportion to the file.
-//! - The same input, options and version of LZ4 give the same file, bit for bit. A [`FileBuilder`]
-//!   gives the same file for the same entries, each key once, in whatever order they come.
-//! - A file of a [`FileBuilder`] appears under its name when all of it is on the medium, or not at
-//!   all.
+//! - A reader returns data only if the checksum of its block held. The block that points to it
+//!   stores the checksum, so a reader notices stale and misdirected blocks as well as damaged
+//!   blocks.
+//! - A reader may open any bytes: a damaged or hostile file causes an [`Error`], never a panic, an
+//!   endless loop, or an allocation out of proportion to the file.
+//! - The same input, options and version of LZ4 produce the same file, bit for bit. A
+//!   [`FileBuilder`] produces the same file for the same entries in any order, if each key is given
+//!   once.
+//! - A file of a [`FileBuilder`] appears under its name when the whole file is on the medium, or
+//!   not at all.
 //!
 //! # Limits
 //!
-//! Keys: [`MAX_KEY`] bytes. Values: [`MAX_VALUE`] bytes; of long ones, parts are read
-//! ([`Reader::get_part`]). While building, memory holds one block with the values in it, the lowest
-//! index level and the filter as they will be stored, and the hashes of one part of that; a
-//! [`FileBuilder`] moreover what [`FileOptions::memory`] says. What readers keep is bounded by
-//! their [`Cache`], which many may share.
+//! A key has at most [`MAX_KEY`] bytes, a value at most [`MAX_VALUE`] bytes. [`Reader::get_part`]
+//! reads a part of a long value. While building, memory holds one block with its values, the lowest
+//! index level and the filter as the file will store them, and the hashes of one filter part. A
+//! [`FileBuilder`] also uses [`FileOptions::memory`]. The [`Cache`] bounds the memory of readers;
+//! many readers may share one cache.
 //!
-//! # The rooms
+//! # Modules
 //!
-//! - `format`: the layout of the file; the only description there is. `limits`: the most it takes.
-//!   `options`, `progress`: what callers set, and how builders report.
-//! - `block`: sorted entries in a block, and a place among them. `apart`: long values, which lie
-//!   outside.
-//! - `filter`: the bloom filter, in parts. `directory`: the way to them. `cache`: [`Cache`];
-//!   `class`: how long it keeps the kinds of things.
-//! - `pack`: sorted entries become blocks. `binder`: blocks become a file. `builder`: [`Builder`],
-//!   which does both at once.
-//! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of them
-//!   on the medium. `merge`: all of these, range by range. `turns`: by many threads. `write`: past
-//!   the page cache.
-//! - `source`, `map`: where bytes come from. `reader`: [`Reader`]. `fences`: where its blocks
-//!   begin. `cursor`: [`Cursor`]. `range`: [`Range`]. `verify`: [`Reader::verify`].
+//! - `format`: the layout of the file, described only there. `limits`: the limits of the format.
+//!   `options`: the options of builders. `progress`: their progress reports.
+//! - `block`: sorted entries in a block, and a position among them. `apart`: long values, stored
+//!   outside their block.
+//! - `filter`: the bloom filter, in parts. `directory`: finds the part for a key. `cache`:
+//!   [`Cache`]; `class`: the time that each class of entry stays in the cache.
+//! - `pack`: packs sorted entries into blocks. `binder`: binds blocks into a file. `builder`:
+//!   [`Builder`], which does both at once.
+//! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of
+//!   entries on the medium. `merge`: merges all of these, range by range. `turns`: parallel work
+//!   whose results are taken in order. `write`: writes past the page cache.
+//! - `source`, `map`: the sources of bytes. `reader`: [`Reader`]. `fences`: the first key of each
+//!   data block. `cursor`: [`Cursor`]. `range`: [`Range`]. `verify`: [`Reader::verify`].
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

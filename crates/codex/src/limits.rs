@@ -1,6 +1,6 @@
-//! The newest version of the format, and the most that a file holds of a kind.
+//! The newest version of the format, and the limits of a file.
 
-/// The last format version that is written and read.
+/// The newest format version. Builders write it, and readers read it.
 pub const VERSION: u32 = 3;
 
 /// The longest key, in bytes: 64 KiB.
@@ -12,5 +12,5 @@ pub const MAX_VALUE: usize = MAX_BLOCK - (128 << 10);
 /// The longest metadata, in bytes: 1 MiB.
 pub const MAX_METADATA: usize = 1 << 20;
 
-/// The longest block before compressing: one entry of the longest key and value fits.
+/// The longest block before compression, in bytes: an entry of the longest key and value fits.
 pub(crate) const MAX_BLOCK: usize = 1 << 30;

@@ -11,8 +11,8 @@ use memmap2::Mmap;
 
 use crate::source::Source;
 
-/// A file in memory, as far as the system keeps it there: a read costs a copy, and no call of the
-/// system.
+/// A file mapped into memory. While the system keeps the file in memory, a read costs a copy and no
+/// system call.
 ///
 /// ```
 /// use brooklet_codex::{FileBuilder, FileOptions, Map, Reader};
@@ -28,10 +28,10 @@ use crate::source::Source;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The file must not be cut short while it is mapped: reading behind its end then ends the process
-/// by a signal. Files that a [`FileBuilder`](crate::FileBuilder) replaces are not cut, but live on
-/// until nobody holds them. Bytes that somebody changes meanwhile are noticed, as those of any
-/// source are.
+/// The file must not be cut short while it is mapped: a read past its end then kills the process by
+/// a signal. A [`FileBuilder`](crate::FileBuilder) that replaces a file does not cut it: the old
+/// file exists until its last user closes it. The reader notices bytes that change meanwhile, as
+/// with any source.
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,
@@ -41,25 +41,25 @@ impl Map {
     /// Maps the file `path`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error from opening or mapping the file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: nothing borrows from the map for longer than it takes to copy from it, and
-        // whoever gets the copy takes any bytes. Where the file is changed meanwhile, the copy has
-        // some of either, which its checksum tells.
+        // SAFETY: nothing borrows from the map for longer than a copy takes, and users of the copy
+        // accept any bytes. If the file changes meanwhile, the copy mixes old and new bytes, and
+        // its checksum reveals that.
         let map = unsafe { Mmap::map(&file) }?;
         #[cfg(unix)]
-        // Most reads are of single blocks; where that is not known to the system, it reads more.
+        // Most reads are of single blocks; without this advice, the system reads more.
         let _ = map.advise(memmap2::Advice::Random);
         Ok(Map { map })
     }
 
-    /// Length of the file, in bytes.
+    /// Returns the length of the file, in bytes.
     pub fn len(&self) -> u64 {
         self.map.len() as u64
     }
 
-    /// Whether the file is empty.
+    /// Returns whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }

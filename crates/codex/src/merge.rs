@@ -1,9 +1,9 @@
 //! Merging sorted sources into one sequence, range by range.
 //!
-//! The ranges are known beforehand: each source has told which of its entries ranges begin with. So
-//! each range can be merged and packed by itself, by whichever thread is free. What the sources
-//! have of a range is a few sorted sequences; as it fits into a core's cache, sorting it anew takes
-//! less time than merging those would.
+//! The ranges are known beforehand: each source has reported the entries with which its ranges
+//! begin. So any free thread can merge and pack each range alone. The sources hold a few sorted
+//! sequences of a range. These fit into a core's cache, so sorting them again takes less time than
+//! merging them.
 
 use std::ops::ControlFlow;
 
@@ -18,10 +18,10 @@ use crate::sort::{Entry, RANGE, Slot, Sorted, entry_at, prefix, put_entry, settl
 use crate::spill::Spill;
 use crate::turns::in_turns;
 
-/// A range that is merged in one go has so many bytes from each source on the medium, on average:
-/// each costs a read, and some of what is read belongs to the neighbours.
+/// Average bytes of each source on the medium for a range that is merged in one job: each range
+/// costs a read, and some of the bytes read belong to its neighbours.
 const READ: usize = 128 << 10;
-/// Low bits of a place, which say where in its source an entry is.
+/// Number of low bits of a place, which hold the position of an entry in its source.
 const WITHIN: u32 = 40;
 
 /// Sources in the order in which their entries came.
@@ -30,18 +30,18 @@ pub(crate) struct Merge<'a> {
     sorted: &'a [Sorted],
     options: &'a BuilderOptions,
     rule: Duplicates,
-    /// The keys that ranges begin with, in order.
+    /// The keys with which ranges begin, in order.
     cuts: Vec<&'a [u8]>,
-    /// How many ranges are merged in one go.
+    /// Number of ranges in one job.
     at_once: usize,
-    /// How many bytes all keys begin with.
+    /// Length of the common prefix of all keys, in bytes.
     shared: usize,
 }
 
-/// Memory that a thread merges in.
+/// Memory in which a thread merges.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Entries that were read from the medium.
+    /// Entries read from the medium.
     loaded: Arena,
     slots: Vec<Slot>,
     spare: Vec<Slot>,
@@ -67,19 +67,19 @@ impl<'a> Merge<'a> {
         Merge { spill, sorted, options, rule, cuts, at_once, shared }
     }
 
-    /// How many jobs it is cut into.
+    /// Returns the number of jobs.
     fn jobs(&self) -> usize {
         (self.cuts.len() + 1).div_ceil(self.at_once)
     }
 
-    /// The last key; `None` where there are no entries.
+    /// Returns the last key; `None` without entries.
     pub fn last(&self) -> Option<Vec<u8>> {
         let stretches =
             self.spill.iter().flat_map(|spill| spill.stretches.iter().filter_map(|it| spill.ends(it)));
         stretches.chain(self.sorted.iter().filter_map(Sorted::ends)).map(|ends| ends.1.to_vec()).max()
     }
 
-    /// Merges everything with so many threads, and gives it to `take`, in order.
+    /// Merges everything with `threads` threads, and passes the result to `take`, in order.
     pub fn run(
         &self,
         threads: usize,
@@ -98,7 +98,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Merges everything with so many threads, and gives it to `visit`, entry by entry, in order.
+    /// Merges everything with `threads` threads, and passes each entry to `visit`, in order.
     pub fn visit(
         &self,
         threads: usize,
@@ -133,7 +133,7 @@ impl<'a> Merge<'a> {
         self.pack_sorted(cuts, room)
     }
 
-    /// Merges the ranges of one job, and copies what they have.
+    /// Merges the ranges of one job, and copies their entries.
     fn copy(&self, job: usize, room: &mut Room) -> Result<Arena> {
         self.merge(job, room)?;
         let mut entries = Arena::default();
@@ -144,7 +144,7 @@ impl<'a> Merge<'a> {
         Ok(entries)
     }
 
-    /// Brings the ranges of one job into the room, in order; gives the keys with which they begin.
+    /// Loads the ranges of one job into the room, in order; returns the keys with which they begin.
     fn merge(&self, job: usize, room: &mut Room) -> Result<&[&'a [u8]]> {
         let end = (job + 1) * self.at_once - 1;
         let from = (job * self.at_once).checked_sub(1).map(|cut| self.cuts[cut]);
@@ -155,7 +155,7 @@ impl<'a> Merge<'a> {
         Ok(&self.cuts[begins])
     }
 
-    /// Brings what is between two keys into the room, in order.
+    /// Loads the entries between two keys into the room, in order.
     fn gather(&self, from: Option<&[u8]>, to: Option<&[u8]>, shared: usize, room: &mut Room) -> Result<()> {
         let Room { loaded, slots, spare } = room;
         loaded.truncate(0);
@@ -191,14 +191,14 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Packs what is in the room, in ranges that begin with `cuts`.
+    /// Packs the entries of the room, in ranges that begin with `cuts`.
     fn pack_sorted(&self, mut cuts: &[&[u8]], room: &Room) -> Result<Packed> {
         let mut packer = Packer::new(self.options.clone());
         self.each(room, |entry| self.pack_one(&mut packer, &mut cuts, entry))?;
         Ok(packer.finish())
     }
 
-    /// Gives what is in the room: one entry of each key.
+    /// Passes on the entries of the room: one of each key.
     fn each(&self, Room { loaded, slots, .. }: &Room, mut give: impl FnMut(Entry<'_>)) -> Result<()> {
         let mut slots = slots.iter().copied().peekable();
         while let Some(slot) = slots.next() {

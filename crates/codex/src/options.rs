@@ -1,31 +1,33 @@
-//! How a codex is built.
+//! The options of builders.
 
-/// The smallest and largest target for a block: what is smaller is all overhead, what is larger is
-/// slow to read in.
+/// The smallest and largest target for a block: a smaller block is mostly overhead, and a larger
+/// block takes long to read.
 const BLOCK_SIZES: std::ops::RangeInclusive<usize> = 64..=16 << 20;
 
-/// How to build a codex.
+/// The options of a codex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuilderOptions {
-    /// Target for a block before compressing, in bytes, held to 64 B ..= 16 MiB. A read takes in at
-    /// least one block; a longer entry gets a block of its own. Default 16 KiB: a few device pages
-    /// once compressed.
+    /// Target size of a block before compression, in bytes, clamped to 64 B ..= 16 MiB. A read
+    /// fetches at least one block; a longer entry gets its own block. Default 16 KiB: a few device
+    /// pages after compression.
     pub block_size: usize,
-    /// Compress blocks by LZ4, where that saves 1/16 or more. Where it does not, the blocks that
-    /// follow go without trying, at most 15 of them. Default `true`.
+    /// Whether to compress blocks with LZ4. A block is compressed only if that saves 1/16 or more.
+    /// After a block that did not shrink, the builder skips the attempt for at most 15 blocks.
+    /// Default `true`.
     pub compress: bool,
-    /// Bits of filter for each hash given to [`Builder::add_filter`](crate::Builder::add_filter); 0
-    /// for no filter. Default 10: one in a hundred questions about absent items is answered
-    /// "maybe". 12: one in two hundred.
+    /// Filter bits for each hash given to [`Builder::add_filter`](crate::Builder::add_filter); 0
+    /// for no filter. Default 10: the filter answers "maybe" for one in a hundred absent items.
+    /// With 12, it does so for one in two hundred.
     pub bits_per_item: u32,
-    /// The caller's seed for those hashes, kept in the footer, so that nobody who cannot read the
-    /// file can choose items that its filter takes for one another. Default 0.
+    /// The caller's seed for the filter hashes, stored in the footer. Without access to the file,
+    /// nobody can choose items that the filter confuses with one another. Default 0.
     pub filter_seed: u64,
-    /// The caller's identity for the file, kept in the footer. Default 0.
+    /// The caller's identity of the file, stored in the footer. Default 0.
     pub id: u64,
-    /// From so many bytes on, at least 1, a value lies apart from its block, in pieces of 64 KiB: a
-    /// part of it is read without the rest ([`Reader::get_part`](crate::Reader::get_part)), and
-    /// whoever looks for keys passes it by. Default 64 KiB; `usize::MAX` for never.
+    /// Length of a value, in bytes, from which the value is stored outside its block, in pieces of
+    /// 64 KiB; at least 1. A reader can read a part of such a value without the rest
+    /// ([`Reader::get_part`](crate::Reader::get_part)), and a search for keys skips it. Default 64
+    /// KiB; `usize::MAX` for never.
     pub apart_from: usize,
 }
 
@@ -43,42 +45,43 @@ impl Default for BuilderOptions {
 }
 
 impl BuilderOptions {
-    /// These, within their limits.
+    /// Returns these options, clamped to their limits.
     pub(crate) fn sound(self) -> Self {
         let block_size = self.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end());
         BuilderOptions { block_size, apart_from: self.apart_from.max(1), ..self }
     }
 }
 
-/// What becomes of entries with the same key.
+/// The treatment of entries with the same key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// They are an error: [`Error::Duplicate`](crate::Error::Duplicate), as soon as it is noticed.
+    /// A duplicate key causes [`Error::Duplicate`](crate::Error::Duplicate), as soon as the builder
+    /// notices it.
     #[default]
     Refuse,
-    /// The one that was given first stays.
+    /// The builder keeps the first entry of the key.
     First,
-    /// The one that was given last stays.
+    /// The builder keeps the last entry of the key.
     Last,
 }
 
-/// How to build a codex file.
+/// The options of a [`FileBuilder`](crate::FileBuilder).
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// How blocks, filter and footer are made. The filter, unless [`BuilderOptions::bits_per_item`]
-    /// is 0, is of the [`key_hash`](crate::key_hash) of each key. Default: no filter, as a file by
-    /// itself is mostly asked for what it has; blocks of 4 KiB, as that is what looking up a key
-    /// costs; and else as in [`BuilderOptions`].
+    /// The options of blocks, filter and footer. Unless [`BuilderOptions::bits_per_item`] is 0, the
+    /// filter holds the [`key_hash`](crate::key_hash) of each key. Default: no filter, because most
+    /// look-ups in a single file find their key; blocks of 4 KiB, because a look-up reads one
+    /// block; all else as in [`BuilderOptions`].
     pub blocks: BuilderOptions,
-    /// Bytes of memory for entries that are being sorted, about; past that they go into a file at
-    /// work beside the target. Index (a thousandth of the file, about) and filter come on top.
-    /// Default 1 GiB.
+    /// Approximate memory for entries that are being sorted, in bytes. Further entries go into a
+    /// temporary file in the folder of the target. The index (about a thousandth of the file) and
+    /// the filter use memory in addition. Default 1 GiB.
     pub memory: usize,
-    /// How many threads sort and pack. Default 0: as many as there are cores.
+    /// Number of threads that sort and pack. Default 0: one for each core.
     pub threads: usize,
-    /// What becomes of entries with the same key. Default [`Duplicates::Refuse`].
+    /// The treatment of entries with the same key. Default [`Duplicates::Refuse`].
     pub duplicates: Duplicates,
-    /// Whether a file that has the name already is replaced. Default `false`.
+    /// Whether the new file replaces an existing file of the same name. Default `false`.
     pub replace: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Packing: sorted entries in, frames of data blocks and parts of the filter out.
+//! Packing: converts sorted entries into frames of data blocks and parts of the filter.
 //!
-//! A packer knows nothing of what comes before and after its entries. So the entries of a file may
-//! be packed by one, block after block, or cut into ranges that are packed each by another thread,
-//! and put behind one another by a [`Binder`](crate::binder::Binder).
+//! A packer knows nothing of earlier and later entries. So one packer may pack the entries of a
+//! file, block after block, or the entries may be cut into ranges that several threads pack. A
+//! [`Binder`](crate::binder::Binder) joins these.
 
 use std::mem;
 use std::ops::Range;
@@ -14,11 +14,10 @@ use crate::options::BuilderOptions;
 
 /// Bytes of a list's entry for one piece.
 const LISTED: usize = 12;
-/// After so many blocks that did not get smaller, one after another, the wait for the next trial
-/// grows no more.
+/// After this many blocks in a row that did not shrink, the wait for the next trial grows no more.
 const MOST_MISSES: u32 = 4;
 
-/// What was packed, in order.
+/// The packed output, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     /// Frames of data blocks and pieces.
@@ -92,9 +91,9 @@ impl Blocks {
     }
 }
 
-/// Whether it is worth trying to compress the next block. What does not get smaller costs the time
-/// of trying, and its neighbours are mostly alike: after a trial in vain the next block goes
-/// without one, then 3, 7, and at most 15.
+/// Whether to try to compress the next block. A block that does not shrink costs the time of the
+/// trial, and its neighbours are mostly alike: after a failed trial the next block goes without
+/// one, then 3, 7, and at most 15.
 #[derive(Debug, Default)]
 struct Habit {
     misses: u32,
@@ -114,7 +113,7 @@ impl Habit {
     }
 }
 
-/// Packs entries, whose keys must ascend.
+/// A packer of entries, whose keys must ascend.
 #[derive(Debug)]
 pub(crate) struct Packer {
     options: BuilderOptions,
@@ -122,14 +121,14 @@ pub(crate) struct Packer {
     first: Vec<u8>,
     filter: FilterBuilder,
     habit: Habit,
-    /// What is packed already; its owner may take it away at any time.
+    /// The packed output; its owner may take it away at any time.
     pub packed: Packed,
     /// Bytes of frames that were taken away before.
     taken: u64,
 }
 
 impl Packer {
-    /// The options are taken as they are: [`BuilderOptions::sound`].
+    /// Creates a packer. The options must be in their limits: [`BuilderOptions::sound`].
     pub fn new(options: BuilderOptions) -> Self {
         Packer {
             block: BlockBuilder::default(),
@@ -142,7 +141,7 @@ impl Packer {
         }
     }
 
-    /// The key of the entry added last.
+    /// Returns the key of the entry added last.
     pub fn last(&self) -> &[u8] {
         self.block.last()
     }
@@ -193,7 +192,7 @@ impl Packer {
         }
     }
 
-    /// Ends the block at hand, if there is one.
+    /// Ends the current block, if there is one.
     pub fn close(&mut self) {
         if self.block.entries() > 0 {
             self.close_with(false);
@@ -246,7 +245,7 @@ impl Packer {
         }
     }
 
-    /// Gives all that was packed.
+    /// Returns the packed output.
     pub fn finish(mut self) -> Packed {
         self.end_range();
         self.packed
@@ -271,7 +270,7 @@ impl Packer {
     }
 }
 
-/// The most bytes of the list for a value of so many.
+/// Returns the most bytes of the list for a value of `value` bytes.
 fn list_most(value: usize) -> usize {
     10 + value.div_ceil(PIECE) * LISTED
 }

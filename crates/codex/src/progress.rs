@@ -1,29 +1,28 @@
-//! How far a builder is, and how its caller stops it.
+//! The progress of a builder, and its cancellation.
 
 use std::ops::ControlFlow;
 
 #[cfg(unix)]
 use crate::error::{Error, Result};
 
-/// How far a long call is: of a [`FileBuilder`](crate::FileBuilder), or
-/// [`Reader::verify`](crate::Reader::verify). Where the function that gets it returns
+/// The progress of a long call of a [`FileBuilder`](crate::FileBuilder), or of
+/// [`Reader::verify`](crate::Reader::verify). If the function that receives it returns
 /// [`Break`](ControlFlow::Break), the call fails with [`Error::Cancelled`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Entries done by now.
+    /// Number of entries done so far.
     pub entries: u64,
-    /// Bytes of their keys and values; of a check, of the file.
+    /// Bytes of the keys and values done so far; during a check, bytes of the file.
     pub bytes: u64,
-    /// Ranges merged, of those that are being merged now, and how many these are; 0 of 0 while
-    /// entries are taken in.
+    /// Number of ranges merged so far in the current merge; 0 while the builder takes entries.
     pub merged: u64,
-    /// See `merged`.
+    /// Number of ranges in the current merge; 0 while the builder takes entries.
     pub to_merge: u64,
 }
 
 impl Progress {
-    /// Goes on, whatever the progress: for callers that do not watch.
+    /// Returns `Continue`: for callers that do not watch the progress.
     pub fn ignore(self) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }

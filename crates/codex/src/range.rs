@@ -9,20 +9,21 @@ use crate::error::Result;
 use crate::reader::Reader;
 use crate::source::Source;
 
-/// The entries between two keys, as [`Reader::range`] and [`Reader::prefix`] give them. An error
-/// ends it.
+/// The entries between two keys, from [`Reader::range`] or [`Reader::prefix`]. An error ends the
+/// iteration.
 #[derive(Debug)]
 pub struct Range<'r, S: Source> {
     front: Cursor<&'r Reader<S>>,
     back: Cursor<&'r Reader<S>>,
-    /// What is left lies between these.
+    /// The remaining entries lie between these bounds.
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
     over: bool,
 }
 
 impl<S: Source> Reader<S> {
-    /// The entries whose keys are in `range`, in ascending order, or from the end by `.rev()`.
+    /// Returns the entries whose keys are in `range`, in ascending order, or from the end with
+    /// `.rev()`.
     ///
     /// ```
     /// # use brooklet_codex::*;
@@ -42,7 +43,7 @@ impl<S: Source> Reader<S> {
         Range { front: self.cursor(), back: self.cursor(), from, to, over: false }
     }
 
-    /// The entries whose keys begin with `prefix`, as [`range`](Self::range) gives them.
+    /// Returns the entries whose keys begin with `prefix`, like [`range`](Self::range).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range<'_, S> {
         let mut after = prefix.as_ref().to_vec();
         while after.last() == Some(&u8::MAX) {

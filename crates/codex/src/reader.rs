@@ -1,10 +1,9 @@
 //! Reading a codex.
 //!
-//! A look-up descends from the root, through one index block a level, to one data block; a question
-//! to the filter goes through the filter's directory to one part. What is read for these is kept in
-//! the cache, and only there: past its budget, a look-up costs as many reads as it takes blocks,
-//! each of them small. Of a file in memory, the index is passed by once look-ups are many
-//! (`fences.rs`).
+//! A look-up descends from the root through one index block a level to one data block. A filter
+//! look-up reads the filter's directory and one part. The cache alone keeps the blocks that were
+//! read: when the cache is full, a look-up costs one small read for each block. For a file in
+//! memory, many look-ups bypass the index (`fences.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,17 +21,17 @@ use crate::filter::Filter;
 use crate::format::{FOOTER, Footer, Ptr, check_bounds, decode_frame, is_raw, u64_at};
 use crate::source::{Source, fetch};
 
-/// Budget of the cache of a reader that is given none, in bytes.
+/// Budget of a reader's own cache, in bytes.
 const CACHE: usize = 32 << 20;
-/// A file in memory gets fences after a look-up for so many of its blocks.
+/// A file in memory gets fences after one look-up for every 8 of its blocks.
 const FENCED: u64 = 8;
-/// A value of up to this part of its block is kept by itself, too.
+/// The cache also keeps a value by itself, if it is at most a quarter of its block.
 const VALUE_PART: usize = 4;
 
-/// Reads a codex from a [`Source`]. Shared freely between threads; a read blocks no other.
+/// A reader of a codex in a [`Source`]. Threads may share it freely; no read blocks another.
 ///
-/// Every read gives [`Error::Damaged`] where the file does not hold what was written, and
-/// [`Error::Io`] where the source fails.
+/// Every read fails with [`Error::Damaged`] if the file does not hold the data that was written,
+/// and with [`Error::Io`] if the source fails.
 #[derive(Debug)]
 pub struct Reader<S: Source> {
     source: S,
@@ -40,31 +39,31 @@ pub struct Reader<S: Source> {
     footer_at: u64,
     footer_sum: u64,
     cache: Arc<Cache>,
-    /// Its number in the cache.
+    /// The reader's number in the cache.
     number: u64,
     filter: Arc<Held>,
-    /// How many look-ups there were before there were fences, and those.
+    /// Number of look-ups before the fences were made, and the fences.
     asked: AtomicU64,
     fences: OnceLock<Option<Fences>>,
 }
 
 impl<S: Source> Reader<S> {
-    /// Opens the codex of `len` bytes in `source`, with a cache of its own of 32 MiB. Reads the
-    /// footer only. `footer_sum` is what [`Summary::footer_sum`](crate::Summary::footer_sum) said,
-    /// where the caller kept it: with it, any other codex in the place of this one is noticed.
+    /// Opens the codex of `len` bytes in `source`, with its own cache of 32 MiB. Reads only the
+    /// footer. `footer_sum` is the kept [`Summary::footer_sum`](crate::Summary::footer_sum): with
+    /// it, the reader notices any other codex in place of this one.
     ///
-    /// Where the [source is memory](Source::is_memory) and many keys are looked up, 32 bytes for
-    /// each data block come on top, up to 32 MiB.
+    /// If the [source is memory](Source::is_memory), a reader with many look-ups uses 32 more bytes
+    /// for each data block, up to 32 MiB.
     ///
     /// # Errors
-    /// [`Error::Newer`]; [`Error::NotACodex`], which is [`Error::Damaged`] where `footer_sum` is
-    /// given; [`Error::Io`].
+    /// [`Error::Newer`]; [`Error::NotACodex`], or [`Error::Damaged`] in its place if `footer_sum`
+    /// is given; [`Error::Io`].
     pub fn open(source: S, len: u64, footer_sum: Option<u64>) -> Result<Self> {
         Self::open_with(source, len, footer_sum, Arc::new(Cache::new(CACHE)))
     }
 
-    /// Like [`open`](Self::open), keeping in `cache` what it reads. It lets go of that when it is
-    /// dropped.
+    /// Opens the codex like [`open`](Self::open), with the given cache. Dropping the reader removes
+    /// its entries from `cache`.
     #[expect(clippy::missing_errors_doc, reason = "said at `open`")]
     pub fn open_with(source: S, len: u64, footer_sum: Option<u64>, cache: Arc<Cache>) -> Result<Self> {
         let (footer, footer_at, footer_sum) = read_footer(&source, len, footer_sum)?;
@@ -77,72 +76,74 @@ impl<S: Source> Reader<S> {
         Ok(Reader { source, footer, footer_at, footer_sum, cache, number, filter, asked, fences })
     }
 
-    /// The identity given by [`BuilderOptions::id`](crate::BuilderOptions::id).
+    /// Returns the identity given by [`BuilderOptions::id`](crate::BuilderOptions::id).
     pub fn id(&self) -> u64 {
         self.footer.id
     }
 
-    /// The seed given by [`BuilderOptions::filter_seed`](crate::BuilderOptions::filter_seed).
+    /// Returns the seed given by
+    /// [`BuilderOptions::filter_seed`](crate::BuilderOptions::filter_seed).
     pub fn filter_seed(&self) -> u64 {
         self.footer.seed
     }
 
-    /// The version of the format that the file is written in.
+    /// Returns the format version of the file.
     pub fn version(&self) -> u32 {
         self.footer.version
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn entries(&self) -> u64 {
         self.footer.entries
     }
 
-    /// How many data blocks there are.
+    /// Returns the number of data blocks.
     pub fn blocks(&self) -> u64 {
         self.footer.blocks
     }
 
-    /// All data blocks before compressing, in bytes.
+    /// Returns the size of all data blocks before compression, in bytes.
     pub fn raw_bytes(&self) -> u64 {
         self.footer.raw_bytes
     }
 
-    /// Length of the file, in bytes.
+    /// Returns the length of the file, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "of the file, which is never empty")]
     pub fn len(&self) -> u64 {
         self.footer_at + FOOTER as u64
     }
 
-    /// The footer's checksum, as in [`Summary::footer_sum`](crate::Summary::footer_sum).
+    /// Returns the footer's checksum, as in [`Summary::footer_sum`](crate::Summary::footer_sum).
     pub fn footer_sum(&self) -> u64 {
         self.footer_sum
     }
 
-    /// The source it reads from.
+    /// Returns the source of the reader.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// The metadata given to [`Builder::finish_with`](crate::Builder::finish_with), read anew each
-    /// time; `None` where none was.
+    /// Returns the metadata given to [`Builder::finish_with`](crate::Builder::finish_with); `None`
+    /// if none was given. Each call reads the metadata again.
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn metadata(&self) -> Result<Option<Bytes>> {
         self.footer.metadata.some().map(|ptr| self.load(ptr, self.footer_at)).transpose()
     }
 
-    /// Whether `hash` may have been given to [`Builder::add_filter`](crate::Builder::add_filter)
-    /// for `key`: `false` is certain, `true` is not. Always `true` without a filter. Reads at most
-    /// the filter's directory, some bytes for ten thousand items, and one part of it, 16 KiB.
+    /// Returns whether [`Builder::add_filter`](crate::Builder::add_filter) may have received `hash`
+    /// for `key`: `false` is certain, `true` is not. Without a filter, the answer is always `true`.
+    /// Reads at most the filter's directory (a few bytes per ten thousand items) and one part of
+    /// the filter (16 KiB).
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
         let Some(root) = self.footer.filter.some() else { return Ok(true) };
         if self.footer.version == 1 && !self.cache.has_room(root.len as usize) {
-            // One piece: where it cannot be kept, reading all of it each time would cost more than
-            // it saves.
+            // The filter is one piece: if the cache cannot keep it, reading it each time costs more
+            // than it saves.
             return Ok(true);
         }
         let (index, ptr, limit) = match self.filter.ask(key, hash) {
@@ -173,17 +174,17 @@ impl<S: Source> Reader<S> {
         Ok(answer)
     }
 
-    /// Keeps what was read of the filter from `ptr`.
+    /// Keeps the piece of the filter that was read from `ptr`.
     fn keep_piece(&self, ptr: Ptr, piece: Piece, class: Class, bytes: usize, put: impl FnOnce(&Held)) {
         let kept = Kept::Filter(self.filter.clone(), piece, bytes);
         self.cache.keep_with(self.key(ptr), class, kept, || put(&self.filter));
     }
 
-    /// The value of `key`. It shares the memory of what is kept, and may keep a whole decoded block
-    /// alive.
+    /// Returns the value of `key`. The returned bytes share the memory of the cache, and may keep a
+    /// whole decoded block alive.
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         if self.source.is_memory() {
             return self.find(key)?.map(|stored| self.value_of(stored)).transpose();
@@ -205,10 +206,10 @@ impl<S: Source> Reader<S> {
         self.value_of(stored).map(Some)
     }
 
-    /// The last entry whose key is `key` or less, as [`get`](Self::get) would read it.
+    /// Returns the last entry whose key is `key` or less, with its value as in [`get`](Self::get).
     ///
     /// # Errors
-    /// As any read.
+    /// [`Error::Damaged`], [`Error::Io`].
     pub fn get_le(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>> {
         let Some((block, _)) = self.descend(key)? else { return Ok(None) };
         let mut spot = Spot::default();
@@ -219,14 +220,14 @@ impl<S: Source> Reader<S> {
         Ok(Some((spot.key().to_vec(), self.value_of(spot.stored())?)))
     }
 
-    /// What is stored as the value of `key`.
+    /// Returns the stored value of `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Stored>> {
         let Some((block, _)) = self.descend(key)? else { return Ok(None) };
         Ok(block.floor(key)?.and_then(|(stored, exact)| exact.then_some(stored)))
     }
 
-    /// The block that `key` lies in, if there is such a key, and whether it had to be read. `None`
-    /// where all keys are greater.
+    /// Returns the only block that can hold `key`, and whether the block had to be read. `None` if
+    /// all keys are greater.
     fn descend(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
         match self.fences().map_or(Place::Unclear, |fences| fences.find(key)) {
             Place::In(ptr) => Ok(Some((self.block(ptr, ptr.end())?, true))),
@@ -235,8 +236,8 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The fences of a file in memory, once so much is asked for that they pay. Where they cannot
-    /// be made, the index tells why.
+    /// Returns the fences of a file in memory, after enough look-ups that fences pay. If the fences
+    /// cannot be made, the index reports the error.
     #[inline]
     fn fences(&self) -> Option<&Fences> {
         if !self.source.is_memory() {
@@ -261,7 +262,7 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The same, without a look at fences.
+    /// Does the same as `descend`, without the fences.
     pub(crate) fn descend_by_index(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
         let Some((mut ptr, mut limit)) = self.root() else { return Ok(None) };
         for depth in 0..self.levels() {
@@ -275,7 +276,8 @@ impl<S: Source> Reader<S> {
         self.kept_block(ptr, limit, Class::Data).map(Some)
     }
 
-    /// Memory that its filter and index blocks take in the cache now, in bytes.
+    /// Returns the memory that the reader's filter and index blocks take in the cache now, in
+    /// bytes.
     pub fn memory(&self) -> usize {
         self.cache.overhead_of(self.number)
     }
@@ -292,32 +294,32 @@ impl<S: Source> Reader<S> {
         self.footer.levels as usize
     }
 
-    /// Where the root is, and the byte it has to end by.
+    /// Returns the pointer to the root, and the byte by which the root must end.
     pub(crate) fn root(&self) -> Option<(Ptr, u64)> {
         Some((self.footer.root.some()?, self.footer_at))
     }
 
-    /// Reads a block from the source. `limit` is the byte it has to end by: that of whatever points
-    /// to it.
+    /// Reads a block from the source. `limit` is the byte by which the block must end: the offset
+    /// of the block that points to it.
     pub(crate) fn block(&self, ptr: Ptr, limit: u64) -> Result<Block> {
         Block::new(self.load(ptr, limit)?, ptr.offset)
     }
 
-    /// The same, for who goes from block to block.
+    /// Reads a block like [`block`](Self::block), for a caller that goes from block to block.
     pub(crate) fn block_ahead(&self, ptr: Ptr, limit: u64, ahead: &mut Ahead) -> Result<Block> {
         check_bounds(ptr, limit)?;
         let frame = ahead.frame(&self.source, ptr, self.footer_at)?;
         Block::new(decode_frame(&frame, ptr)?, ptr.offset)
     }
 
-    /// The index block at `depth` below the root.
+    /// Returns the index block at `depth` below the root.
     pub(crate) fn index_block(&self, ptr: Ptr, limit: u64, depth: usize) -> Result<Block> {
         let lowest = depth > 0 && depth + 1 == self.levels();
         Ok(self.kept_block(ptr, limit, if lowest { Class::Leaf } else { Class::Index })?.0)
     }
 
-    /// Where the index block at `depth` leads to for `key`. It is looked at where it is kept, as
-    /// most time goes into handing it out.
+    /// Returns the child of the index block at `depth` for `key`. Searches the block inside the
+    /// cache, because cloning it takes most of the time.
     fn index_child(&self, ptr: Ptr, limit: u64, depth: usize, key: &[u8]) -> Result<Option<Ptr>> {
         check_bounds(ptr, limit)?;
         let kept = self.cache.look(self.key(ptr), |kept| match kept {
@@ -327,7 +329,8 @@ impl<S: Source> Reader<S> {
         kept.unwrap_or_else(|| self.index_block(ptr, limit, depth)?.floor_ptr(key))
     }
 
-    /// Like [`block`](Self::block), by way of the cache; says whether it had to be read.
+    /// Returns a block like [`block`](Self::block), through the cache, and whether the block had to
+    /// be read.
     fn kept_block(&self, ptr: Ptr, limit: u64, class: Class) -> Result<(Block, bool)> {
         check_bounds(ptr, limit)?;
         let kept = self.cache.look(self.key(ptr), |kept| match kept {
@@ -355,12 +358,13 @@ impl<S: Source> Reader<S> {
         decode_frame(&self.frame(ptr, limit)?, ptr)
     }
 
-    /// Like [`load`](Self::load), but for keeping: by way of the source's cache, if it has one, and
-    /// in memory of its own, as what is kept must not hold more of the source's than it counts.
+    /// Loads a block like [`load`](Self::load), but for the cache: through the source's cache, if
+    /// it has one, and in its own memory, because a kept block must not hold more of the source's
+    /// memory than the cache counts.
     fn load_own(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
         check_bounds(ptr, limit)?;
         self.cache.missed(ptr.len);
-        // A cache that is wrong is no damage: what the file holds is what counts.
+        // A wrong cached copy is no damage: only the file counts.
         let cached = self.source.read_cached(ptr.offset, ptr.len as usize);
         if let Some(raw) = cached.and_then(|frame| decode_frame(&frame, ptr).ok()) {
             return Ok(raw);
@@ -382,7 +386,7 @@ impl<S: Source> Drop for Reader<S> {
     }
 }
 
-/// Reads the footer; gives it, where it is and its checksum.
+/// Reads the footer; returns it, its offset and its checksum.
 pub(crate) fn read_footer(
     source: &impl Source,
     len: u64,

@@ -1,9 +1,9 @@
 //! Entries in memory: taken in as they come, and sorted.
 //!
-//! An entry lies as the lengths of its key and its value, both varints, then the key and the value.
-//! Of an entry that is to be sorted, eight bytes of its key stand in a slot, as a number, behind
-//! the bytes that all keys share: most are told apart by that alone. What is sorted is put in
-//! order, entry behind entry, so that whoever merges it reads forward.
+//! An entry is stored as the lengths of its key and its value, both varints, then the key and the
+//! value. For sorting, a slot holds eight bytes of each key, as a number, after the common prefix
+//! of all keys: these bytes alone order most entries. Sorted entries are stored in order, one after
+//! another, so that a merge reads forward.
 
 use std::mem;
 
@@ -13,19 +13,17 @@ use crate::error::{Error, Result};
 use crate::format::{put_varint, sum, take_varint};
 use crate::options::Duplicates;
 
-/// A range of a file that is packed by itself has so many bytes of keys and values, on average;
-/// tests have many of them.
+/// Average bytes of keys and values in a range, which is packed alone; tests have many ranges.
 pub(crate) const RANGE: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
-/// A segment has so many entries at most: their slots stay within a core's cache while they are
-/// sorted.
+/// Most entries of a segment: their slots stay within a core's cache during sorting.
 const MOST_ENTRIES: u64 = 160_000;
-/// About so many slots are in a bucket.
+/// Approximate number of slots in a bucket.
 const IN_BUCKET: usize = 16;
-/// Of so many entries, one is marked, so that a key is found.
+/// One entry in this many is marked, for finding keys.
 const MARK_EVERY: usize = 64;
 
-/// Whether a range begins with this entry. Told by the entry alone, so that the same entries are
-/// cut into the same ranges in whatever order they came, and however many were in memory together.
+/// Returns whether a range begins with this entry. The entry alone decides, so the same entries
+/// form the same ranges in any order, and with any number of entries in memory together.
 #[inline]
 pub(crate) fn is_cut(key: &[u8], value_len: usize) -> bool {
     let size = (key.len() + value_len) as u64;

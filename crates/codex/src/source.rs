@@ -1,4 +1,4 @@
-//! Where a reader takes its bytes from.
+//! The sources of a reader's bytes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,27 +11,29 @@ pub trait Source: Send + Sync {
     /// Reads exactly `len` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] where the source ends earlier; the reader reports that as
-    /// damage. Any other error is passed on.
+    /// [`io::ErrorKind::UnexpectedEof`] if the source ends earlier; the reader reports that as
+    /// damage. The reader passes on any other error.
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes>;
 
-    /// The same, of what is asked for singly and maybe again, by way of a cache that may fail, and
-    /// may hold what the file was before: the reader looks whether it is what it should be, and
-    /// else [`read`](Self::read)s. What is given must be in memory of its own, which the reader may
-    /// keep. `None`, as by default, where there is no such cache.
+    /// Reads like [`read`](Self::read), but through a cache, for single reads that may be repeated.
+    /// The cache may fail, and may hold earlier contents of the file: the reader checks the bytes,
+    /// and calls [`read`](Self::read) if they are wrong. The returned bytes must have their own
+    /// memory, because the reader may keep them. Returns `None` if no such cache exists, which is
+    /// the default.
     fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
         let _ = (offset, len);
         None
     }
 
-    /// Whether reading costs no more than looking into memory, so that data blocks that a
-    /// [`Reader`](crate::Reader) would keep would be there twice. `false` by default.
+    /// Returns whether a read costs no more than a memory access. If so, a
+    /// [`Reader`](crate::Reader) keeps no data blocks, because memory would hold them twice.
+    /// `false` by default.
     fn is_memory(&self) -> bool {
         false
     }
 }
 
-/// A file in memory; what is read shares its memory.
+/// A file in memory; the returned bytes share its memory.
 impl Source for Bytes {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
@@ -80,7 +82,8 @@ impl<T: Source + ?Sized> Source for &T {
     }
 }
 
-/// Reads from the source. Its end is damage: whoever asks knows the file to be longer.
+/// Reads from the source. Reports an early end as damage, because the caller knows the file to be
+/// longer.
 pub(crate) fn fetch(source: &impl Source, offset: u64, len: usize) -> Result<Bytes> {
     source.read(offset, len).or_else(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged(offset, "the file is cut short"),

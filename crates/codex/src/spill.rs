@@ -1,7 +1,7 @@
-//! The file at work: sorted stretches of entries, in the order in which they were spilled.
+//! The temporary file: sorted stretches of entries, in the order in which they were spilled.
 //!
-//! Where all entries come in order there is one stretch, which becomes the file that was asked for.
-//! Else the stretches are read back, range by range, and merged into another file.
+//! If all entries come in order, there is one stretch, which becomes the target file. Otherwise the
+//! stretches are read back, range by range, and merged into another file.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -17,11 +17,11 @@ use crate::format::{Ptr, decode_frame};
 use crate::pack::{Blocks, Packed};
 use crate::write::Writer;
 
-/// Sorted stretches in a file that goes when this is dropped.
+/// Sorted stretches in a file that is removed when this is dropped.
 pub(crate) struct Spill {
     pub writer: Writer,
     pub blocks: Blocks,
-    /// The blocks that ranges begin with.
+    /// The blocks with which ranges begin.
     cuts: Vec<usize>,
     pub stretches: Vec<Stretch>,
 }
@@ -45,7 +45,7 @@ impl Spill {
         }
     }
 
-    /// Begins a stretch: what is appended from now on is one.
+    /// Begins a stretch: later appends belong to it.
     pub fn begin(&mut self) {
         let blocks = self.blocks.len();
         self.stretches.push(Stretch {
@@ -55,7 +55,7 @@ impl Spill {
         });
     }
 
-    /// Writes what was packed behind all else.
+    /// Writes packed blocks at the end.
     pub fn append(&mut self, packed: &Packed) -> Result<()> {
         let stretch = self.stretches.last_mut().expect("a stretch was begun");
         let (base, offset) = (self.blocks.len(), self.writer.written());
@@ -73,17 +73,17 @@ impl Spill {
         self.stretches.last_mut().expect("a stretch was begun").last = last;
     }
 
-    /// The keys that ranges begin with.
+    /// Returns the keys with which ranges begin.
     pub fn cuts(&self) -> impl Iterator<Item = &[u8]> {
         self.cuts.iter().map(|&block| self.blocks.first(block))
     }
 
-    /// The first and the last key of a stretch; `None` where it is empty.
+    /// Returns the first and the last key of a stretch; `None` if it is empty.
     pub fn ends<'a>(&'a self, stretch: &'a Stretch) -> Option<(&'a [u8], &'a [u8])> {
         (!stretch.blocks.is_empty()).then(|| (self.blocks.first(stretch.blocks.start), &*stretch.last))
     }
 
-    /// Gives the entries of a stretch from `from` on and before `to`.
+    /// Passes on the entries of a stretch from `from` on and before `to`.
     pub fn range(
         &self,
         stretch: &Stretch,

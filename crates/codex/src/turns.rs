@@ -1,4 +1,4 @@
-//! Work that many do at once, and whose results are taken in order.
+//! Parallel work whose results are taken in order.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::thread;
 
 use crate::error::Result;
 
-/// Results that wait for their turn, for each who works.
+/// Most results that wait for their turn, for each worker.
 const WAITING: usize = 2;
 
-/// Does `work` for each number below `count`, by `workers` threads at once, and gives what comes of
-/// it to `take`, in order. Whoever works has a `W` of its own. Stops at the first error.
+/// Runs `work` for each number below `count`, on `workers` threads at once, and passes the results
+/// to `take`, in order. Each worker has its own `W`. Stops at the first error.
 pub(crate) fn in_turns<T: Send, W: Default>(
     count: usize,
     workers: usize,
@@ -46,7 +46,7 @@ struct Turns<T, F> {
     state: Mutex<State<T>>,
     changed: Condvar,
     count: usize,
-    /// How far the work may be ahead of the taking.
+    /// Most results by which the work may be ahead of the taking.
     ahead: usize,
     take: Mutex<F>,
 }
@@ -56,7 +56,7 @@ struct State<T> {
     taken: usize,
     done: BTreeMap<usize, T>,
     taking: bool,
-    /// Set once nothing more is to be done before all is.
+    /// Set to stop the work early.
     over: Option<Result<()>>,
 }
 
@@ -74,7 +74,7 @@ impl<T, F: FnMut(T) -> Result<()>> Turns<T, F> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next number to work on; waits where the taking is far behind.
+    /// Returns the next number to work on; waits if the taking is far behind.
     fn next(&self) -> Option<usize> {
         let waits = |state: &mut State<T>| {
             state.over.is_none() && state.given < self.count && state.given >= state.taken + self.ahead
@@ -86,8 +86,8 @@ impl<T, F: FnMut(T) -> Result<()>> Turns<T, F> {
         })
     }
 
-    /// Puts a result where it waits for its turn, and takes all whose turn it is, unless somebody
-    /// does that already.
+    /// Stores a result until its turn, and takes all results whose turn it is, unless another
+    /// thread does so already.
     fn put(&self, number: usize, done: Result<T>) {
         let mut state = self.state();
         match done {

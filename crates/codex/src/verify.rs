@@ -1,9 +1,9 @@
 //! Checking a whole codex.
 //!
-//! The walk goes down from the root, in key order, and holds one block a level. Each level has to
-//! be without gaps, and each level, the filter, the metadata and the footer have to follow the one
-//! before: every byte of the file is then under a checksum that held, and no block is read twice,
-//! whatever the pointers say.
+//! The walk goes down from the root, in key order, and holds one block a level. Each level must be
+//! without gaps; each level, the filter, the metadata and the footer must follow the part before.
+//! So every byte of the file is under a checksum that held, and no block is read twice, for any
+//! pointers.
 
 use std::ops::ControlFlow;
 
@@ -16,32 +16,32 @@ use crate::progress::Progress;
 use crate::reader::{Reader, read_footer};
 use crate::source::Source;
 
-/// What [`Reader::verify`] found, all of it good.
+/// The result of a successful [`Reader::verify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub blocks: u64,
-    /// Index blocks.
+    /// Number of index blocks.
     pub index_blocks: u64,
-    /// Hashes that the filter was built from.
+    /// Number of hashes that the filter was built from.
     pub filter_items: u64,
-    /// Bytes read: the whole file.
+    /// Number of bytes read: the whole file.
     pub bytes: u64,
 }
 
 impl<S: Source> Reader<S> {
-    /// Reads the whole file from the source, past what is kept in memory, and checks all there is
-    /// to check: checksums, the order of the keys, what index and footer say about the data, that
-    /// no byte is left over. Calls `progress` after each block.
+    /// Reads the whole file from the source, without the cache, and checks it: all checksums, the
+    /// order of the keys, the statements of index and footer about the data, and that no byte is
+    /// left over. Calls `progress` after each block.
     ///
     /// # Errors
-    /// As any read; [`Error::Damaged`] says where the first damage is. [`Error::Cancelled`] where
-    /// `progress` returned `Break`.
+    /// [`Error::Damaged`] with the offset of the first damage; [`Error::Io`]; [`Error::Cancelled`]
+    /// if `progress` returns `Break`.
     pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<Verified> {
-        // Anew, as the one from `open` says nothing about the file now.
+        // Read again, because the footer from `open` says nothing about the file now.
         let (footer, ..) = read_footer(self.source(), self.len(), Some(self.footer_sum()))?;
         let mut walk = Walk {
             reader: self,
@@ -87,24 +87,24 @@ fn follows(end: u64, start: u64) -> Result<u64> {
 
 struct Walk<'a, S: Source> {
     reader: &'a Reader<S>,
-    /// First byte and end of what was seen of each level, from the data up.
+    /// First byte and end of the part of each level seen so far, from the data up.
     levels: Vec<Option<(u64, u64)>>,
     /// The last key seen.
     last: Option<Vec<u8>>,
     found: Verified,
     raw_bytes: u64,
-    /// Of data blocks, which come one after the other.
+    /// Reads ahead of data blocks, which follow one another.
     ahead: Ahead,
     progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Checks a block and all below it; no deeper than there are levels, which the footer bounds.
-    /// `first` is the first key as the block above says.
+    /// Checks a block and all blocks below it; at most as deep as the footer's levels. `first` is
+    /// the first key that the parent block states.
     fn block(&mut self, level: usize, ptr: Ptr, limit: u64, first: Option<&[u8]>) -> Result<()> {
         if level == 0 {
             let block = self.reader.block_ahead(ptr, limit, &mut self.ahead)?;
-            // What lies before it belongs to it.
+            // Pieces that lie before the block belong to it.
             let start = self.data(&block, first)?;
             self.span(level, start, ptr.end())?;
             self.done(ptr.end() - start)?;
@@ -116,7 +116,7 @@ impl<S: Source> Walk<'_, S> {
         self.index(level, &block, first)
     }
 
-    /// Takes note of what is there of a level, which has to follow what was there before.
+    /// Extends the span of a level; the new part must follow the span.
     fn span(&mut self, level: usize, start: u64, end: u64) -> Result<()> {
         let span = self.levels[level].get_or_insert((start, start));
         if span.1 != start {
@@ -126,7 +126,7 @@ impl<S: Source> Walk<'_, S> {
         Ok(())
     }
 
-    /// Checks a data block, and the pieces of a value that lie before it; says where those begin.
+    /// Checks a data block, and the pieces of a value before it; returns the start of these pieces.
     fn data(&mut self, block: &Block, first: Option<&[u8]>) -> Result<u64> {
         let (mut entries, mut end, mut start) = (0, Vec::new(), block.at());
         block.check(|spot| {
@@ -164,7 +164,7 @@ impl<S: Source> Walk<'_, S> {
         })
     }
 
-    /// Checks the filter, which has to begin at `end`, and gives its end.
+    /// Checks the filter, which must begin at `end`, and returns its end.
     fn filter(&mut self, root: Ptr, end: u64) -> Result<u64> {
         let footer_at = self.reader.footer_at();
         if self.reader.footer().version == 1 {

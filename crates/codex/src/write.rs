@@ -1,10 +1,10 @@
-//! Writing a file front to back, in large aligned pieces, past the page cache where the system lets
+//! Writing a file front to back, in large aligned pieces, past the page cache if the system allows
 //! it.
 //!
-//! Copying to the page cache costs as much time as all of packing. So what is written is gathered
-//! in buffers, which a thread writes directly. Where that is refused it writes through the cache,
-//! and sends on to the medium what it has written, so that there is little left to wait for at the
-//! end.
+//! Copying to the page cache takes as much time as all of packing. So the bytes are gathered in
+//! buffers, which a thread writes directly. If the system refuses, the thread writes through the
+//! cache, and sends the written bytes on to the medium early, so that little is left to wait for at
+//! the end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -20,23 +20,23 @@ use tempfile::NamedTempFile;
 /// Bytes of a buffer, and what direct writes are aligned to.
 const BUFFER: usize = if cfg!(test) { 16 << 10 } else { 4 << 20 };
 const ALIGN: usize = 4096;
-/// Buffers that wait to be written: one more is being written, and one filled.
+/// Buffers that wait to be written: one more is being written, and one more is being filled.
 const WAITING: usize = 1;
-/// So many bytes are written through the cache before they are sent on to the medium.
+/// Bytes written through the cache before they are sent on to the medium.
 const SEND: u64 = 32 << 20;
 
-/// A file without a name of its own yet, and what was written to it.
+/// A file without its final name, and the bytes written to it.
 pub(crate) struct Writer {
     file: NamedTempFile,
     buffer: Buffer,
-    /// Where the buffer begins in the file.
+    /// Offset of the buffer in the file.
     base: u64,
     thread: Option<Thread>,
 }
 
 struct Thread {
     to_write: SyncSender<(u64, Buffer)>,
-    /// Buffers that were written, to be filled again.
+    /// Written buffers, for reuse.
     spare: Arc<Mutex<Vec<Buffer>>>,
     handle: JoinHandle<io::Result<()>>,
 }
@@ -50,12 +50,12 @@ impl Writer {
         self.file.as_file()
     }
 
-    /// Bytes written so far.
+    /// Returns the bytes written so far.
     pub fn written(&self) -> u64 {
         self.base + self.buffer.len as u64
     }
 
-    /// Makes sure that everything can be read from the file.
+    /// Makes all bytes readable from the file.
     pub fn settle(&mut self) -> io::Result<()> {
         if let Some(Thread { to_write, handle, .. }) = self.thread.take() {
             drop(to_write);
@@ -64,14 +64,14 @@ impl Writer {
         self.file().write_all_at(self.buffer.filled(), self.base)
     }
 
-    /// Brings everything to the medium, and gives the file.
+    /// Makes all bytes durable, and returns the file.
     pub fn finish(mut self) -> io::Result<NamedTempFile> {
         self.settle()?;
         self.file().sync_all()?;
         Ok(self.file)
     }
 
-    /// Hands the buffer, which is full, to the thread.
+    /// Passes the full buffer to the thread.
     fn hand_over(&mut self) -> io::Result<()> {
         let thread = match &mut self.thread {
             Some(thread) => thread,
@@ -85,7 +85,7 @@ impl Writer {
         if thread.to_write.send((base, full)).is_ok() {
             return Ok(());
         }
-        // It has ended, which it does only where a write failed.
+        // The thread has ended, which happens only after a failed write.
         let Thread { handle, .. } = self.thread.take().expect("it was just there");
         Err(handle.join().expect("writing does not panic").expect_err("it ends by an error"))
     }
@@ -134,8 +134,8 @@ impl Thread {
     }
 }
 
-/// The same file, to be written past the page cache; `None` where the system or the file system
-/// does not do that.
+/// Opens the same file for writing past the page cache; `None` if the system or the file system
+/// does not support that.
 fn open_directly(path: &Path) -> Option<File> {
     #[cfg(target_os = "linux")]
     {
@@ -150,7 +150,7 @@ fn open_directly(path: &Path) -> Option<File> {
     }
 }
 
-/// Memory whose beginning is aligned.
+/// Memory with an aligned start.
 #[derive(Default)]
 struct Buffer {
     memory: Vec<u8>,
@@ -163,7 +163,7 @@ impl Buffer {
         &self.memory[self.start..][..self.len]
     }
 
-    /// Takes as much as there is room for, and says how much that is.
+    /// Takes as many bytes as fit, and returns their number.
     fn take(&mut self, data: &[u8]) -> usize {
         if self.memory.is_empty() {
             self.memory = vec![0; BUFFER + ALIGN];

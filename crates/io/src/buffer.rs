@@ -1,4 +1,4 @@
-//! Memory that direct I/O accepts: aligned to [`SECTOR`], of fixed capacity, zeroed when made.
+//! Memory that direct I/O accepts: aligned to [`SECTOR`], of fixed capacity, zeroed at creation.
 //!
 //! Invariants: `ptr` came from the global allocator with `layout(capacity)` and is freed once, by
 //! `drop`; all `capacity` bytes are initialised from the start; `len <= capacity`.
@@ -18,8 +18,8 @@ pub const SECTOR: usize = 4096;
 
 /// A byte buffer whose address and capacity are multiples of [`SECTOR`].
 ///
-/// It derefs to its first `len` bytes and grows into its capacity by [`extend`](Self::extend) and
-/// [`resize`](Self::resize); it never reallocates.
+/// The buffer derefs to its first `len` bytes and grows into its capacity by
+/// [`extend`](Self::extend) and [`resize`](Self::resize); it never reallocates.
 ///
 /// ```
 /// let mut buf = brooklet_io::AlignedBuf::new(10_000);
@@ -33,7 +33,7 @@ pub struct AlignedBuf {
     len: usize,
 }
 
-/// Bytes of an [`AlignedBuf`] that are written while others append behind them.
+/// A range of an [`AlignedBuf`] that one thread writes while others append behind it.
 #[derive(Debug)]
 pub struct Reservation {
     at: NonNull<u8>,
@@ -44,10 +44,10 @@ pub struct Reservation {
 unsafe impl Send for Reservation {}
 
 impl Reservation {
-    /// Writes the bytes.
+    /// Writes the bytes of the range.
     ///
     /// # Panics
-    /// If `data` has another length than the hole.
+    /// If `data` and the range differ in length.
     pub fn fill(self, data: &[u8]) {
         assert!(data.len() == self.len, "{} bytes for a hole of {}", data.len(), self.len);
         // SAFETY: the buffer is alive and nobody touches these bytes, as promised to
@@ -66,7 +66,8 @@ fn layout(capacity: usize) -> Layout {
 }
 
 impl AlignedBuf {
-    /// An empty buffer with room for at least `capacity` bytes (at least one sector), all zero.
+    /// Creates an empty buffer with room for at least `capacity` bytes (at least one sector), all
+    /// zero.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1).next_multiple_of(SECTOR);
         let layout = layout(capacity);
@@ -75,25 +76,26 @@ impl AlignedBuf {
         Self { ptr, capacity, len: 0 }
     }
 
-    /// A buffer of `len` zero bytes.
+    /// Creates a buffer of `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
         let mut buf = Self::new(len);
         buf.len = len;
         buf
     }
 
-    /// Bytes in it. Not by way of the slice, whose bytes a [`Reservation`] may be filling.
+    /// Returns the length of the buffer, in bytes. Does not touch the slice, whose bytes a
+    /// [`Reservation`] may be filling.
     #[expect(clippy::len_without_is_empty, reason = "the slice has it")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes the buffer can hold.
+    /// Returns the number of bytes that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes that still fit.
+    /// Returns the number of bytes that still fit.
     pub fn room(&self) -> usize {
         self.capacity - self.len
     }
@@ -101,7 +103,7 @@ impl AlignedBuf {
     /// Appends `data`.
     ///
     /// # Panics
-    /// If it does not fit.
+    /// If `data` does not fit.
     pub fn extend(&mut self, data: &[u8]) {
         assert!(data.len() <= self.room(), "{} bytes do not fit in {}", data.len(), self.room());
         // SAFETY: the bytes from `len` on are the buffer's and as many as asserted; `data` is
@@ -111,24 +113,24 @@ impl AlignedBuf {
         self.len += data.len();
     }
 
-    /// Writes `data` over the bytes from `at` on.
+    /// Overwrites the bytes from `at` on with `data`.
     ///
     /// # Panics
-    /// If they pass the end.
+    /// If `data` passes the end.
     pub fn overwrite(&mut self, at: usize, data: &[u8]) {
         assert!(at <= self.len && data.len() <= self.len - at, "{} bytes at {at} pass the end", data.len());
         // SAFETY: within the length, as asserted; otherwise as for `extend`.
         unsafe { self.ptr.as_ptr().add(at).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
     }
 
-    /// Appends `len` bytes that somebody else writes meanwhile.
+    /// Appends a reservation of `len` bytes that its holder writes later.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes do not fit.
     ///
     /// # Safety
-    /// Until the hole is dropped, the buffer must not be dropped, cleared or dereferenced; it may
-    /// be moved, [`extend`](Self::extend)ed, and [overwritten](Self::overwrite) elsewhere.
+    /// Until the reservation is dropped, the buffer must not be dropped, cleared or dereferenced;
+    /// it may be moved, [`extend`](Self::extend)ed, and [overwritten](Self::overwrite) elsewhere.
     pub unsafe fn reservation(&mut self, len: usize) -> Reservation {
         assert!(len <= self.room(), "{len} bytes do not fit in {}", self.room());
         // SAFETY: within the capacity, as asserted.
@@ -137,10 +139,10 @@ impl AlignedBuf {
         Reservation { at, len }
     }
 
-    /// Sets the length; bytes that come into view are zero.
+    /// Sets the length, in bytes; added bytes are zero.
     ///
     /// # Panics
-    /// If `len` is over the capacity.
+    /// If `len` exceeds the capacity.
     pub fn resize(&mut self, len: usize) {
         assert!(len <= self.capacity, "length {len} is over the capacity {}", self.capacity);
         let old = self.len;
@@ -155,28 +157,29 @@ impl AlignedBuf {
         self.len = 0;
     }
 
-    /// The whole capacity, including bytes past the length (left over from earlier use, or zero).
+    /// Returns the whole capacity, including bytes past the length (zero, or left over from earlier
+    /// use).
     pub fn whole_mut(&mut self) -> &mut [u8] {
         // SAFETY: `ptr` is valid for `capacity` initialised bytes, and `&mut self` makes the access
         // unique.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.capacity) }
     }
 
-    /// Sets the length after bytes were put in place through [`whole_mut`](Self::whole_mut).
+    /// Sets the length after bytes were written through [`whole_mut`](Self::whole_mut).
     ///
     /// # Panics
-    /// If `len` is over the capacity.
+    /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity, "length {len} is over the capacity {}", self.capacity);
         self.len = len;
     }
 
-    /// Rounds the length up to a whole number of sectors, filling with zeros.
+    /// Rounds the length up to a whole number of sectors, and fills with zeros.
     pub fn pad(&mut self) {
         self.resize(self.len.next_multiple_of(SECTOR));
     }
 
-    /// Turns the buffer into shared, immutable bytes without copying.
+    /// Converts the buffer into shared, immutable bytes without copying.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }

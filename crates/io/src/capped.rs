@@ -1,9 +1,10 @@
 //! A volume with a capacity that its user has fixed.
 //!
 //! Invariants:
-//! - Nothing that passes the capacity reaches the volume within; such operations of a queue wait in
+//! - No operation past the capacity reaches the inner volume; such operations of a queue wait in
 //!   `ready`.
-//! - The capacity is a multiple of the sector size, so a read that is cut at it stays aligned.
+//! - The capacity is a multiple of the sector size, so a read that is cut at the capacity stays
+//!   aligned.
 
 use std::io;
 use std::ops::Range;
@@ -14,10 +15,11 @@ use std::time::Duration;
 use crate::volume::assert_aligned;
 use crate::{Completion, Counts, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
 
-/// `volume`, of which at most the first `capacity` bytes (rounded down to whole sectors) are used.
+/// Returns a volume that uses at most the first `capacity` bytes of `volume`, rounded down to whole
+/// sectors.
 ///
-/// Its size is at most the capacity; writing or growing beyond that fails with
-/// [`StorageFull`](io::ErrorKind::StorageFull), and reading behaves as at the end of a volume.
+/// The size of the returned volume is at most the capacity. Writing or growing beyond that fails
+/// with [`StorageFull`](io::ErrorKind::StorageFull), and reading behaves as at the end of a volume.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,7 +38,7 @@ pub fn capped(volume: Arc<dyn Volume>, capacity: u64) -> Arc<dyn Volume> {
 struct Limit(u64);
 
 impl Limit {
-    /// How many of `len` bytes at `offset` lie inside.
+    /// Returns how many of `len` bytes at `offset` are inside the capacity.
     fn inside(self, offset: u64, len: usize) -> usize {
         self.0.saturating_sub(offset).min(len as u64) as usize
     }
@@ -132,7 +134,7 @@ struct CappedQueue {
     within: Box<dyn Queue>,
     limit: Limit,
     depth: usize,
-    /// What ended without having reached the volume within.
+    /// Completions of operations that did not reach the inner volume.
     ready: Vec<Completion>,
 }
 

@@ -1,15 +1,15 @@
-//! Time and randomness as given things, so that a simulator can own both.
+//! Replaceable time and randomness: a simulator can own both.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Time since some fixed moment; never goes back.
+    /// Returns the time since some fixed moment; never decreases.
     fn now(&self) -> Duration;
-    /// Time since the Unix epoch; may jump.
+    /// Returns the time since the Unix epoch; may jump.
     fn wall(&self) -> Duration;
-    /// Returns once so much time has passed. By default the calling thread sleeps.
+    /// Waits for `time`. By default the calling thread sleeps.
     #[expect(clippy::disallowed_methods, reason = "this is the room that owns the clock")]
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
@@ -23,7 +23,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts now.
+    /// Creates a clock that starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the room that owns the clock")]
     pub fn new() -> Self {
         Self { start: Instant::now() }
@@ -47,9 +47,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// Asks the system to wake the calling thread from sleeps and timed waits as exactly as it can: by
-/// default Linux lets timers be up to 50 microseconds late, to wake up less often. Where it cannot
-/// be had, nothing changes.
+/// Asks the system to wake the calling thread from sleeps and timed waits as exactly as possible.
+/// By default Linux lets timers be up to 50 microseconds late, to wake up less often. If the system
+/// refuses, nothing changes.
 pub fn exact_timers() {
     #[cfg(target_os = "linux")]
     if let Err(e) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
@@ -57,11 +57,11 @@ pub fn exact_timers() {
     }
 }
 
-/// A clock that moves only when told to: by [`advance`](Self::advance), and by whoever sleeps.
+/// A clock that moves only by [`advance`](Self::advance), and by sleeps.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: std::sync::atomic::AtomicU64,
-    /// How far the wall clock is ahead; wraps around where it is behind.
+    /// Nanoseconds by which the wall clock is ahead; wraps around if it is behind.
     ahead: std::sync::atomic::AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl ManualClock {
         self.nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Sets the wall clock, forward or back; it goes on from there.
+    /// Sets the wall clock, forward or back; it continues from there.
     pub fn set_wall(&self, to: Duration) {
         let ahead = (to.as_nanos() as u64).wrapping_sub(self.now().as_nanos() as u64);
         self.ahead.store(ahead, std::sync::atomic::Ordering::SeqCst);
@@ -93,7 +93,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// A small deterministic generator (SplitMix64) for everything that needs chance but no secrecy.
+/// A small deterministic generator (SplitMix64) for all chance that needs no secrecy.
 ///
 /// ```
 /// let mut rng = brooklet_io::Rng::new(7);
@@ -104,12 +104,12 @@ impl Clock for ManualClock {
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that always gives the same numbers for the same seed.
+    /// Creates a generator that always returns the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "it is not an iterator: it has no end")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -119,23 +119,22 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to `n - 1`.
+    /// Returns a number from 0 to `n - 1`.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "there is no number below zero");
         self.next() % n
     }
 
-    /// True `percent` times in a hundred.
+    /// Returns `true` `percent` times in a hundred.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
 
-/// A seed from the operating system.
+/// Returns a seed from the operating system.
 pub fn system_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
-    // The standard library seeds this from the operating system; it saves a dependency for two
-    // words at open.
+    // The operating system seeds this hasher; it saves a dependency for two words at open.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 

@@ -1,16 +1,16 @@
-//! What a volume was asked for, counted.
+//! The counts of a volume's operations.
 //!
-//! Invariant: every number only grows, each by itself. A reader may see an operation in one number
-//! and not yet in another.
+//! Invariant: every count only grows, independently. A reader may see an operation in one count and
+//! not yet in another.
 
 use std::io;
 use std::ops::Sub;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What went down to a volume's device since it was opened.
+/// The counts of operations on a volume's device since the volume was opened.
 ///
-/// Operations are counted when they end, failed ones too, but not those that were refused before
-/// anything was sent down. Bytes are those that were moved.
+/// An operation counts when it ends, even if it failed; an operation that was refused before it
+/// reached the device does not count. Bytes count if they were moved.
 ///
 /// ```
 /// use brooklet_io::{AlignedBuf, MemVolume, Persist, SECTOR, Volume};
@@ -24,25 +24,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Reads that the page cache answered alone: nothing went down for them, and they are not among
-    /// the reads.
+    /// Number of reads that the page cache alone answered. They did not reach the device, and do
+    /// not count among the reads.
     pub cached_reads: u64,
-    /// Writes of every kind.
+    /// Number of writes of every kind.
     pub writes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub written_bytes: u64,
-    /// The writes that carried their own durability, as by `RWF_DSYNC`.
+    /// Number of writes that carried their own durability, as by `RWF_DSYNC`.
     pub durable_writes: u64,
-    /// Flushes (fdatasync or the like), those on behalf of durable writes that did not carry their
-    /// own included.
+    /// Number of flushes (fdatasync or the like), including the flushes for durable writes that did
+    /// not carry their own durability.
     pub flushes: u64,
 }
 
-/// What was done between two looks at the same volume, the later one first.
+/// Computes the operations between two counts of the same volume, the later count first.
 impl Sub for Counts {
     type Output = Self;
 
@@ -81,7 +81,7 @@ impl IoCounters {
         add(&self.cached_reads, 1);
     }
 
-    /// A write ended that carried its own durability, or did not.
+    /// Counts a write that ended; `durable` if it carried its own durability.
     pub(crate) fn written(&self, result: &io::Result<usize>, durable: bool) {
         add(&self.writes, 1);
         add(&self.written_bytes, moved(result));

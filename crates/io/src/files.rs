@@ -1,7 +1,7 @@
-//! The names of volumes: what a store asks of a file system besides its volumes.
+//! The names of volumes: the operations of a file system that a store needs besides its volumes.
 //!
-//! A power cut may take a name back, or bring one back, until its folder was synced.
-//! [`MemFiles`](crate::MemFiles) does so.
+//! Until a folder is synced, a power cut may undo the creation or the removal of a name.
+//! [`MemFiles`](crate::MemFiles) models this.
 
 use std::fmt;
 use std::fs;
@@ -13,28 +13,28 @@ use crate::file::sync_folder;
 use crate::seeded::bug;
 use crate::{FileOptions, FileVolume, OpenMode, Volume};
 
-/// Volumes that have paths.
+/// A set of volumes with paths.
 ///
 /// # Errors
-/// As the operating system has them for these operations on paths.
+/// The operating system's errors for these operations on paths.
 pub trait Files: Send + Sync + fmt::Debug {
-    /// Opens or makes the volume at `path`. Its name is durable then, unless it is for reading
-    /// only.
+    /// Opens or creates the volume at `path`. Its name is then durable, unless the volume is opened
+    /// for reading only.
     fn open(&self, path: &Path, mode: OpenMode, options: FileOptions) -> io::Result<Arc<dyn Volume>>;
 
-    /// Whether something is at `path`.
+    /// Returns whether something exists at `path`.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Gives the volume at `from` a second name, which nothing else may have.
+    /// Adds the second name `to`, which must not exist, to the volume at `from`.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives the volume at `from` another name, in place of whatever has that name.
+    /// Renames the volume at `from` to `to`, and replaces any volume of that name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a name.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes durable which names there are in the folder of `path`.
+    /// Makes the names in the folder of `path` durable.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 }
 
@@ -68,17 +68,17 @@ impl Files for SystemFiles {
     }
 }
 
-/// Gives the volume `draft` the name `path`, durably, unless something has that name; then it is
-/// `false`, and `draft` stays.
+/// Gives the volume `draft` the name `path`, durably, unless that name exists. Returns `false` if
+/// it exists; `draft` then stays.
 ///
 /// # Errors
-/// Of the operations. The volume may have its new name even so.
+/// The errors of these operations. The volume may have its new name even so.
 pub fn publish(files: &dyn Files, draft: &Path, path: &Path) -> io::Result<bool> {
     match files.link(draft, path) {
-        // A name that is left over is in nobody's way.
+        // A name that is left over does no harm.
         Ok(()) => drop(files.remove(draft)),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-        // Without links, two who create the same store at the same moment are not told apart.
+        // Without links, two creators of the same store at the same moment are not detected.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
             files.rename(draft, path)?;
         }

@@ -1,4 +1,4 @@
-//! A volume on top of another, which says only what it does differently.
+//! A volume on top of another, which implements only its differences.
 
 use std::fmt;
 use std::io;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
 
-/// What is done differently by a [`Volume`] that passes everything else on to the one
+/// A [`Volume`] that changes some methods and passes the others on to the volume
 /// [`below`](Self::below).
 ///
-/// Whoever implements it is a volume. Clones are handles to the same one: each queue holds one. For
-/// tests and measurements: a volume that restricts what may reach the one below is better written
-/// out, so that nothing it has not thought of gets through.
+/// Every type that implements `Layer` is a volume. Clones are handles to the same volume: each
+/// queue holds one. Layers are for tests and measurements: implement [`Volume`] in full for a
+/// volume that restricts operations, so that no new method bypasses it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,62 +42,65 @@ use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub trait Layer: Clone + Send + Sync + fmt::Debug + 'static {
-    /// The volume that this one is on top of.
+    /// Returns the volume below this one.
     fn below(&self) -> &dyn Volume;
 
-    /// As [`Volume::info`].
+    /// Replaces [`Volume::info`].
     fn info(&self) -> VolumeInfo {
         self.below().info()
     }
 
-    /// As [`Volume::read_at`].
+    /// Replaces [`Volume::read_at`].
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.below().read_at(offset, buf)
     }
 
-    /// As [`Volume::read_cached`]; not passed on, so that no read passes [`read_at`](Self::read_at)
-    /// by.
+    /// Replaces [`Volume::read_cached`]. Not passed on by default, so that no read bypasses
+    /// [`read_at`](Self::read_at).
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
     }
 
-    /// As [`Volume::read_medium`].
+    /// Replaces [`Volume::read_medium`].
     fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
         self.below().read_medium(offset, buf)
     }
 
-    /// As [`Volume::write_at`].
+    /// Replaces [`Volume::write_at`].
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.below().write_at(offset, data, persist)
     }
 
-    /// As [`Volume::flush`].
+    /// Replaces [`Volume::flush`].
     fn flush(&self) -> io::Result<()> {
         self.below().flush()
     }
 
-    /// As [`Volume::zero_rest`].
+    /// Replaces [`Volume::zero_rest`].
     fn zero_rest(&self) -> io::Result<()> {
         self.below().zero_rest()
     }
 
-    /// As [`Queue::submit`], for the queues of this volume; `queue` is that of the volume below.
+    /// Replaces [`Queue::submit`] in the queues of this volume; `queue` is the queue of the volume
+    /// below.
     fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
         queue.submit(token, op);
     }
 
-    /// As [`Queue::reap`], for the queues of this volume; `queue` is that of the volume below.
+    /// Replaces [`Queue::reap`] in the queues of this volume; `queue` is the queue of the volume
+    /// below.
     fn reap(&self, queue: &mut dyn Queue, wait: bool, out: &mut Vec<Completion>) {
         queue.reap(wait, out);
     }
 
-    /// As [`Queue::wait`], for the queues of this volume; `queue` is that of the volume below.
+    /// Replaces [`Queue::wait`] in the queues of this volume; `queue` is the queue of the volume
+    /// below.
     fn wait(&self, queue: &mut dyn Queue, patience: Duration) {
         queue.wait(patience);
     }
 
-    /// As [`Volume::queue`]. By default its operations go through [`submit`](Self::submit),
+    /// Replaces [`Volume::queue`]. By default its operations go through [`submit`](Self::submit),
     /// [`reap`](Self::reap) and [`wait`](Self::wait).
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(LayerQueue { layer: self.clone(), below: self.below().queue(depth)? }))

@@ -1,14 +1,14 @@
-//! Volumes for Brooklet: where bytes are kept, and how they get there durably.
+//! Volumes for Brooklet: storage of bytes, and their way to stable media.
 //!
-//! - [`Volume`]: a fixed place of aligned bytes, with raw results. [`FileVolume`] keeps them in a
-//!   file by direct I/O; [`MemVolume`] in memory, on a [`Disk`] model that can lose, tear and
-//!   reorder whatever was not made durable.
-//! - [`Queue`]: several operations in flight, by io_uring where the kernel lets it, by threads
-//!   elsewhere.
-//! - [`Layer`]: a volume on top of another that does a few things differently.
+//! - [`Volume`]: a fixed array of aligned bytes, with raw results. [`FileVolume`] stores them in a
+//!   file with direct I/O; [`MemVolume`] in memory, on a [`Disk`] model that can lose, tear and
+//!   reorder every byte that was not made durable.
+//! - [`Queue`]: several operations in flight, with io_uring if the kernel allows it, else with
+//!   threads.
+//! - [`Layer`]: a volume on top of another, with a few methods changed.
 //! - [`AlignedBuf`]: memory that direct I/O accepts.
-//! - [`Clock`], [`Rng`]: time and chance as given things.
-//! - [`Process`]: which process opened something, so that a fork of it is known.
+//! - [`Clock`], [`Rng`]: replaceable sources of time and chance.
+//! - [`Process`]: identifies the process that opened something, so that a fork is detected.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A volume in memory, on the disk model: it can fail the way disks do.
+//! A volume in memory, on the disk model: it can fail like a disk.
 
 use std::fmt;
 use std::io;
@@ -35,84 +35,85 @@ pub struct MemVolume {
 }
 
 impl MemVolume {
-    /// An empty disk whose chances come from `seed`.
+    /// Creates an empty disk; `seed` seeds its random numbers.
     pub fn new(seed: u64) -> Self {
         Self::from_image(Vec::new(), seed)
     }
 
-    /// A disk that durably holds `image`.
+    /// Creates a disk that durably holds `image`; `seed` seeds its random numbers.
     pub fn from_image(image: Vec<u8>, seed: u64) -> Self {
         Self { disk: Arc::new(Mutex::new(Disk::new(image, seed))) }
     }
 
-    /// What reads see.
+    /// Returns the bytes that reads see.
     pub fn image(&self) -> Vec<u8> {
         self.disk().image()
     }
 
-    /// Its length, in bytes.
+    /// Returns the length, in bytes.
     pub fn image_len(&self) -> usize {
         self.disk().image_len()
     }
 
-    /// What a power cut now would leave ([`Disk::crash`]); each call draws another outcome.
+    /// Returns the bytes that a power cut now would leave ([`Disk::crash`]); each call draws
+    /// another outcome.
     pub fn crash(&self) -> Vec<u8> {
         self.disk().crash()
     }
 
-    /// The same as another disk, whose chances come from `seed`. They share the bytes in which they
-    /// do not differ.
+    /// Returns the result of a power cut as another disk; `seed` seeds its random numbers. The two
+    /// disks share equal bytes.
     pub fn crashed(&self, seed: u64) -> Self {
         Self { disk: Arc::new(Mutex::new(self.disk().crashed(seed))) }
     }
 
-    /// The disk as the next process finds it if the one that uses it were killed now
-    /// ([`Disk::killed`]).
+    /// Returns the disk that the next process finds if its user were killed now ([`Disk::killed`]).
     pub fn killed(&self) -> Self {
         Self { disk: Arc::new(Mutex::new(self.disk().killed())) }
     }
 
-    /// Lets nothing more go wrong ([`Disk::heal`]).
+    /// Removes all planned faults ([`Disk::heal`]).
     pub fn heal(&self) {
         self.disk().heal();
     }
 
-    /// Whether an operation is still to fail ([`Disk::is_to_fail`]).
+    /// Returns whether an operation will still fail ([`Disk::is_to_fail`]).
     pub fn is_to_fail(&self) -> bool {
         self.disk().is_to_fail()
     }
 
-    /// Makes something go wrong from now on.
+    /// Plans a fault from now on.
     pub fn fail(&self, fault: Fault) {
         self.disk().fail(fault);
     }
 
-    /// Writes and flushes so far, failed ones included (but not those after the power went off).
+    /// Returns the number of writes and flushes so far, including failed ones, but not those after
+    /// the power went off.
     pub fn operations(&self) -> u64 {
         self.disk().operations()
     }
 
-    /// Bytes that take room: all but those in holes ([`Volume::punch`]).
+    /// Returns the bytes that take room: all bytes except those in holes ([`Volume::punch`]).
     pub fn taken(&self) -> u64 {
         self.disk().taken()
     }
 
-    /// Reads so far, failed ones included.
+    /// Returns the number of reads so far, including failed ones.
     pub fn reads(&self) -> u64 {
         self.disk().reads()
     }
 
-    /// Operations that failed because a fault said so.
+    /// Returns the number of operations that failed because of a fault.
     pub fn failures(&self) -> u64 {
         self.disk().failures()
     }
 
-    /// Writes that a power cut now may lose or tear.
+    /// Returns the number of writes that a power cut now may lose or tear.
     pub fn at_risk(&self) -> usize {
         self.disk().at_risk()
     }
 
-    /// The writes that the disk lied about.
+    /// Returns the operations with silent faults.
     pub fn silent_faults(&self) -> Vec<SilentFaultRecord> {
         self.disk().silent_faults().to_vec()
     }
@@ -128,17 +129,17 @@ impl MemVolume {
     /// Flushes a part of the disk ([`Disk::flush_within`]).
     ///
     /// # Errors
-    /// As for a [flush](Volume::flush).
+    /// The same errors as [`flush`](Volume::flush).
     pub fn flush_within(&self, range: Range<u64>) -> io::Result<()> {
         self.disk().flush_within(range)
     }
 
-    /// Switches the power off: what is in flight may still arrive, and everything later fails.
+    /// Switches the power off: writes in flight may still arrive, and every later operation fails.
     pub fn power_off(&self) {
         self.disk().power_off();
     }
 
-    /// Whether the power is off.
+    /// Returns whether the power is off.
     pub fn is_off(&self) -> bool {
         self.disk().is_off()
     }
@@ -224,9 +225,9 @@ impl Volume for MemVolume {
     }
 }
 
-/// Carries operations out when they are reaped, in random order. Those that hang are in flight for
-/// good: where nothing else is, a [`reap`](Queue::reap) that waits comes back with nothing, since
-/// nobody could ever end it.
+/// A queue that carries operations out when they are reaped, in random order. Operations that hang
+/// stay in flight: if no other operation is in flight, a [`reap`](Queue::reap) that waits returns
+/// nothing, because nothing could end it.
 struct MemQueue {
     volume: MemVolume,
     depth: usize,
@@ -236,18 +237,18 @@ struct MemQueue {
 struct Submitted {
     token: u64,
     op: Op,
-    /// The disk's name for a write in flight.
+    /// The disk's ticket for a write in flight.
     ticket: Option<u64>,
     hangs: bool,
 }
 
 impl MemQueue {
-    /// Whether something is in flight that ends.
+    /// Returns whether an operation in flight will end.
     fn gets_on(&self) -> bool {
         self.submitted.iter().any(|submitted| !submitted.hangs)
     }
 
-    /// Carries out one of the operations in flight that end.
+    /// Carries out one of the operations that will end.
     fn perform_one(&mut self, disk: &mut Disk) -> Completion {
         let ending = self.submitted.iter().enumerate().filter(|(_, submitted)| !submitted.hangs);
         let ending: Vec<_> = ending.map(|(nth, _)| nth).collect();
@@ -289,7 +290,7 @@ impl Queue for MemQueue {
         }
     }
 
-    /// Operations end when they are reaped, so there is nothing to wait for.
+    /// Returns immediately: operations end when they are reaped.
     fn wait(&mut self, _: Duration) {}
 
     fn waker(&self) -> Waker {
@@ -305,8 +306,8 @@ impl Drop for MemQueue {
     fn drop(&mut self) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
-        // As when a process is killed: the data still arrives, but nobody was promised that it is
-        // durable; and what hung may never arrive.
+        // As when a process is killed: the data still arrives, but not durably; and operations that
+        // hung may never arrive.
         let mut arrives = |submitted: &Submitted| !submitted.hangs || disk.rng.percent(50);
         let lost: Vec<_> = self.submitted.extract_if(.., |submitted| !arrives(submitted)).collect();
         lost.iter().filter_map(|submitted| submitted.ticket).for_each(|ticket| disk.end(ticket));

@@ -1,21 +1,21 @@
-//! Panics of code that is not ours, and of our own, made errors: what a panic leaves behind is not
-//! worked on any more.
+//! Converts panics of foreign code, and of our own, into errors: the caller then stops using the
+//! state that a panic left behind.
 
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `run`; an error that names the panic, if it panics. The caller stops whatever `run` worked
-/// on.
+/// Runs `run`; returns an error that names the panic, if it panics. The caller then stops using the
+/// state of `run`.
 ///
 /// # Errors
-/// The panic's message, behind `doing`.
+/// The panic's message, after `doing`.
 pub fn caught<T>(doing: &str, run: impl FnOnce() -> T) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(run))
         .map_err(|panic| io::Error::other(format!("{doing} panicked: {}", message(&*panic))))
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

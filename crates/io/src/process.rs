@@ -1,14 +1,14 @@
-//! Which process this is, so that a handle that came with a `fork` is known.
+//! The identity of this process: detects a handle that was inherited through a `fork`.
 //!
 //! A forked child has a copy of all memory, and none of the threads: locks that other threads held
-//! stay locked, and what the copy would write, the parent writes, too. So whoever opens something
-//! notes the process, and asks before each use.
+//! stay locked, and the parent also writes all pending data of the copy. So the opener of a
+//! resource stores the process, and checks it before each use.
 //!
-//! A number of the process does not serve: asking the system for it takes as long as a whole append
-//! does in memory, and a descendant may have the number of an ancestor that is gone. Instead there
-//! is a page that the kernel wipes in the child (`MADV_WIPEONFORK`, Linux 4.14). It holds the
-//! number of a generation; where it holds zero, the process is new, and takes the next number,
-//! which no ancestor had. Where the kernel has no such page the process's number is asked for.
+//! The process id does not suffice: a system call for it takes as long as a whole append in memory,
+//! and a descendant may have the id of an ended ancestor. Instead, the kernel wipes a page in the
+//! child (`MADV_WIPEONFORK`, Linux 4.14). The page holds the number of a generation. If it holds
+//! zero, the process is new, and takes the next number, which no ancestor had. If the kernel has no
+//! such page, the process id is used.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -16,19 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::seeded::bug;
 
-/// A process, as it was noted.
+/// The identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
 impl Process {
-    /// This one.
+    /// Returns the identity of this process.
     #[inline]
     pub fn current() -> Self {
         static PAGE: OnceLock<Option<Page>> = OnceLock::new();
         Self(PAGE.get_or_init(Page::new).as_ref().map_or_else(|| std::process::id().into(), Page::generation))
     }
 
-    /// Whether this is the process that was noted, and not a fork of it.
+    /// Returns whether this is the stored process, and not a fork of it.
     #[inline]
     pub fn is_here(self) -> bool {
         self == Self::current() || bug("fork-goes-unnoticed")

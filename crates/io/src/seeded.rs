@@ -1,8 +1,8 @@
-//! Deliberate defects, planted to see that the tests would find real ones.
+//! Deliberate defects, planted to check that the tests would find real ones.
 //!
-//! Each is one call of [`bug`] at the place it breaks. An ordinary build knows nothing of them:
-//! there `bug` is `false`, known to the compiler. Only a build with the feature `seeded-bugs` can
-//! plant one, in one thread at a time. The feature is for this project's own tests.
+//! Each defect is one call of [`bug`] at the place that it breaks. In an ordinary build `bug` is
+//! always `false`, and the compiler knows that. Only a build with the feature `seeded-bugs` can
+//! plant a defect, in one thread at a time. The feature is for this project's own tests.
 
 #[cfg(feature = "seeded-bugs")]
 mod planted {

@@ -1,9 +1,9 @@
 //! Copying into memory that another processor reads next.
 //!
-//! A block's buffer was last read by whoever carried its last write out: a device, or, where the
-//! disk is a virtual one, a thread of the host on some other core. Ordinary stores first fetch each
-//! line back from that core's cache, to write all of it over. Streaming stores do not fetch, which
-//! copies up to five times as fast while the disk is busy.
+//! The last reader of a block's buffer was the device that wrote the block, or, on a virtual disk,
+//! a thread of the host on another core. Ordinary stores first fetch each line from that core's
+//! cache, and then overwrite all of it. Streaming stores do not fetch; they copy up to five times
+//! as fast while the disk is busy.
 
 /// Copies `len` bytes from `from` to `to`.
 ///

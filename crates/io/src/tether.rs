@@ -1,9 +1,9 @@
-//! A volume that was handed over: panics of it are errors, and it can be let go of while others
-//! still hold it.
+//! A volume behind a tether: its panics become errors, and its owner can release it while others
+//! still hold the tether.
 //!
-//! Whoever keeps bytes on a volume holds it in many places, some of which users hold: an iterator,
-//! say, pins what it reads. [`Tether::let_go`] ends that everywhere at once. And a volume may be a
-//! user's own: a panic of it, under whatever lock, counts as a failed operation.
+//! The owner of a volume shares it in many places, and users hold some of these: for example, an
+//! iterator pins the bytes that it reads. [`Tether::let_go`] ends all these uses at once. A volume
+//! may be the user's own type: its panic, under any lock, counts as a failed operation.
 
 use std::io;
 use std::ops::Range;
@@ -18,22 +18,21 @@ use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
 #[derive(Debug)]
 pub struct Tether {
     within: RwLock<Option<Arc<dyn Volume>>>,
-    /// As it was in the beginning, for messages about a volume that is gone.
+    /// Description of the volume at the beginning, for messages after its release.
     info: VolumeInfo,
 }
 
 impl Tether {
-    /// Puts a volume behind a tether.
+    /// Creates a tether for a volume.
     pub fn new(volume: Arc<dyn Volume>) -> Arc<Self> {
         let info = volume.info();
         Arc::new(Self { within: RwLock::new(Some(volume)), info })
     }
 
-    /// Lets go of the volume: whatever is asked of it from now on fails, with an error that
-    /// [`is_gone`] knows.
+    /// Releases the volume: every later operation fails, with an error that [`is_gone`] recognizes.
     pub fn let_go(&self) {
         let within = self.within.write().unwrap_or_else(PoisonError::into_inner).take();
-        // Outside the lock: it may be a user's.
+        // Outside the lock: the volume may be the user's own type.
         dropped("the volume", within);
     }
 
@@ -48,14 +47,14 @@ impl Tether {
     }
 }
 
-/// Drops what may be a user's: a panic of it ends here.
+/// Drops a value of a user's type: its panic ends here.
 fn dropped<T>(what: &str, it: T) {
     if let Err(error) = caught(what, || drop(it)) {
         tracing::error!("{error}");
     }
 }
 
-/// The error of a volume that was let go of.
+/// The error of a released volume.
 #[derive(Debug)]
 struct Gone(String);
 
@@ -67,7 +66,7 @@ impl std::fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// Whether an error says that a volume was let go of.
+/// Returns whether an error reports a released volume.
 pub fn is_gone(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<Gone>())
 }
@@ -140,13 +139,13 @@ impl Volume for Tether {
     }
 }
 
-/// A queue whose panics end what is in flight with an error. After one it is not asked for anything
-/// any more.
+/// A queue whose panic ends all operations in flight with an error. After a panic, the queue is not
+/// used any more.
 struct Watched {
-    /// There until this is dropped.
+    /// Present until this is dropped.
     within: Option<Box<dyn Queue>>,
     waker: Waker,
-    /// Tokens of what is in flight.
+    /// Tokens of the operations in flight.
     flying: Vec<u64>,
     broken: Option<String>,
 }

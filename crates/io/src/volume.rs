@@ -1,11 +1,11 @@
-//! What a store asks of the thing it is kept on.
+//! The interface between a store and its storage.
 //!
-//! A [`Volume`] moves aligned bytes and reports raw results: a count may be short, an errno is
-//! passed on as it is. Completing short transfers, remembering failures and choosing positions
-//! belong to the callers above ([`read_exact_at`], [`write_all_at`] and the write-ahead log).
+//! A [`Volume`] moves aligned bytes and reports raw results: a count may be short, and an errno is
+//! passed on unchanged. Callers complete short transfers, remember failures and choose positions
+//! ([`read_exact_at`], [`write_all_at`] and the write-ahead log).
 //!
 //! Alignment: every offset, length and buffer address given to a volume is a multiple of
-//! [`SECTOR`]. Volumes assert it, so that a mistake shows in memory as it would on a raw device.
+//! [`SECTOR`]. Volumes assert this, so that a mistake shows in memory as on a raw device.
 
 use std::fmt;
 use std::io;
@@ -18,79 +18,81 @@ use bytes::Bytes;
 use crate::seeded::bug;
 use crate::{AlignedBuf, Counts, SECTOR};
 
-/// Whether a write must be on stable media by the time it completes.
+/// The durability of a write at its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persist {
-    /// The write may sit in a volatile cache until the next [`Volume::flush`].
+    /// The write may stay in a volatile cache until the next [`Volume::flush`].
     Cached,
-    /// The write itself is on stable media when it completes. Says nothing about other writes.
+    /// The write is on stable media when it completes. Other writes may not be.
     Durable,
 }
 
-/// What a volume is and how it works, for logs and inspection.
+/// The description of a volume, for logs and inspection.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
-    /// Where the volume is: a path, or `memory`.
+    /// Location of the volume: a path, or `memory`.
     pub name: String,
-    /// How queued operations are carried out: `io_uring`, `threads` or `memory`.
+    /// Backend of queued operations: `io_uring`, `threads` or `memory`.
     pub backend: &'static str,
-    /// Whether the page cache is bypassed.
+    /// Whether the volume bypasses the page cache.
     pub direct: bool,
-    /// What the block device says of itself, if the volume is one.
+    /// Block sizes reported by the block device, if the volume is one.
     pub device: Option<BlockDevice>,
-    /// How a durable write reaches stable media, for example `RWF_DSYNC` or `write + fdatasync`.
+    /// Method by which a durable write reaches stable media, for example `RWF_DSYNC` or `write +
+    /// fdatasync`.
     pub durable_by: &'static str,
-    /// Why in that way: what was measured (see [`Volume::tune`]), asked for, or stands against the
-    /// others.
+    /// Reason for that method: a measurement (see [`Volume::tune`]), an option, or an obstacle to
+    /// the other methods.
     pub durable_why: String,
-    /// Why a better way is not in use, if one exists: one sentence a line.
+    /// Reasons why a better method is not in use, if one exists: one sentence a line.
     pub fallbacks: Vec<String>,
 }
 
-/// The sizes of a block device's blocks, in bytes. Both are [`SECTOR`] where the system does not
-/// tell them.
+/// The sizes of a block device's blocks, in bytes. Both are [`SECTOR`] if the system does not
+/// report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
-    /// What the device can be asked to write at least; offsets are multiples of it.
+    /// Logical block size, in bytes: the smallest write; offsets are multiples of it.
     pub logical_block: u32,
-    /// What it writes at least by itself: less than that it has to read first.
+    /// Physical block size, in bytes; smaller writes cause a read-modify-write.
     pub physical_block: u32,
 }
 
-/// A fixed place that keeps bytes: a file, a device, or memory.
+/// A fixed array of stored bytes: a file, a device, or memory.
 ///
-/// Methods may be called from several threads at once; overlapping writes are the caller's mistake.
+/// Several threads may call methods at once; overlapping writes are the caller's error.
 pub trait Volume: Send + Sync + fmt::Debug {
-    /// Describes the volume.
+    /// Returns the description of the volume.
     fn info(&self) -> VolumeInfo;
 
-    /// What went down to the device since the volume was opened, by way of queues, too.
+    /// Returns the counts of operations on the device since the volume was opened, including those
+    /// of queues.
     fn counts(&self) -> Counts;
 
-    /// Size in bytes, as of now.
+    /// Returns the current size, in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reads into `buf`, which must be aligned; returns the bytes read, fewer only at the end or on
+    /// Reads into `buf`, which must be aligned. Returns the bytes read; fewer only at the end or on
     /// a short transfer.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Fills `buf`, of any length and from any offset, by way of a cache of the system's, if there
-    /// is one; whether it did.
+    /// Fills `buf`, of any length and from any offset, through a cache of the system, if one
+    /// exists; returns whether it did.
     ///
-    /// For what is small and may soon be wanted again, and can be told from anything else: a cache
-    /// may hold what the volume was before. Where this is `false`, as by default, or gave something
-    /// wrong, [`read_at`](Self::read_at) has the last word. What was read as the cache filled
-    /// itself is counted among the reads.
+    /// Use it for small data that may soon be needed again, and that the caller can verify: a cache
+    /// may hold earlier contents of the volume. If the method returns `false`, as by default, or
+    /// wrong bytes, call [`read_at`](Self::read_at). The reads that fill the cache count among the
+    /// reads.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
     }
 
-    /// Reads as [`read_at`](Self::read_at) does, and returns only what lies on the medium, once a
-    /// [`flush`](Self::flush) has succeeded. `None`: the volume cannot distinguish the medium from
-    /// a cache in front of it, as by default.
+    /// Reads like [`read_at`](Self::read_at), but only bytes that are on the medium, once a
+    /// [`flush`](Self::flush) has succeeded. Returns `None`, as by default, if the volume cannot
+    /// distinguish the medium from a cache in front of it.
     ///
-    /// A cache can hold bytes that a failed flush dropped. They read back until the cache forgets
+    /// A cache can hold bytes that a failed flush dropped. The cache returns them until it forgets
     /// them, and no later flush writes them.
     fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let _ = (offset, buf);
@@ -100,47 +102,48 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Writes `data`, which must be aligned, and returns the bytes written, which may be fewer.
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize>;
 
-    /// Returns once every write completed before the call is on stable media.
+    /// Makes every write that completed before the call durable.
     ///
-    /// An error is final: what it covered may be lost, and a later success says nothing about it.
+    /// An error is final: the writes before it may be lost, and a later success does not cover
+    /// them.
     fn flush(&self) -> io::Result<()>;
 
     /// Makes the volume at least `size` bytes long, with its space allocated.
     ///
     /// New bytes read as zero. The new size is durable after the next [`flush`](Self::flush). Fails
-    /// with [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::FileTooLarge`] where there is no
-    /// room, and then changes nothing that held data.
+    /// with [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::FileTooLarge`] if there is no room;
+    /// existing data is then unchanged.
     fn grow(&self, size: u64) -> io::Result<()>;
 
-    /// Gives the space from `size` on back. A volume that cannot shrink ignores the call.
+    /// Releases the space from `size` on. A volume that cannot shrink ignores the call.
     fn shrink(&self, size: u64) -> io::Result<()>;
 
-    /// Sees to it that the space of `range`, whole sectors inside the volume, is there: no write to
-    /// it fails for want of room, whatever else fills the file system. What it holds stays.
+    /// Allocates the space of `range`, whole sectors inside the volume: no later write to it fails
+    /// for lack of room, even if the file system fills up. The contents stay.
     ///
-    /// Fails as [`grow`](Self::grow) does where there is no room. By default space is always there,
-    /// as a device's is. A volume around another one passes this on.
+    /// Fails like [`grow`](Self::grow) if there is no room. By default space is always allocated,
+    /// as on a device. A volume around another one passes this call on.
     fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
         let _ = range;
         Ok(())
     }
 
-    /// Gives the space of `range`, whole sectors inside the volume, back to the file system; the
-    /// size stays. It reads as zero then, but after a power cut may read as before. `false`: that
-    /// cannot be done here, and nothing was.
+    /// Releases the space of `range`, whole sectors inside the volume, to the file system; the size
+    /// stays. The range then reads as zero, but after a power cut may read as before. Returns
+    /// `false` if the volume cannot do this; nothing has changed then.
     ///
-    /// By default it cannot. A volume around another one passes this on.
+    /// By default a volume cannot. A volume around another one passes this call on.
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {
         let _ = range;
         Ok(false)
     }
 
-    /// Finds out in which way durable writes serve better here, and uses it from now on;
-    /// [`info`](Self::info) tells which, and what was measured.
+    /// Measures which method of durable writes is better here, and uses it from now on;
+    /// [`info`](Self::info) reports the method and the measurement.
     ///
-    /// Takes some milliseconds, of a slow disk as long as a few of its writes. `scratch`, whole
-    /// sectors inside the volume, is written to: what it held is lost. By default there is nothing
-    /// to choose. A volume around another one passes this on.
+    /// Takes some milliseconds; on a slow disk, the time of a few of its writes. Writes to
+    /// `scratch`, whole sectors inside the volume: their contents are lost. By default there is
+    /// nothing to choose. A volume around another one passes this call on.
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         let _ = scratch;
         Ok(())
@@ -149,39 +152,39 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Writes zeros to the bytes behind the last whole sector, which no other write reaches; they
     /// are durable after the next [`flush`](Self::flush).
     ///
-    /// By default, and where a device's blocks are too large to reach them, nothing is done. A
-    /// volume around another one that shares its end passes this on.
+    /// Does nothing by default, and if the device's blocks are too large to reach these bytes. A
+    /// volume around another one with the same end passes this call on.
     fn zero_rest(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// A queue that carries out up to `depth` operations at once.
+    /// Creates a queue that carries out up to `depth` operations at once.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;
 }
 
-/// An operation handed to a [`Queue`], with the memory it works on.
+/// An operation for a [`Queue`], with its memory.
 #[derive(Debug)]
 pub enum Op {
-    /// Fill `buf`, as long as it is, from `offset`.
+    /// A read from `offset` that fills all of `buf`.
     Read {
-        /// Where to read, in bytes.
+        /// Offset of the read, in bytes.
         offset: u64,
-        /// The memory to fill; it comes back with the completion.
+        /// Memory to fill; the completion returns it.
         buf: AlignedBuf,
     },
-    /// Write `data` at `offset`.
+    /// A write of `data` at `offset`.
     Write {
-        /// Where to write, in bytes.
+        /// Offset of the write, in bytes.
         offset: u64,
-        /// What to write; its address and length must be aligned.
+        /// Bytes to write; their address and length must be aligned.
         data: Bytes,
-        /// When it counts as done.
+        /// Durability of the write at its completion.
         persist: Persist,
     },
 }
 
 impl Op {
-    /// Asserts the alignment rule and makes a read's memory as long as its capacity.
+    /// Asserts the alignment rule and extends a read's memory to its capacity.
     pub(crate) fn prepare(&mut self) {
         match self {
             Op::Read { offset, buf } => {
@@ -191,7 +194,7 @@ impl Op {
         }
     }
 
-    /// Bytes that it is to move.
+    /// Returns the bytes that the operation should move.
     pub(crate) fn wanted(&self) -> usize {
         match self {
             Op::Read { buf, .. } => buf.len(),
@@ -199,7 +202,7 @@ impl Op {
         }
     }
 
-    /// Ends the operation, with a read's memory cut to what was read.
+    /// Ends the operation; cuts a read's memory to the bytes read.
     pub(crate) fn complete(self, token: u64, result: io::Result<usize>) -> Completion {
         let buf = match self {
             Op::Read { mut buf, .. } => {
@@ -215,34 +218,35 @@ impl Op {
 /// The end of an operation.
 #[derive(Debug)]
 pub struct Completion {
-    /// The caller's name for the operation.
+    /// Token that the caller gave to the operation.
     pub token: u64,
-    /// Bytes moved (maybe fewer than asked for) or the error.
+    /// Bytes moved (maybe fewer than requested), or the error.
     pub result: io::Result<usize>,
-    /// A read's memory, as long as what was read.
+    /// Memory of a read, as long as the bytes read.
     pub buf: Option<AlignedBuf>,
 }
 
-/// Operations in flight, owned by one driver at a time. Completions come in any order.
+/// A queue of operations in flight, owned by one driver at a time. Completions come in any order.
 ///
-/// Dropping a queue waits for what is in flight.
+/// Dropping a queue waits for the operations in flight.
 pub trait Queue: Send {
     /// Starts an operation. The caller keeps at most the queue's depth in flight.
     fn submit(&mut self, token: u64, op: Op);
 
-    /// Moves finished operations to `out`; with `wait`, blocks until there is at least one. Returns
-    /// at once when nothing is in flight.
+    /// Moves finished operations to `out`; with `wait`, blocks until at least one has finished.
+    /// Returns immediately if nothing is in flight.
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>);
 
-    /// Blocks until there may be something to reap, or the [`waker`](Self::waker) was called since
-    /// the last wait, or `patience` runs out; now and then for less. Returns at once when nothing
-    /// is in flight.
+    /// Blocks until an operation may have finished, the [`waker`](Self::waker) was called since the
+    /// last wait, or `patience` runs out; sometimes shorter. Returns immediately if nothing is in
+    /// flight.
     fn wait(&mut self, patience: Duration);
 
-    /// Ends a [`wait`](Self::wait) from another thread: the one at hand, or the next one.
+    /// Returns a waker that ends a [`wait`](Self::wait) from another thread: the current one, or
+    /// the next one.
     fn waker(&self) -> Waker;
 
-    /// Operations submitted and not yet reaped.
+    /// Returns the number of operations submitted and not yet reaped.
     fn in_flight(&self) -> usize;
 }
 
@@ -254,7 +258,7 @@ pub fn read_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> io::Re
         if bug("short-read-is-whole") {
             return Ok(());
         }
-        // A short count that is not a whole number of sectors can only be the end of the volume.
+        // Only the end of the volume gives a short count that is not a whole number of sectors.
         if n == 0 || n % SECTOR != 0 && n < buf.len() - done {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
@@ -266,8 +270,8 @@ pub fn read_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> io::Re
     Ok(())
 }
 
-/// Fills `buf` from the medium ([`Volume::read_medium`]), completing short transfers; `false` where
-/// the volume cannot.
+/// Fills `buf` from the medium ([`Volume::read_medium`]), and completes short transfers. Returns
+/// `false` if the volume cannot.
 pub fn read_medium_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> bool {
     let mut done = 0;
     while done < buf.len() {
@@ -279,7 +283,7 @@ pub fn read_medium_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) ->
     true
 }
 
-/// Writes all of `data`, completing short transfers.
+/// Writes all of `data`, and completes short transfers.
 pub fn write_all_at(volume: &dyn Volume, offset: u64, data: &[u8], persist: Persist) -> io::Result<()> {
     let mut done = 0;
     while done < data.len() {
@@ -290,8 +294,8 @@ pub fn write_all_at(volume: &dyn Volume, offset: u64, data: &[u8], persist: Pers
                 format!("the volume took {done} of {} bytes at {offset}", data.len()),
             ));
         }
-        // A count inside a sector (a full file system can give one) is rewritten from that sector's
-        // start.
+        // After a count inside a sector (a full file system can return one), the write restarts at
+        // that sector.
         done = if done + n == data.len() { data.len() } else { (done + n) / SECTOR * SECTOR };
         if done < data.len() && n < SECTOR {
             return Err(io::Error::new(
@@ -303,7 +307,7 @@ pub fn write_all_at(volume: &dyn Volume, offset: u64, data: &[u8], persist: Pers
     Ok(())
 }
 
-/// Asserts that an operation keeps the alignment rule.
+/// Asserts that an operation obeys the alignment rule.
 pub(crate) fn assert_aligned(offset: u64, address: usize, len: usize) {
     assert!(offset.is_multiple_of(SECTOR as u64), "offset {offset} is not a multiple of {SECTOR}");
     assert!(address.is_multiple_of(SECTOR), "buffer address {address:#x} is not a multiple of {SECTOR}");

@@ -1,4 +1,4 @@
-//! The promise of an append, for threads, tasks and callbacks alike.
+//! The acknowledgement of an append, for threads, tasks and callbacks.
 
 use std::fmt;
 use std::future::Future;
@@ -15,37 +15,37 @@ use crate::calls::Callback;
 use crate::error::WalError;
 use crate::shared::Shared;
 
-/// Resolves once the record's block and all blocks before it are on stable media.
+/// The acknowledgement of an append. It resolves when the record's block and all blocks before it
+/// are on stable media.
 ///
-/// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or leave a
-/// callback ([`on_done`](Self::on_done)). Dropping it changes nothing: the record becomes durable
-/// all the same, within the time it was given. Keeping it does not keep the log's volume open;
-/// where the log goes first, it ends with [`WalError::Closed`], unless it had ended before.
+/// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or register a
+/// callback ([`on_done`](Self::on_done)). Dropping an ack changes nothing: the record becomes
+/// durable within its time all the same. An ack does not keep the log's volume open. If the log is
+/// dropped first, the ack ends with [`WalError::Closed`], unless it had ended before.
 ///
 /// # Where code of yours runs
 ///
-/// Callbacks, and the wakers of tasks, are called, cloned and dropped under no lock of the log. A
-/// panic in one is logged, and the others are called.
+/// The log calls, clones and drops callbacks, and the wakers of tasks, under no lock of its own. It
+/// logs a panic in one, and calls the others.
 ///
-/// - With a committer, as a [`Log`](crate::Log) has one, callbacks run one after another on a
-///   thread that does nothing else. They may do whatever any thread may: append, wait, close the
-///   log, drop the last handle to it. The callbacks behind them wait meanwhile, and nothing else
-///   does.
-/// - A waker may run on the committer's thread. It may append where there is room, but not wait: a
-///   call that would wait is refused with [`WalError::WouldWait`]. A waker that schedules its task,
-///   as those of all common runtimes do, never comes to that.
+/// - With a committer, as in a [`Log`](crate::Log), callbacks run one after another on a separate
+///   thread. They may do anything that a thread may: append, wait, close the log, drop its last
+///   handle. Meanwhile only the callbacks behind them wait.
+/// - A waker may run on the committer's thread. It may append if there is room, but may not wait: a
+///   call that would wait fails with [`WalError::WouldWait`]. A waker that schedules its task, as
+///   in all common runtimes, never waits.
 /// - Without a committer, both run on a thread that waits for the log, before its wait returns.
 pub struct Ack {
     shared: Weak<Shared>,
     process: Process,
     block: Arc<Block>,
-    /// Where its task listens.
+    /// The slot in which its task listens.
     slot: Option<usize>,
 }
 
 impl Clone for Ack {
     fn clone(&self) -> Self {
-        // A slot stands for one task; the clone may be awaited by another.
+        // A slot belongs to one task; another task may await the clone.
         Self { shared: self.shared.clone(), block: self.block.clone(), slot: None, ..*self }
     }
 }
@@ -55,7 +55,7 @@ impl Ack {
         Self { shared: Arc::downgrade(shared), process: shared.process, block, slot: None }
     }
 
-    /// The log. An error where it is gone, or is another process's.
+    /// Returns the log. An error if the log is gone, or belongs to another process.
     fn shared(&self) -> Result<Arc<Shared>, WalError> {
         self.here()?;
         self.shared.upgrade().ok_or(WalError::Closed)
@@ -68,12 +68,12 @@ impl Ack {
     /// Blocks the thread until the record is durable.
     ///
     /// # Errors
-    /// [`WalError::Stopped`] where a write failed: the record may or may not be there after the
-    /// next opening. [`WalError::Closed`] where the log is gone, [`WalError::Forked`] in a process
-    /// that did not open it, [`WalError::WouldWait`] in a waker.
+    /// [`WalError::Stopped`] if a write failed: the record may or may not exist after the next
+    /// opening. [`WalError::Closed`] if the log is gone, [`WalError::Forked`] in a process that did
+    /// not open it, [`WalError::WouldWait`] in a waker.
     pub fn wait(&self) -> Result<(), WalError> {
         self.here()?;
-        // Most who ask late need nothing of the log.
+        // Most late calls need nothing of the log.
         if let Some(ended) = self.block.ended() {
             return ended;
         }
@@ -83,19 +83,21 @@ impl Ack {
         }
     }
 
-    /// Whether another record is in the same block, and so durable at the same moment.
+    /// Returns whether another record is in the same block, and so becomes durable at the same
+    /// moment.
     pub fn comes_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.block, &other.block)
     }
 
-    /// Blocks the thread until the record is durable, for `timeout` at most; whether it is.
+    /// Blocks the thread until the record is durable, for `timeout` at most; returns whether it is
+    /// durable.
     ///
-    /// For a device that may hang in the middle of a write: unlike [`wait`](Self::wait) this never
-    /// writes on the caller's thread, but leaves that to the committer, without which nothing
-    /// happens.
+    /// Use it for a device that may hang during a write: unlike [`wait`](Self::wait), this method
+    /// never writes on the caller's thread. Only the committer writes; without one, nothing is
+    /// written.
     ///
     /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// The same errors as [`wait`](Self::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, WalError> {
         self.here()?;
         if let Some(ended) = self.block.ended() {
@@ -115,17 +117,17 @@ impl Ack {
         self.ended().map(|()| true)
     }
 
-    /// Whether the record is durable, without waiting. Where it is, all records before it in the
-    /// log are, too, and their acks say so.
+    /// Returns whether the record is durable, without waiting. If it is, all records before it in
+    /// the log are durable, too, and their acks report so.
     pub fn is_done(&self) -> bool {
         self.block.is_durable() == Some(true)
     }
 
-    /// Calls `callback` once, with how it ended; at once where it has ended already.
+    /// Calls `callback` once, with the result; immediately if the result is known already.
     ///
-    /// It may append, wait, and close the log; [where it runs](Self#where-code-of-yours-runs) says
-    /// more. In a process that did not open the log it is called at once, with
-    /// [`WalError::Forked`].
+    /// The callback may append, wait, and close the log; [Where code of yours
+    /// runs](Self#where-code-of-yours-runs) says more. In a process that did not open the log, it
+    /// is called immediately, with [`WalError::Forked`].
     pub fn on_done(&self, callback: impl FnOnce(Result<(), WalError>) + Send + 'static) {
         let shared = match self.shared() {
             Ok(shared) => shared,
@@ -139,7 +141,7 @@ impl Ack {
         }
     }
 
-    /// How the block ended; with `error`, if it has not, or may not be looked at.
+    /// Returns the block's result; `error` if it has none, or may not be read.
     fn block_ended(&self, error: WalError) -> Result<(), WalError> {
         match error {
             WalError::Forked => Err(error),
@@ -147,7 +149,7 @@ impl Ack {
         }
     }
 
-    /// How it ended, once it has.
+    /// Returns the result, once there is one.
     fn ended(&self) -> Result<(), WalError> {
         self.block.ended().unwrap_or(Err(WalError::Closed))
     }
@@ -155,7 +157,7 @@ impl Ack {
 
 impl Drop for Ack {
     fn drop(&mut self) {
-        // Whoever gives up awaiting it, after a time say, leaves nothing behind.
+        // A task that gives up waiting, for example after a timeout, leaves nothing behind.
         if self.slot.is_some() && self.process.is_here() {
             self.block.leave(self.slot);
         }
@@ -186,7 +188,7 @@ struct Teller(SyncSender<()>);
 
 impl Wake for Teller {
     fn wake(self: Arc<Self>) {
-        // One who has stopped waiting needs no telling.
+        // A thread that has stopped waiting needs no notification.
         let _ = self.0.try_send(());
     }
 }

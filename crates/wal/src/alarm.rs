@@ -1,21 +1,22 @@
 //! A sleep that ends on time.
 //!
-//! The system wakes a thread late by its timer slack and whatever else runs. So an exact sleep ends
-//! early, by as much as wake-ups were late of late, and the rest is spun.
+//! The system wakes a thread late: by its timer slack, and by the time that other threads run. So
+//! an exact sleep ends early, by the recent lateness of wake-ups, and the thread spins for the
+//! rest.
 
 use std::hint::spin_loop;
 use std::time::Duration;
 
 use brooklet_io::Clock;
 
-/// The least and the most that a sleep ends early: what a quiet machine needs, and what a busy one
-/// is given.
+/// The least and the most time by which a sleep ends early: for a quiet machine, and for a busy
+/// one.
 const LEAST_EARLY: Duration = Duration::from_micros(20);
 const MOST_EARLY: Duration = Duration::from_micros(200);
-/// A late wake-up is forgotten by this part with every sleep.
+/// With every sleep, the measured lateness shrinks by this part.
 const FORGET: u32 = 64;
 
-/// Sleeps until told moments, as exactly as the machine can.
+/// Sleeps until given moments, as exactly as the machine can.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     early: Duration,
@@ -26,7 +27,7 @@ impl Alarm {
         Self { early: LEAST_EARLY }
     }
 
-    /// Sleeps for `time` by `sleep`, unless that returns early.
+    /// Sleeps for `time` with `sleep`, unless that returns early.
     pub fn sleep(&mut self, clock: &dyn Clock, time: Duration, sleep: impl FnOnce(Duration)) {
         let start = clock.now();
         let deadline = start.saturating_add(time);

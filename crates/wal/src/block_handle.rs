@@ -1,9 +1,9 @@
-//! A block as its waiters see it: when it is durable, and the memory it keeps.
+//! The handle of a block: its state, and the memory that it keeps.
 //!
-//! Lifecycle, told once: a block is *open* while records are appended to it, *closed* when no more
-//! may, *placed* when it has its position and checksum, *durable* when it and all blocks before it
-//! are on stable media and the sink has seen it - or *failed*. `place` is set when the block is
-//! placed; `state` moves once, from pending to one of the ends.
+//! Lifecycle: a block is *open* while records are appended to it, *closed* when no more may be
+//! appended, *placed* when it has its position and checksum, *durable* when it and all blocks
+//! before it are on stable media and the sink has seen it, or *failed*. `place` is set when the
+//! block is placed; `state` changes once, from pending to durable or failed.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -22,22 +22,22 @@ const PENDING: u8 = 0;
 const DURABLE: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What is known of a block once it is placed.
+/// The data of a placed block.
 struct Placed {
-    /// Where it starts, and where the log goes on behind it.
+    /// Start of the block, and start of the next block.
     from: Cursor,
     to: Cursor,
     data: Bytes,
 }
 
-/// A block of the log. Cheap to keep: the payload memory is shared by all who refer into it.
+/// A block of the log. Cheap to keep: all references share the payload memory.
 pub struct Block {
     seq: u64,
     state: AtomicU8,
-    /// Writers that still write their records into it.
+    /// Number of threads that still write their records into the block.
     writers: AtomicU32,
     place: OnceLock<Placed>,
-    /// Why it failed, if it did; set before `state` says so.
+    /// The error of a failed block; set before `state` changes.
     failure: OnceLock<WalError>,
     listeners: Mutex<Listeners>,
 }
@@ -48,7 +48,7 @@ impl Block {
         Self { seq, state, writers: AtomicU32::new(0), place, failure, listeners: Mutex::default() }
     }
 
-    /// A block read back from the ring, or from wherever it was kept: durable from the start.
+    /// Creates a block that was read from the ring, or from another store: durable from the start.
     pub fn recovered(from: Cursor, to: Cursor, data: Bytes) -> Self {
         let block = Self::new(from.seq);
         block.set_place(from, to, data);
@@ -56,12 +56,12 @@ impl Block {
         block
     }
 
-    /// The block's number; 1 more than the block before.
+    /// Returns the block's number; 1 more than the number of the block before.
     pub fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Which bytes of the log its records are, of all that were ever appended.
+    /// Returns the log positions of the block's records, in bytes.
     ///
     /// # Panics
     /// If the block is not durable yet.
@@ -70,7 +70,7 @@ impl Block {
         from.lsn..to.lsn
     }
 
-    /// The records, uncompressed. Record offsets count from its start.
+    /// Returns the records, uncompressed. Record offsets count from the start of these bytes.
     ///
     /// # Panics
     /// If the block is not durable yet.
@@ -78,22 +78,22 @@ impl Block {
         &self.place.get().expect("the payload of a block is shared once it is placed").data
     }
 
-    /// A writer begins to write its record.
+    /// Counts a thread that begins to write its record.
     pub(crate) fn begin_writing(&self) {
         self.writers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A writer has written its record.
+    /// Uncounts a thread that has written its record.
     pub(crate) fn end_writing(&self) {
         self.writers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether some writer still writes its record. No more join once the block is closed.
+    /// Returns whether a thread still writes its record. No more join once the block is closed.
     pub(crate) fn is_being_filled(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }
 
-    /// Where a placed block starts, and where the log goes on behind it.
+    /// Returns the start of a placed block, and the start of the next block.
     pub(crate) fn cursors(&self) -> (Cursor, Cursor) {
         let place = self.place.get().expect("a block has its cursors once it is placed");
         (place.from, place.to)
@@ -104,7 +104,7 @@ impl Block {
         assert!(once.is_ok(), "block {} is placed twice", self.seq);
     }
 
-    /// Whether the block, and all before it, are on stable media; `None` if it failed.
+    /// Returns whether the block, and all before it, are on stable media; `None` if it failed.
     pub(crate) fn is_durable(&self) -> Option<bool> {
         match self.state.load(Ordering::Acquire) {
             PENDING => Some(false),
@@ -113,7 +113,7 @@ impl Block {
         }
     }
 
-    /// How the block ended; `None` while it has not.
+    /// Returns the block's result; `None` while there is none.
     pub(crate) fn ended(&self) -> Option<Result<(), WalError>> {
         match self.is_durable() {
             Some(false) => None,
@@ -126,26 +126,25 @@ impl Block {
         self.listeners.lock().expect("nothing of others runs under the lock")
     }
 
-    /// Lets someone listen by `join`, unless the block has ended already. `join` moves what is
-    /// there already: it runs under a lock.
+    /// Adds a listener with `join`, unless the block has ended already. `join` runs under a lock.
     pub(crate) fn listen<T>(&self, join: impl FnOnce(&mut Listeners) -> T) -> Option<T> {
         let mut listeners = self.listeners();
         // Read under the lock: `finish` sets the state before it takes the listeners.
         (self.is_durable() == Some(false)).then(|| join(&mut listeners))
     }
 
-    /// A task listens, as `slot` if it came before.
+    /// Adds a task as a listener; `slot` is its earlier slot, if any.
     pub(crate) fn listen_as_task(&self, slot: &mut Option<usize>, waker: &Waker) -> Option<Heard> {
         if self.is_durable() != Some(false) {
             return None;
         }
-        // Cloned before the lock is taken, and what is replaced is dropped after it.
+        // Cloned before the lock is taken; the replaced waker is dropped after it.
         let waker = waker.clone();
         let (heard, _replaced) = self.listen(|all| all.task(slot, waker))?;
         Some(heard)
     }
 
-    /// Lets a task go that need not be told any more. `false` where the block has ended.
+    /// Removes a task that needs no notification any more. `false` if the block has ended.
     pub(crate) fn leave(&self, slot: Option<usize>) -> bool {
         // Most acks are dropped when their block has ended: they need no lock.
         if self.is_durable() != Some(false) {
@@ -154,7 +153,7 @@ impl Block {
         self.listen(|all| slot.map(|slot| all.leave(slot))).is_some()
     }
 
-    /// Whether anybody listens.
+    /// Returns whether any listener waits.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.listeners().is_empty()
     }
@@ -165,7 +164,7 @@ impl Block {
         self.listeners().take_thread()
     }
 
-    /// Ends the block and hands out its listeners, to be told when no lock is held.
+    /// Ends the block and returns its listeners, to be notified when no lock is held.
     pub(crate) fn finish(&self, result: &Result<(), WalError>) -> Listeners {
         let state = match result {
             Ok(()) => DURABLE,

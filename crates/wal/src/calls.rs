@@ -1,14 +1,14 @@
-//! User code: callbacks and wakers, and where it runs.
+//! User code: callbacks and wakers, and the threads that run them.
 //!
-//! It may take long, wait, panic, append, or close the log. So it never runs under a lock of the
-//! log, nor on a thread that somebody needs in order to go on:
+//! User code may take long, wait, panic, append, or close the log. So it never runs under a lock of
+//! the log, nor on a thread that another thread waits for:
 //!
-//! - Where a committer runs, everything is called on a thread of its own, which is started when
-//!   there is something to call. The committer alone wakes tasks itself: a waker is quick, and a
-//!   task waits for no other thread then. Where a waker would wait all the same, the call that
-//!   waits is refused ([`WalError::WouldWait`](crate::WalError::WouldWait)).
-//! - Where none runs, the thread that drives the log calls: once it holds no lock (see [`Hush`]),
-//!   and never inside another call.
+//! - With a committer, a separate thread calls everything. It starts with the first call. Only the
+//!   committer wakes tasks itself: a waker is quick, and a task then waits for no other thread. If
+//!   a waker would wait all the same, that call fails
+//!   ([`WalError::WouldWait`](crate::WalError::WouldWait)).
+//! - Without a committer, the thread that drives the log calls: while it holds no lock (see
+//!   [`Hush`]), and never inside another call.
 //!
 //! A panic in a call is logged, and the others are called.
 
@@ -24,10 +24,10 @@ use crate::error::WalError;
 use crate::sync::thread::{self, Builder, JoinHandle, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A function to call with how a block ended.
+/// A function that receives the result of a block.
 pub(crate) type Callback = Box<dyn FnOnce(Result<(), WalError>) + Send>;
 
-/// What is to be called as some blocks have ended.
+/// The calls for some blocks that have ended.
 pub(crate) struct Call {
     pub tasks: Vec<Waker>,
     pub callbacks: Vec<Callback>,
@@ -55,7 +55,7 @@ pub(crate) fn wake_all(tasks: Vec<Waker>) {
     tasks.into_iter().for_each(|waker| guarded(|| waker.wake()));
 }
 
-/// Calls what is not ours: a panic of one must not keep the others from being called.
+/// Calls user code: a panic in one call must not prevent the others.
 pub(crate) fn guarded(call: impl FnOnce()) {
     if bug("panic-of-a-callback-escapes") {
         return call();
@@ -65,10 +65,10 @@ pub(crate) fn guarded(call: impl FnOnce()) {
     }
 }
 
-/// What waits to be called, and who calls it.
+/// Pending calls, and the thread that runs them.
 pub(crate) struct Calls {
     state: Mutex<State>,
-    /// There is something to call, or there will be no more.
+    /// Signals that a call is pending, or that no more will follow.
     more: Condvar,
     process: Process,
 }
@@ -76,27 +76,26 @@ pub(crate) struct Calls {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Call>,
-    /// Drivers that have ended blocks, or are about to, and have not put the callbacks of those
+    /// Number of drivers that have ended blocks, or are about to, and have not put their callbacks
     /// into `waiting`.
     expected: usize,
     thread: Option<JoinHandle<()>>,
-    /// That thread looks after what waits.
+    /// Whether that thread runs the pending calls.
     served: bool,
-    /// The thread ends once nothing waits.
+    /// Whether the thread ends once nothing waits.
     ended: bool,
     /// The thread that calls in place.
     caller: Option<ThreadId>,
-    /// How many forbid that.
+    /// Number of guards that forbid calls in place.
     hushed: usize,
 }
 
-/// While it lives, this log calls nothing in place: its owner holds a lock that a callback may ask
-/// for. Where there is a thread that calls, nothing changes.
+/// A guard under which the log runs no callback in place: its owner holds a lock that a callback
+/// may need. If a thread runs the callbacks, the guard changes nothing.
 #[must_use = "callbacks wait until it is dropped"]
 pub struct Hush<'a>(&'a Calls);
 
-/// While it lives, callbacks of blocks that have ended may still be on their way here:
-/// [`join`](Calls::join) waits for them.
+/// A guard that announces callbacks of ended blocks: [`join`](Calls::join) waits for them.
 #[must_use = "nobody waits for the callbacks once it is dropped"]
 pub(crate) struct Expected<'a>(&'a Arc<Calls>);
 
@@ -116,8 +115,7 @@ impl Calls {
         Expected(self)
     }
 
-    /// Takes what is to be called: for a thread of its own if `beside` says so, even where the log
-    /// has ended meanwhile.
+    /// Takes calls: for a separate thread if `beside` is set, even if the log has ended meanwhile.
     fn hand(self: &Arc<Self>, calls: Vec<Call>, beside: bool) {
         let mut state = self.state();
         state.expected -= 1;
@@ -142,7 +140,7 @@ impl Calls {
         }
     }
 
-    /// Calls what waits, unless somebody does that already, or it is forbidden.
+    /// Runs the pending calls, unless another thread does so already, or a guard forbids it.
     fn call_here(&self) {
         let mut state = self.state();
         let calling = state.caller.is_some() && !bug("callback-within-a-callback");
@@ -160,7 +158,7 @@ impl Calls {
         self.more.notify_all();
     }
 
-    /// The thread's way.
+    /// Runs the calls on the separate thread.
     fn run(&self) {
         let mut state = self.state();
         loop {
@@ -177,14 +175,14 @@ impl Calls {
         }
     }
 
-    /// Lets the thread end, once it has called what waits.
+    /// Lets the thread end, once it has run the pending calls.
     pub fn end(&self) {
         self.state().ended = true;
         self.more.notify_all();
     }
 
-    /// Returns once everything has been called, and the thread is gone; at once where this is
-    /// called in a callback.
+    /// Returns when everything has been called, and the thread is gone; at once if a callback makes
+    /// this call.
     pub fn join(&self) {
         self.end();
         let me = thread::current().id();
@@ -200,7 +198,7 @@ impl Calls {
         let thread = state.thread.take();
         drop(state);
         if let Some(thread) = thread {
-            // What it calls cannot make it panic.
+            // Its calls cannot make it panic.
             let _ = thread.join();
         }
         self.call_here();
@@ -215,7 +213,7 @@ impl Calls {
 }
 
 impl Expected<'_> {
-    /// Hands over what was announced.
+    /// Hands over the announced calls.
     pub fn hand(self, calls: Vec<Call>, beside: bool) {
         self.0.hand(calls, beside);
         std::mem::forget(self);

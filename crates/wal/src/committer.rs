@@ -1,7 +1,6 @@
-//! The driver of appends that nobody waits for on a thread: tasks, callbacks, backlogs and
-//! deadlines.
+//! The driver of appends that no thread waits for: tasks, callbacks, backlogs and deadlines.
 //!
-//! [`Committer::step`] does what can be done without waiting and says what to wait for;
+//! [`Committer::step`] does all work that needs no waiting, and returns the event to wait for;
 //! [`run`](Committer::run) is the thread around it. A simulator calls `step` itself.
 
 use std::collections::BTreeMap;
@@ -18,15 +17,15 @@ use crate::shared::CommitterHandle;
 use crate::sync::thread;
 use crate::wal::Wal;
 
-/// Rounds of nothing to do after which the committer tells what is acknowledged and sleeps for
-/// good.
+/// Idle rounds after which the committer writes the acknowledged number and sleeps until it is
+/// woken.
 const IDLE_ROUNDS: u32 = 20;
 
-/// The shortest and the longest sleep of a committer that expects more to do.
+/// The shortest and the longest sleep of a committer that expects more work.
 const LEAST_NAP: Duration = Duration::from_micros(100);
 const MOST_NAP: Duration = Duration::from_millis(10);
 
-/// Drives a log from one thread with several writes in flight.
+/// A driver of a log, on one thread with several writes in flight.
 pub struct Committer {
     wal: Wal,
     queue: Box<dyn Queue>,
@@ -35,27 +34,27 @@ pub struct Committer {
     idle_rounds: u32,
     last_durable: u64,
     alarm: Alarm,
-    /// The rest at hand ends when a write is due.
+    /// Whether the current rest ends when a write is due.
     exact: bool,
-    /// It panicked: what it had is touched no more.
+    /// Whether it panicked: its state is not used any more.
     broken: bool,
 }
 
-/// What a committer waits for.
+/// The event that a committer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Nothing: there is more to do.
+    /// No event: more work is pending.
     None,
-    /// A write in flight to end, the time to pass, or to be woken.
+    /// The end of a write in flight, the given time, or a wake-up.
     Write(Duration),
-    /// The time to pass, or to be woken.
+    /// The given time, or a wake-up.
     Sleep(Duration),
-    /// The log was closed or stopped: never step again.
+    /// The log was closed or stopped: do not call `step` again.
     Ended,
 }
 
 impl Committer {
-    /// A committer for `wal`. A log needs one, unless every append is waited for on a thread.
+    /// Creates a committer for `wal`. A log needs one, unless a thread waits for every append.
     pub fn new(wal: &Wal) -> io::Result<Self> {
         let shared = &wal.shared;
         let queue = shared.volume.queue(shared.config.depth)?;
@@ -72,11 +71,11 @@ impl Committer {
         })
     }
 
-    /// Does what can be done now. Callbacks are called at its end, where it does not
-    /// [run](Self::run) on a thread; they must not wait for this log then, since only the next step
-    /// may end what they wait for.
+    /// Does the work that can be done now. Without a [running](Self::run) thread, the step calls
+    /// callbacks at its end; they must not wait for this log, because the next step may be needed
+    /// to end that wait.
     ///
-    /// A panic, of the volume say, stops the log.
+    /// A panic, for example of the volume, stops the log.
     pub fn step(&mut self) -> Pause {
         if self.broken {
             return Pause::Ended;
@@ -86,9 +85,9 @@ impl Committer {
         self.watched(Self::advance).unwrap_or(Pause::Ended)
     }
 
-    /// Steps until there is nothing to do and no write in flight; sleeps while one is. Returns
-    /// whether there was anything to do. A log that has stopped is not waited for: its writes may
-    /// never end.
+    /// Steps until no work is pending and no write is in flight; sleeps while one is in flight.
+    /// Returns whether there was any work. Does not wait for a stopped log: its writes may never
+    /// end.
     pub fn drain(&mut self) -> bool {
         let mut worked = false;
         loop {
@@ -103,7 +102,7 @@ impl Committer {
         }
     }
 
-    /// Does some of its work; `None` where that panicked, which stops the log.
+    /// Does a part of the work; `None` if that part panicked, which stops the log.
     fn watched<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let done = caught("the committer", || work(self));
         done.inspect_err(|_| self.broken = true).map_err(|panic| drop(self.wal.shared.fail(panic))).ok()
@@ -145,8 +144,8 @@ impl Committer {
         let linger = shared.config.linger;
         let until = match core.due() {
             Some(due) if paced => due,
-            // Another driver may have a write in flight that the open block rests behind; look
-            // again soon.
+            // Another driver may have a write in flight that delays the open block; check again
+            // soon.
             Some(deadline) => deadline.max(now.saturating_add((linger / 4).max(LEAST_NAP))),
             None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
                 now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP))
@@ -158,10 +157,10 @@ impl Committer {
         Pause::Sleep(until.saturating_sub(now))
     }
 
-    /// Steps until the log is closed or stops.
+    /// Steps until the log is closed or stopped.
     ///
     /// # Panics
-    /// If the log has had another committer that ran.
+    /// If another committer of the log has run.
     pub fn run(mut self) {
         let shared = self.wal.shared.clone();
         let resting = CommitterHandle { thread: thread::current(), flying: self.queue.waker() };
@@ -170,7 +169,7 @@ impl Committer {
             exact_timers();
         }
         loop {
-            // Nothing is called in place: there is a thread for that.
+            // This loop calls nothing in place: a thread does that.
             let rested = self.watched(|committer| match committer.advance() {
                 Pause::None => true,
                 Pause::Write(time) => committer.rest(time, |queue, time| queue.wait(time)),
@@ -183,7 +182,7 @@ impl Committer {
         }
     }
 
-    /// Rests; `true`: there may be more to do then.
+    /// Rests, and returns `true`: more work may be pending then.
     fn rest(&mut self, time: Duration, how: impl FnOnce(&mut dyn Queue, Duration)) -> bool {
         let Self { wal, queue, alarm, exact, .. } = self;
         if *exact {
@@ -213,7 +212,7 @@ impl Committer {
             let shared = &self.wal.shared;
             let write = self.writes.remove(&completion.token).expect("what completes was submitted");
             let result = completion.result.and_then(|done| {
-                // What a short write left is written again from the last whole sector on.
+                // Writes the rest of a short write again, from the last whole sector on.
                 let done = done / brooklet_io::SECTOR * brooklet_io::SECTOR;
                 let done = if bug("short-write-is-whole") { write.data.len() } else { done };
                 let at = shared.zone + write.offset + done as u64;

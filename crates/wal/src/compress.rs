@@ -1,4 +1,5 @@
-//! Compressing a block's payload, opening it, and telling beforehand whether it is worth the time.
+//! Compresses a block's payload, decompresses it, and predicts whether compression is worth the
+//! time.
 
 use std::cell::RefCell;
 
@@ -9,20 +10,20 @@ use crate::format::Codec;
 
 /// zstd's fastest level that still compresses in earnest.
 const ZSTD_LEVEL: i32 = 1;
-/// The most that each codec gains, as a factor, on the friendliest input. A length beyond that is a
-/// lie, and not worth the memory: LZ4 codes at most 255 bytes in one; zstd at most a block of 128
+/// The most that each codec gains, as a factor, on the best input. A longer claimed length is
+/// false, and not worth the memory: LZ4 codes at most 255 bytes in one; zstd at most a block of 128
 /// KiB in three.
 const LZ4_MOST: usize = 255;
 const ZSTD_MOST: usize = (128 << 10) / 3;
 
-/// Payloads shorter than this are compressed without asking: asking would cost half of what it
-/// could save.
+/// Payloads shorter than this are compressed without a prediction: a prediction would cost half of
+/// its possible gain.
 const ASK_FROM: usize = 64 << 10;
-/// What is looked at: so many windows of so many bytes, spread over the payload.
+/// Number and size of the windows that the prediction reads, spread over the payload.
 const WINDOWS: usize = 8;
 const WINDOW: usize = 512;
-/// A payload may shrink where one position in so many begins with four bytes that were met before.
-/// Noise has one in seventy or fewer, what people and programs write one in three or more.
+/// A payload may shrink if one position in this many begins with four bytes that occurred before.
+/// Noise has one in seventy or fewer; text and program output have one in three or more.
 const ONE_IN: usize = 25;
 const HASH_BITS: u32 = 12;
 
@@ -32,7 +33,7 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Whether a payload is likely to shrink.
+/// Returns whether a payload is likely to shrink.
 pub(crate) fn may_shrink(raw: &[u8]) -> bool {
     if raw.len() < ASK_FROM {
         return true;
@@ -51,15 +52,15 @@ pub(crate) fn may_shrink(raw: &[u8]) -> bool {
     again * ONE_IN >= WINDOWS * (WINDOW - 3)
 }
 
-/// The longest that `len` bytes can become.
+/// Returns the greatest length that `len` bytes can become.
 pub(crate) fn bound(len: usize) -> usize {
-    // As zstd's header has it, without a call to foreign code, which miri does not follow.
+    // The formula of zstd's header, without a call to foreign code, which miri does not follow.
     let zstd = len + (len >> 8) + (((128_usize << 10).saturating_sub(len)) >> 11);
     lz4_flex::block::get_maximum_output_size(len).max(zstd)
 }
 
-/// Compresses `raw` into `out`, which has [`bound`] bytes, and returns how many it took; `None`
-/// where that failed.
+/// Compresses `raw` into `out`, which has [`bound`] bytes, and returns the compressed length;
+/// `None` on failure.
 pub(crate) fn compress(codec: Codec, raw: &[u8], out: &mut [u8]) -> Option<usize> {
     match codec {
         Codec::Raw => None,
@@ -71,8 +72,7 @@ pub(crate) fn compress(codec: Codec, raw: &[u8], out: &mut [u8]) -> Option<usize
     }
 }
 
-/// Restores a payload. `None` where the stored bytes are not what a block of this length could
-/// hold.
+/// Decompresses a payload. `None` if the stored bytes cannot be a block of this length.
 pub(crate) fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
     let most = match codec {
         Codec::Raw => return (stored.len() == raw_len).then(|| Bytes::copy_from_slice(stored)),

@@ -1,4 +1,4 @@
-//! How a log works and where its ring lies, as its owner chooses.
+//! The options of a ring log, and the location of its ring.
 
 use std::time::Duration;
 
@@ -6,42 +6,43 @@ use brooklet_io::SECTOR;
 
 use crate::format::{Codec, HEADER};
 
-/// Where a ring lies on its volume, and whose it is.
+/// The location of a ring on its volume, and the identity of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
     /// Offset of the ring's first byte on the volume; a multiple of the sector size.
     pub offset: u64,
-    /// Bytes of the ring; a multiple of the sector size. The space must be allocated and written
-    /// before.
+    /// Size of the ring, in bytes; a multiple of the sector size. The space must be allocated and
+    /// written before.
     pub size: u64,
-    /// Identity of the store: blocks of another are never taken for ours.
+    /// Identity of the store: the log never takes blocks of another store for its own.
     pub store: u64,
 }
 
-/// How a log works. The defaults suit a local solid-state disk.
+/// The options of a ring log. The defaults suit a local solid-state disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Most bytes of a block, before compression. 1 MiB. That is what a log starts with; it finds
-    /// out under load whether smaller ones serve better. What waits for a block that fills slowly
-    /// is written before it is full.
+    /// Most bytes of a block, before compression. Default 1 MiB. A log starts with this size, and
+    /// tries under load whether smaller blocks serve better. A block that fills slowly is written
+    /// before it is full.
     pub block_size: usize,
-    /// Most writes in flight at once. 16: enough to hide a cloud volume's latency. A log starts
-    /// with 4 and finds out.
+    /// Most writes in flight at once. Default 16: enough to hide a cloud volume's latency. A log
+    /// starts with 4 and adapts under load.
     pub depth: usize,
-    /// The strongest codec in use. [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]; where that
-    /// costs more time than it saves it finds out and steps back, and where a stronger one costs no
-    /// throughput it steps up.
+    /// The strongest codec in use. Default [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]. It
+    /// steps down if the codec costs more time than it saves, and steps up if a stronger codec
+    /// costs no throughput.
     pub codec: Codec,
-    /// The least time from the start of a write to the start of the next, for a volume that is paid
-    /// for by the operation: 1/3000 s, say. None: zero. Where there is a pace, only a
+    /// The least time from the start of a write to the start of the next, for a volume that is
+    /// billed by the operation: for example 1/3000 s. Default zero: no pace. With a pace, only a
     /// [`Committer`](crate::Committer) writes.
     pub interval: Duration,
-    /// Most bytes written in a second, for a volume that is paid for by the byte. No limit: zero.
+    /// Most bytes written per second, for a volume that is billed by the byte. Default zero: no
+    /// limit.
     pub rate: u64,
-    /// How long an append may rest when nobody waits for it. 1 ms.
+    /// The longest time that an append may rest if nobody waits for it. Default 1 ms.
     pub linger: Duration,
-    /// Part of the ring, in percent, that only records which free space may use. 12: trims still
-    /// find room when everything else is full.
+    /// Part of the ring, in percent, reserved for records that free space. Default 12: trims still
+    /// find room when all else is full.
     pub reserve_percent: u8,
 }
 
@@ -59,17 +60,17 @@ impl Default for Config {
     }
 }
 
-/// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it
-/// fits in an empty one.
+/// Returns the size of the largest record that a ring of `size` bytes takes, in bytes: with the
+/// unused end of a lap before it, and the reserve, it fits in an empty ring.
 pub fn max_record(size: u64) -> usize {
-    // Lengths are 32 bits wide in a block; less than a gigabyte leaves room for what is added to a
-    // record on its way.
+    // Lengths in a block have 32 bits; less than a gigabyte leaves room for the bytes that the log
+    // adds to a record.
     (size / 3 / SECTOR as u64 * SECTOR as u64)
         .min((1 << 30) - (1 << 20))
         .saturating_sub((SECTOR + HEADER) as u64) as usize
 }
 
-/// Bytes of the smallest ring that works: four records of a sector each.
+/// Bytes of the smallest usable ring: four records of a sector each.
 pub const MIN_RING: u64 = 64 << 10;
 
 const _: () = assert!(MIN_RING as usize / 4 > SECTOR + HEADER);

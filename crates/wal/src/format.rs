@@ -37,10 +37,10 @@ pub const HEADER: usize = 96;
 pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"BRKB";
 
-/// How a payload is stored.
+/// The encoding of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Codec {
-    /// As it is.
+    /// The payload as it is.
     #[default]
     Raw = 0,
     /// An LZ4 block: fast.
@@ -59,7 +59,7 @@ impl Codec {
     }
 }
 
-/// A block's header; the fields are told at the head of this module.
+/// A block's header; the table at the head of this module describes the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table at the head of the module tells each")]
 pub struct Header {
@@ -77,18 +77,19 @@ pub struct Header {
     pub payload_sum: u64,
 }
 
-/// Checksum of bytes.
+/// Returns the XXH3-64 checksum of `bytes`.
 pub fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Bytes a block takes in the ring.
+/// Returns the bytes that a block takes in the ring.
 pub fn disk_len(stored_len: usize) -> usize {
     (HEADER + stored_len).next_multiple_of(SECTOR)
 }
 
 impl Header {
-    /// Writes the header into `out[..HEADER]` and returns its checksum, which the next block names.
+    /// Writes the header into `out[..HEADER]` and returns its checksum, which the next block
+    /// stores.
     pub fn encode(&self, out: &mut [u8]) -> u64 {
         out[..HEADER].fill(0);
         out[0..4].copy_from_slice(&MAGIC);
@@ -107,8 +108,8 @@ impl Header {
         sum
     }
 
-    /// Reads a header whose checksum holds; returns it with that checksum. `None` is what anything
-    /// else gives.
+    /// Reads a header whose checksum holds; returns it with that checksum. Returns `None` for any
+    /// other bytes.
     pub fn decode(bytes: &[u8]) -> Option<(Header, u64)> {
         if bytes.len() < HEADER || bytes[0..4] != MAGIC {
             return None;
@@ -142,14 +143,14 @@ impl Header {
         Some((header, sum))
     }
 
-    /// Bytes the block takes in the ring.
+    /// Returns the bytes that the block takes in the ring.
     pub fn disk_len(&self) -> usize {
         disk_len(self.stored_len as usize)
     }
 }
 
-/// Appends a variable-length integer: seven bits a byte, low bits first, the top bit says that more
-/// follow.
+/// Appends a variable-length integer: seven bits a byte, low bits first; the top bit is set if more
+/// bytes follow.
 pub fn put_varint(out: &mut impl FnMut(&[u8]), mut value: u64) {
     let mut bytes = [0; 10];
     let mut n = 0;
@@ -162,7 +163,7 @@ pub fn put_varint(out: &mut impl FnMut(&[u8]), mut value: u64) {
     out(&bytes[..=n]);
 }
 
-/// Takes a variable-length integer from the front of `bytes`; `None` where it is cut short or over
+/// Takes a variable-length integer from the front of `bytes`; `None` if it is cut short or exceeds
 /// 64 bits.
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
@@ -180,22 +181,22 @@ pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The records of a payload with the offset of each, in order; stops with `None` inside at the
-/// first malformed one.
+/// The records of a payload with their offsets, in order. The first malformed record is an inner
+/// `None`, and ends the iteration.
 pub struct Records<'a> {
     payload: &'a [u8],
     rest: &'a [u8],
 }
 
 impl<'a> Records<'a> {
-    /// Walks over `payload`.
+    /// Creates an iterator over `payload`.
     pub fn new(payload: &'a [u8]) -> Self {
         Self { payload, rest: payload }
     }
 }
 
 impl<'a> Iterator for Records<'a> {
-    /// Offset of the record in the payload, and its bytes.
+    /// Offset of the record in the payload, in bytes, and its content.
     type Item = Option<(usize, &'a [u8])>;
 
     fn next(&mut self) -> Option<Self::Item> {

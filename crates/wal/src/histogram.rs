@@ -1,22 +1,22 @@
-//! Times, counted by how long they took: what a person asks for when a log is slow.
+//! Histograms of times: they show why a log is slow.
 
-// Counts order nothing, so a scheduler that tries interleavings need not know of them.
+// Counts order nothing, so a scheduler that tries interleavings need not know about them.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The first bound is two to the power of this, in nanoseconds: 256.
+/// Binary logarithm of the first bound, in nanoseconds: 256 ns.
 const FIRST: u32 = 8;
-/// Bounds: two for each power of two, up to half a minute.
+/// Number of bounds: two for each power of two, up to half a minute.
 const BOUNDS: usize = 2 * 27 + 1;
 
-/// How many times took how long, in classes that are narrow enough to tell a median or a 99th
-/// percentile to about a quarter.
+/// A histogram of times. Its classes are narrow enough to report a median or a 99th percentile to
+/// about a quarter.
 ///
-/// Counts only grow: what happened between two looks is the [difference](Self::since).
+/// Counts only grow: the [difference](Self::since) of two histograms covers the time between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// One for the times up to each bound and beyond the one before, and one for what is longer
-    /// than all.
+    /// One count for the times up to each bound and beyond the bound before, and one for all longer
+    /// times.
     counts: [u64; BOUNDS + 1],
     sum: Duration,
 }
@@ -27,13 +27,13 @@ impl Default for Histogram {
     }
 }
 
-/// The bound of a class in nanoseconds: 256, 384, 512, 768, …
+/// Returns the bound of a class in nanoseconds: 256, 384, 512, 768, …
 fn bound(class: usize) -> u64 {
     let power = 1 << (FIRST + class as u32 / 2);
     if class.is_multiple_of(2) { power } else { power + power / 2 }
 }
 
-/// The first class whose bound a time does not exceed.
+/// Returns the first class whose bound is not less than `time`.
 fn class(time: Duration) -> usize {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
     let power = (u64::BITS - (nanos - 1).leading_zeros()).saturating_sub(FIRST) as usize;
@@ -43,23 +43,23 @@ fn class(time: Duration) -> usize {
 }
 
 impl Histogram {
-    /// Counts a time.
+    /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         self.counts[class(time)] += 1;
         self.sum = self.sum.saturating_add(time);
     }
 
-    /// How many times were counted.
+    /// Returns the number of times added.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All of them together.
+    /// Returns the sum of all times.
     pub fn sum(&self) -> Duration {
         self.sum
     }
 
-    /// Bounds, and how many times were no longer than each.
+    /// Returns each bound with the number of times that do not exceed it.
     pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.counts[..BOUNDS].iter().enumerate().scan(0, |sum, (class, count)| {
             *sum += count;
@@ -67,8 +67,8 @@ impl Histogram {
         })
     }
 
-    /// A time that a part `part`, from 0 to 1, of all times do not exceed; zero where there are
-    /// none. Within a class times are taken to lie evenly.
+    /// Returns a time that a share `part`, from 0 to 1, of all times do not exceed; zero for an
+    /// empty histogram. Assumes that times are spread evenly within a class.
     pub fn quantile(&self, part: f64) -> Duration {
         let rank = (self.count() as f64 * part).max(1.0);
         let (mut before, mut floor) = (0, Duration::ZERO);
@@ -82,14 +82,14 @@ impl Histogram {
         if self.count() == 0 { Duration::ZERO } else { floor }
     }
 
-    /// What was counted since an earlier look at the same histogram.
+    /// Returns the times added since `earlier`, an earlier copy of the same histogram.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = std::array::from_fn(|i| self.counts[i].saturating_sub(earlier.counts[i]));
         Self { counts, sum: self.sum.saturating_sub(earlier.sum) }
     }
 }
 
-/// A histogram that many threads count in.
+/// A histogram to which many threads add.
 #[derive(Debug)]
 pub struct SharedHistogram {
     counts: [AtomicU64; BOUNDS + 1],
@@ -103,13 +103,13 @@ impl Default for SharedHistogram {
 }
 
 impl SharedHistogram {
-    /// Counts a time.
+    /// Adds a time.
     pub fn record(&self, time: Duration) {
         self.counts[class(time)].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// Returns a copy of the current counts.
     pub fn get(&self) -> Histogram {
         let counts = std::array::from_fn(|class| self.counts[class].load(Ordering::Relaxed));
         Histogram { counts, sum: Duration::from_nanos(self.nanos.load(Ordering::Relaxed)) }

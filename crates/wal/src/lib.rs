@@ -1,10 +1,11 @@
-//! A ring write-ahead log that acknowledges only what is on stable media.
+//! A ring write-ahead log that acknowledges a record only when it is on stable media.
 //!
-//! Records of any size up to a limit are appended to the open *block*; a block is compressed,
-//! chained to the one before by its checksum, and written to the ring in one durable write; several
-//! are in flight at once; none is acknowledged before all blocks before it are safe. After a crash
-//! every acknowledged record is read back, or it is an error that says which one is damaged; what
-//! was in flight is there in order and without gaps, or not.
+//! The log appends records, of any size up to a limit, to the open *block*. It compresses a block,
+//! chains it to the block before by its checksum, and writes it to the ring in one durable write.
+//! Several writes are in flight at once. The log acknowledges a block only when all blocks before
+//! it are safe. After a crash, recovery reads every acknowledged record, or returns an error that
+//! names the damaged block. Records that were in flight are recovered in order and without gaps, or
+//! not at all.
 //!
 //! # A first program
 //!
@@ -42,14 +43,14 @@
 //! # assert_eq!(work_again(&dir.path().join("wal")).unwrap(), 3);
 //! ```
 //!
-//! # Which to use
+//! # Which type to use
 //!
-//! - [`Log`] has a volume to itself and keeps a label there: identity, trim point, geometry. It can
-//!   be resized while it is in use, and is what most programs want.
-//! - [`Wal`] is the engine alone, for a program that has a superblock of its own in which trim
-//!   point, acknowledged block and epoch are recorded together with other things, as Brooklet's
-//!   store does. It shows every durable block to a [`Sink`] and encodes records in place;
-//!   [`recover`] reads it back.
+//! - [`Log`] has its own volume, and keeps a label there: identity, trim point, geometry. A program
+//!   can resize it while it is in use. Most programs need this type.
+//! - [`Wal`] is only the engine, for a program with its own superblock. Such a program, like
+//!   Brooklet's store, records trim point, acknowledged block and epoch together with other things.
+//!   [`Wal`] shows every durable block to a [`Sink`] and encodes records in place; [`recover`]
+//!   reads the ring.
 //!
 //!
 //! ```
@@ -79,12 +80,12 @@
 //! # }
 //! ```
 //!
-//! The rooms: `config`, `format` (the bytes of a block), `ring` and `map` (where blocks go), `core`
-//! (every decision), `tuner` and `pace` (how blocks are made, and when they may go), `seal` and
-//! `compress`, `block_handle`, `listeners`, `ack` and `calls` (who is told, and where),
-//! `histogram`, `wal`, `shared`, `committer` and `alarm` (the drivers), `read_ahead` and `recover`
-//! (reading back), `secure` (what an opening does about the last blocks), `resize`, `log` (the log
-//! that stands alone), `slot` (the envelope of its label, and of the store's superblock).
+//! Modules: `config`; `format` (the bytes of a block); `ring` and `map` (the positions of blocks);
+//! `core` (every decision); `tuner` and `pace` (size and time of writes); `seal` and `compress`;
+//! `block_handle`, `listeners`, `ack` and `calls` (notification); `histogram`; `wal`, `shared`,
+//! `committer` and `alarm` (the drivers); `read_ahead` and `recover` (reading); `secure` (the last
+//! blocks at an opening); `resize`; `log` (the standalone log); `slot` (the envelope of its label,
+//! and of the store's superblock).
 
 mod ack;
 mod alarm;

@@ -1,4 +1,4 @@
-//! Those who want to know when a block ends: threads that park, tasks, and callbacks.
+//! The listeners for a block's end: threads that park, tasks, and callbacks.
 
 use std::task::Waker;
 
@@ -6,17 +6,18 @@ use crate::calls::{Call, Callback};
 use crate::error::WalError;
 use crate::sync::thread::Thread;
 
-/// What became of someone who began to listen.
+/// The state of a new listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Nobody listened before, or nobody who can drive: somebody must see to it that the block is
+    /// No listener that can drive was there before: the caller must ensure that the block is
     /// driven.
     First,
-    /// Others listen too, and the block is seen to.
+    /// Other listeners exist, and the block will be driven.
     Another,
 }
 
-/// In the order in which they came, each kind by itself: thousands may listen to one block.
+/// Listeners in the order in which they came, each kind separately: thousands may listen to one
+/// block.
 #[derive(Default)]
 pub(crate) struct Listeners {
     threads: Vec<Thread>,
@@ -37,8 +38,8 @@ impl Listeners {
         heard
     }
 
-    /// Where only tasks and callbacks listen, the driver before may have found nobody to go on: the
-    /// first thread is one.
+    /// If only tasks and callbacks listen, the driver before may have found no successor: the first
+    /// thread is one.
     pub fn thread(&mut self, thread: Thread) -> Heard {
         self.heard(self.threads.is_empty(), |all| all.threads.push(thread))
     }
@@ -47,9 +48,8 @@ impl Listeners {
         self.heard(self.is_empty(), |all| all.callbacks.push(callback))
     }
 
-    /// A task listens; `slot` is what it was given when it came before, so that polling again
-    /// replaces its waker. Gives the waker that it replaces: dropping one runs code of its maker,
-    /// for which no lock may be held.
+    /// Adds a task; `slot` is the task's earlier slot, so that polling again replaces its waker.
+    /// Returns the replaced waker: dropping it runs user code, for which no lock may be held.
     pub fn task(&mut self, slot: &mut Option<usize>, mut waker: Waker) -> (Heard, Option<Waker>) {
         if let Some(slot) = *slot {
             std::mem::swap(&mut self.tasks[slot], &mut waker);
@@ -66,20 +66,20 @@ impl Listeners {
         (heard, Some(waker))
     }
 
-    /// A task leaves its slot to others, and gets its waker back. Whoever saw to the block when it
-    /// came still does.
+    /// Frees a task's slot, and returns its waker. The driver that was found when the task came
+    /// still drives the block.
     pub fn leave(&mut self, slot: usize) -> Waker {
         self.vacant.push(slot);
         std::mem::replace(&mut self.tasks[slot], Waker::noop().clone())
     }
 
-    /// Takes a thread that waits out of the listeners, to drive the block. It listens again if it
+    /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it
     /// must.
     pub fn take_thread(&mut self) -> Option<Thread> {
         self.threads.pop()
     }
 
-    /// Wakes the threads; returns how many are woken in all, and what is to be called.
+    /// Wakes the threads; returns the number of all wake-ups, and the calls to make.
     pub fn notify(self, result: Result<(), WalError>) -> (u64, Call) {
         let woken = self.threads.len() + self.tasks.len();
         self.threads.iter().for_each(Thread::unpark);

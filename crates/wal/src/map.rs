@@ -1,8 +1,8 @@
-//! Where positions lie: from the endless ring to offsets in the zone.
+//! The map from positions in the endless ring to offsets in the zone.
 //!
-//! Positions only grow, whatever becomes of the ring's size. A [`Span`] says where positions lie
-//! from some position on; resizing begins a new span at the ring's head, and while blocks of the
-//! span before live, both are in force: the ring is *settling*. Nothing is ever copied.
+//! Positions only grow, for any sizes of the ring. A [`Span`] maps the positions from its start on.
+//! A resize begins a new span at the ring's head. While blocks of the old span are live, both spans
+//! are in force: the ring is *settling*. Nothing is ever copied.
 //!
 //! Invariants:
 //! - A position before `current.from` lies in `before`, any other in `current`; so a position lies
@@ -18,8 +18,8 @@ use brooklet_io::SECTOR;
 
 use crate::config::Zone;
 
-/// Positions from `from` on, as long as nothing newer begins: `from` lies at `offset`, later ones
-/// behind, round and round in `size` bytes.
+/// A span: the positions from `from` on, until a newer span begins. `from` is at `offset`; later
+/// positions follow it, and wrap around in `size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub from: u64,
@@ -33,16 +33,16 @@ impl Span {
     }
 }
 
-/// Where every live position lies.
+/// The map of every live position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     pub current: Span,
-    /// The span before, while blocks of it live.
+    /// The span before, while blocks of it are live.
     pub before: Option<Span>,
 }
 
 impl Map {
-    /// A ring of `size` bytes that was never resized.
+    /// Creates the map of a ring of `size` bytes that was never resized.
     pub fn new(size: u64) -> Self {
         Self { current: Span { from: 0, offset: 0, size }, before: None }
     }
@@ -54,33 +54,33 @@ impl Map {
         }
     }
 
-    /// Bytes of the ring that `position` belongs to.
+    /// Returns the size of the ring that `position` belongs to, in bytes.
     pub fn size_at(&self, position: u64) -> u64 {
         self.span(position).size
     }
 
-    /// Offset of `position` in the zone.
+    /// Returns the offset of `position` in the zone.
     pub fn at(&self, position: u64) -> u64 {
         self.span(position).at(position)
     }
 
-    /// Bytes from `position` to the end of its lap.
+    /// Returns the bytes from `position` to the end of its lap.
     pub fn lap_left(&self, position: u64) -> u64 {
         self.size_at(position) - self.at(position)
     }
 
-    /// Bytes that lie in one piece from `position` on: to the end of its lap, or of its span.
+    /// Returns the contiguous bytes from `position` on: to the end of its lap, or of its span.
     pub fn piece(&self, position: u64) -> u64 {
         let left = self.lap_left(position);
         if position < self.current.from { left.min(self.current.from - position) } else { left }
     }
 
-    /// Bytes of the zone that the spans reach.
+    /// Returns the bytes of the zone that the spans reach.
     pub fn reach(&self) -> u64 {
         self.before.map_or(0, |before| before.size).max(self.current.size)
     }
 
-    /// First position that must not be written yet, with live blocks from `tail` on.
+    /// Returns the first position that must not be written yet, with live blocks from `tail` on.
     pub fn limit(&self, tail: u64) -> u64 {
         let Span { from, offset, size } = self.current;
         let Some(old) = self.before.filter(|_| tail < from) else { return tail + size };
@@ -94,14 +94,14 @@ impl Map {
         from + next.min().unwrap_or(size).min(size) - offset
     }
 
-    /// Forgets the span before once no block of it lives.
+    /// Drops the span before, once no block of it is live.
     pub fn settle(&mut self, tail: u64) {
         self.before = self.before.filter(|_| tail < self.current.from);
     }
 
-    /// The map after a resize to `size` bytes, with live blocks in `tail..head`. Of the places
-    /// where the new span could begin it is the one with most room, which may be none;
-    /// [`limit`](Self::limit) tells.
+    /// Returns the map after a resize to `size` bytes, with live blocks in `tail..head`. The new
+    /// span begins at the possible place with the most room; the room may be zero, see
+    /// [`limit`](Self::limit).
     pub fn resized(&self, tail: u64, head: u64, size: u64) -> Map {
         assert!(self.before.is_none(), "a ring settles before it is resized again");
         let single = |from, offset| Map { current: Span { from, offset, size }, before: None };
@@ -123,7 +123,7 @@ impl Map {
             .expect("a ring has a first byte")
     }
 
-    /// Whether the numbers could be those of a ring with live blocks from `tail` on.
+    /// Returns whether the numbers could be those of a ring with live blocks from `tail` on.
     pub fn is_sound(&self, tail: u64) -> bool {
         let sector = SECTOR as u64;
         let span = |span: &Span| {
@@ -137,7 +137,7 @@ impl Map {
     }
 }
 
-/// Where a ring lies on its volume, whose it is, and where in it positions lie.
+/// The layout of a ring on its volume: its zone, its owner, and its map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     /// Offset of the ring's first byte on the volume.
@@ -147,7 +147,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Where `position` lies on the volume.
+    /// Returns the offset of `position` on the volume.
     pub fn offset(&self, position: u64) -> u64 {
         self.zone + self.map.at(position)
     }

@@ -1,17 +1,17 @@
-//! When the next write may start, on a volume that is paid for by the operation and the byte.
+//! The time of the next write, on a volume that is billed by the operation and the byte.
 //!
-//! Each write pushes the next one off by the least interval, or by the time its bytes take at the
-//! rate, whichever is longer. Time in which nothing was written is not saved up: a burst after a
-//! pause keeps the interval too.
+//! Each write delays the next by the least interval, or by the time that its bytes take at the
+//! rate, whichever is longer. Unused time is not saved up: a burst after a pause keeps the
+//! interval, too.
 
 use std::time::Duration;
 
-/// How fast a volume may be written.
+/// The allowed speed of writes to a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The least time from the start of a write to the start of the next. Zero: none.
+    /// The least time from the start of a write to the start of the next. Zero: no limit.
     pub interval: Duration,
-    /// Bytes a second. Zero: as many as the volume takes.
+    /// Bytes per second. Zero: no limit.
     pub rate: u64,
 }
 
@@ -26,17 +26,17 @@ impl Pacer {
         Self { pace, next: Duration::ZERO }
     }
 
-    /// Whether writes are held back at all.
+    /// Returns whether writes are delayed at all.
     pub fn is_on(&self) -> bool {
         self.pace != Pace::default()
     }
 
-    /// When the next write may start.
+    /// Returns the earliest time of the next write.
     pub fn next(&self) -> Duration {
         self.next
     }
 
-    /// A write of `len` bytes starts.
+    /// Counts a write of `len` bytes that starts now.
     pub fn charge(&mut self, len: u64, now: Duration) {
         let Pace { interval, rate } = self.pace;
         let bytes = (u128::from(len) * 1_000_000_000).checked_div(u128::from(rate)).unwrap_or(0);

@@ -1,10 +1,10 @@
-//! The ring read in sequence, ahead of who needs it: several large reads in flight.
+//! Sequential reading of the ring, ahead of the consumer, with several large reads in flight.
 //!
 //! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are
 //! appended in order; a chunk never straddles the end of a lap, nor of a span; what is in flight or
 //! early lies between the window and `ask`.
 //!
-//! Memory: a few chunks, and what is asked for in one piece, whatever the size of the ring.
+//! Memory: a few chunks, and the largest single request, for any size of the ring.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use crate::map::Layout;
 
 /// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
-/// Reads in flight.
+/// Number of reads in flight.
 const AHEAD: usize = 4;
 
 pub(crate) struct ReadAhead<'a> {
@@ -24,24 +24,24 @@ pub(crate) struct ReadAhead<'a> {
     queue: Box<dyn Queue>,
     window: Vec<u8>,
     base: u64,
-    /// Next position to ask for, and the end of what may be asked for.
+    /// Next position to request, and the end of all requests.
     ask: u64,
     limit: u64,
     /// Bytes of the longest chunk: the reader may be shorter than one read.
     chunk: usize,
-    /// Chunks that came before their turn, by position. An error counts only if the turn comes.
+    /// Chunks that arrived early, by position. An error counts only when its turn comes.
     early: BTreeMap<u64, io::Result<AlignedBuf>>,
-    /// Chunks whose bytes are in the window, to be filled again: fresh memory would cost a page
-    /// fault every 4 KiB.
+    /// Chunks whose bytes are in the window, for reuse: fresh memory would cost a page fault every
+    /// 4 KiB.
     spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
-    /// What was peeked at last.
+    /// The sector of the last peek.
     sector: AlignedBuf,
     read: u64,
 }
 
 impl<'a> ReadAhead<'a> {
-    /// The reader over the positions `from..limit` of a ring.
+    /// Creates a reader over the positions `from..limit` of a ring.
     pub fn new(volume: &'a dyn Volume, layout: Layout, from: u64, limit: u64) -> io::Result<Self> {
         Ok(Self {
             volume,
@@ -60,19 +60,19 @@ impl<'a> ReadAhead<'a> {
         })
     }
 
-    /// The first position past the reader.
+    /// Returns the first position past the reader.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes read so far, those ahead of their turn left out.
+    /// Returns the bytes read so far, without chunks that are still early.
     pub fn bytes_read(&self) -> u64 {
         self.read
     }
 
-    /// The bytes from `position` on, at least `len` of them; `None` past the end of the reader. All
-    /// from where the reader stands is read: [`seek`](Self::seek) first where `position` is far
-    /// ahead.
+    /// Returns the bytes from `position` on, at least `len` of them; `None` past the end of the
+    /// reader. Reads everything from the reader's current position: call [`seek`](Self::seek) first
+    /// if `position` is far ahead.
     pub fn at(&mut self, position: u64, len: usize) -> io::Result<Option<&[u8]>> {
         assert!(position >= self.base, "a tape turns back only when it is told to");
         if position + len as u64 > self.limit {
@@ -89,8 +89,8 @@ impl<'a> ReadAhead<'a> {
         Ok(Some(&self.window[(position - self.base) as usize..]))
     }
 
-    /// The sector at `position`, as far ahead as may be, while the reader stays where it stands;
-    /// `None` past its end.
+    /// Returns the sector at `position`, at any distance, without moving the reader; `None` past
+    /// its end.
     pub fn peek(&mut self, position: u64) -> io::Result<Option<&[u8]>> {
         let end = position + SECTOR as u64;
         if end <= self.ask || end > self.limit {
@@ -101,8 +101,8 @@ impl<'a> ReadAhead<'a> {
         Ok(Some(&self.sector))
     }
 
-    /// Goes on at `position`, ahead or back. Of what lies between, no more is read than what was
-    /// asked for already.
+    /// Continues at `position`, ahead or back. Between the two positions, reads no more than was
+    /// requested already.
     pub fn seek(&mut self, position: u64) {
         if (self.base..=self.ask).contains(&position) {
             return;
@@ -117,7 +117,7 @@ impl<'a> ReadAhead<'a> {
         (self.base, self.ask) = (position, position);
     }
 
-    /// Says that nothing before `position` is needed any more.
+    /// Releases the bytes before `position`.
     pub fn release(&mut self, position: u64) {
         let done = (position - self.base) as usize;
         // Moving the rest down is worth it only when less is moved than dropped.
@@ -127,7 +127,7 @@ impl<'a> ReadAhead<'a> {
         }
     }
 
-    /// Bytes of the chunk that starts at `position`.
+    /// Returns the bytes of the chunk that starts at `position`.
     fn chunk_len(&self, position: u64) -> u64 {
         let map = &self.layout.map;
         (CHUNK - map.at(position) % CHUNK).min(map.piece(position)).min(self.limit - position)
@@ -158,7 +158,7 @@ impl<'a> ReadAhead<'a> {
         Ok(())
     }
 
-    /// Reads what a short transfer left of a chunk.
+    /// Reads the rest of a chunk after a short transfer.
     fn complete(&self, at: u64, done: io::Result<usize>, buf: Option<AlignedBuf>) -> io::Result<AlignedBuf> {
         let done = done? / SECTOR * SECTOR;
         let mut buf = buf.ok_or_else(|| io::Error::other("a read lost its memory"))?;

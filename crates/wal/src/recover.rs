@@ -1,37 +1,36 @@
-//! Recovery: the longest run of blocks that follow each other, and an honest word about where it
-//! ends.
+//! Recovery: finds the longest run of blocks that follow each other, and determines how it ends.
 //!
-//! The reader walks from the trim point, block after block ([`crate::format`] says what *follows*
-//! means), until none follows. Then it must tell four cases apart:
+//! The reader walks from the trim point, block after block ([`crate::format`] defines *follows*),
+//! until none follows. Then it distinguishes four cases:
 //!
-//! 1. **The end.** A clean close recorded the last block, and it was found.
+//! 1. **The end.** A clean close recorded the last block, and the walk found it.
 //! 2. **A torn tail.** The next block was being written when the power went: nothing says that it
-//!    was acknowledged. Normal; it is dropped, with whatever later block of the same window reached
-//!    the disk before it.
+//!    was acknowledged. This is normal; the block is dropped, with every later block of the same
+//!    window that reached the disk before it.
 //! 3. **A stale block**, from an earlier lap or an earlier crash. Its position, number, chain or
-//!    epoch does not fit, so it does not follow; it is no evidence either, because all it says was
-//!    acknowledged was found.
-//! 4. **Damage.** Some valid block anywhere in the ring, of this lap or a later one, or the
-//!    superblock, says that the missing one had been acknowledged. That is an error with the
+//!    epoch does not fit, so it does not follow; it is no evidence either, because the walk found
+//!    every block that it says was acknowledged.
+//! 4. **Damage.** A valid block anywhere in the ring, of this lap or a later one, or the
+//!    superblock, says that the missing block had been acknowledged. That is an error with the
 //!    block's address, never a silent cut.
 //!
-//! A trim point that is not the newest, because that one is lost to rot, shows too: by blocks of a
-//! later lap where older ones should be, or one that goes on beyond the end of the ring. Nothing is
-//! written there before a trim is recorded.
+//! A trim point that is not the newest, because the newest is lost to rot, shows too: by blocks of
+//! a later lap in place of older ones, or by a block that continues beyond the end of the ring.
+//! Nothing is written there before a trim is recorded.
 //!
-//! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the
-//! ring, but for a torn block behind the skipped end of a lap, which is read again. Such an end
-//! itself is skipped unread. What recovery holds is a few megabytes and the blocks at hand,
-//! whatever the size of the ring.
+//! To distinguish case 2 from case 4, the rest of the ring is read once. So recovery costs at most
+//! one pass over the ring; only a torn block behind the skipped end of a lap is read again. The
+//! skipped end itself is not read. Recovery holds a few megabytes and the current blocks, for any
+//! size of the ring.
 //!
-//! What stays ambiguous is rot in the blocks that were in flight together when the power went,
-//! before any later block said that they were acknowledged: the committer narrows that by writing
-//! an empty block when the log falls idle.
+//! One case stays ambiguous: rot in the blocks that were in flight together when the power went,
+//! before any later block said that they were acknowledged. The committer narrows that case by
+//! writing an empty block when the log becomes idle.
 //!
-//! Who only reads goes on behind damage: `recover/holes.rs` says where.
+//! A reader that writes nothing continues behind damage: see `recover/holes.rs`.
 //!
-//! Before a log is opened at the end that was found, every block that was read must be made durable
-//! ([`secure`](crate::secure) says how), and the opening's epoch must be recorded.
+//! Before a log is opened at the found end, every block that was read must be made durable (see
+//! [`secure`](crate::secure)), and the opening's epoch must be recorded.
 
 mod holes;
 
@@ -52,79 +51,78 @@ use crate::read_ahead::ReadAhead;
 use crate::ring::Cursor;
 pub use holes::{Found, Hole};
 
-/// What the superblock knows of the log.
+/// The superblock's knowledge of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The trim point: where the first block that is needed lies.
+    /// The trim point: the position of the first needed block.
     pub cursor: Cursor,
     /// Every block up to this number was acknowledged.
     pub acked: u64,
-    /// The log was closed cleanly: `acked` is its last block.
+    /// Whether the log was closed cleanly: `acked` is then its last block.
     pub clean: bool,
-    /// The epoch of the last opening: that of every block behind `acked`.
+    /// Epoch of the last opening: the epoch of every block behind `acked`.
     pub epoch: u64,
 }
 
-/// How the log ended.
+/// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was closed, and is all there.
+    /// The log was closed, and is complete.
     Clean,
-    /// It was not closed; nothing was being written.
+    /// The log was not closed; no write was in flight.
     Open,
-    /// It was not closed, and this many valid blocks behind the end had not been acknowledged and
+    /// The log was not closed. This many valid blocks behind the end were not acknowledged, and
     /// were dropped.
     Torn(u64),
 }
 
-/// What recovery found.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Where the next block goes.
+    /// Position of the next block.
     pub next: Cursor,
-    /// The largest epoch met, zero where no block was.
+    /// The largest epoch of all blocks; zero without blocks.
     pub epoch: u64,
-    /// Blocks recovered.
+    /// Number of recovered blocks.
     pub blocks: u64,
-    /// Their bytes in the ring.
+    /// Bytes of the recovered blocks in the ring.
     pub block_bytes: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes_read: u64,
-    /// How the log ended.
+    /// The end of the log.
     pub end: End,
-    /// The first block of which nothing says that it was acknowledged; `next` where there is none.
-    /// From there on a power cut could take blocks back until they are made
+    /// The first block for which nothing proves an acknowledgement; `next` if every block is
+    /// proven. A power cut could take back the blocks from there on, until they are made
     /// [`secure`](crate::secure).
     pub witnessed: Cursor,
-    /// Blocks behind `next` that an opening for reading only left out, since they are not on the
-    /// medium ([`recover_secured`](crate::recover_secured)).
+    /// Number of blocks behind `next` that a read-only opening left out, because they are not on
+    /// the medium ([`recover_secured`](crate::recover_secured)).
     pub withheld: u64,
-    /// Blocks that an opening for reading only shows though it cannot tell whether they are on the
-    /// medium.
+    /// Number of blocks that a read-only opening shows although it cannot determine whether they
+    /// are on the medium.
     pub unproven: u64,
 }
 
-/// The header of the next block, with its checksum, or why there is no such block.
+/// The header of the next block, with its checksum, or the reason why no next block exists.
 type Next = Result<(Header, u64), &'static str>;
 
-/// Places for blocks that were read and wait to be visited.
+/// Number of places for blocks that were read and wait to be visited.
 const READ_AHEAD: usize = 16;
-/// A block takes a place, and one more for each so many of its bytes: what waits is bounded in
-/// bytes, too.
+/// A block takes one place, and one more for each `PLACE` bytes: so the waiting blocks are bounded
+/// in bytes, too.
 const PLACE: usize = 1 << 20;
-/// Rings up to this size, in bytes, are read in less time than a thread takes to start and be
-/// waited for.
+/// Rings up to this size, in bytes, are read faster than a thread starts and ends.
 const SMALL: u64 = 1 << 20;
 
-/// Reads the ring from its trim point and gives every recovered block to `visit`, in order.
+/// Reads the ring from its trim point and passes every recovered block to `visit`, in order.
 ///
-/// Reading, checking and decompressing go on in a thread of their own, a few blocks ahead of
-/// `visit`, unless the ring is small.
+/// Unless the ring is small, a separate thread reads, checks and decompresses blocks, a few blocks
+/// ahead of `visit`.
 ///
 /// # Errors
-/// [`WalError::Damaged`] where acknowledged data does not read back; [`WalError::Io`] where the
-/// volume fails; and whatever `visit` returns.
+/// [`WalError::Damaged`] if acknowledged data does not read back; [`WalError::Io`] if the volume
+/// fails; and the errors of `visit`.
 pub fn recover<E: From<WalError>>(
     volume: &dyn Volume,
     zone: Zone,
@@ -134,7 +132,7 @@ pub fn recover<E: From<WalError>>(
     recover_in(volume, zone.into(), start, visit)
 }
 
-/// [`recover`], in a ring that may have been resized.
+/// Recovers like [`recover`], in a ring that may have been resized.
 pub(crate) fn recover_in<E: From<WalError>>(
     volume: &dyn Volume,
     layout: Layout,
@@ -148,8 +146,8 @@ pub(crate) fn recover_in<E: From<WalError>>(
     })
 }
 
-/// The same for who only reads: where acknowledged data does not read back, `visit` gets a
-/// [`Hole`], and then the blocks behind it that are proven to be part of the log.
+/// Recovers like [`recover_in`], for read-only callers: if acknowledged data does not read back,
+/// `visit` gets a [`Hole`], and then the blocks behind it that are proven to be part of the log.
 pub(crate) fn recover_around<E: From<WalError>>(
     volume: &dyn Volume,
     layout: Layout,
@@ -159,7 +157,7 @@ pub(crate) fn recover_around<E: From<WalError>>(
     drive(volume, layout, start, |walk| walk.next_around(), visit)
 }
 
-/// Gives `visit` what a walk finds that moves on by `next`.
+/// Passes the findings of a walk to `visit`; `next` advances the walk.
 fn drive<E: From<WalError>>(
     volume: &dyn Volume,
     layout: Layout,
@@ -193,7 +191,7 @@ fn drive<E: From<WalError>>(
     })
 }
 
-/// Walks along the ring and gives away what it finds, until nobody takes it any more.
+/// Walks along the ring and passes on its findings, until the receiver stops.
 fn walk(
     volume: &dyn Volume,
     layout: Layout,
@@ -216,16 +214,16 @@ pub(crate) struct Walk<'a> {
     read_ahead: ReadAhead<'a>,
     layout: Layout,
     start: Start,
-    /// What was found so far; how the log ended is known after the last block.
+    /// The findings so far; the end of the log is known after the last block.
     pub found: Recovery,
-    /// The blocks found so far of which nothing says that they were acknowledged.
+    /// The blocks found so far for which nothing proves an acknowledgement.
     unwitnessed: VecDeque<Cursor>,
-    /// Damage hides the rest.
+    /// Whether damage hides the rest.
     over: bool,
 }
 
 impl<'a> Walk<'a> {
-    /// A walk from `start`, over what lies before position `limit`.
+    /// Creates a walk from `start` to position `limit`.
     pub fn new(volume: &'a dyn Volume, layout: Layout, start: Start, limit: u64) -> Result<Self, WalError> {
         let read_ahead = ReadAhead::new(volume, layout, start.cursor.position, limit)?;
         let (next, end) = (start.cursor, End::Clean);
@@ -243,7 +241,7 @@ impl<'a> Walk<'a> {
         Ok(Self { read_ahead, layout, start, found, unwitnessed: VecDeque::new(), over: false })
     }
 
-    /// The next block; `None` at the end.
+    /// Returns the next block; `None` at the end.
     pub fn next(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
         let Self { read_ahead, layout, start, found, unwitnessed, .. } = self;
         if start.clean && found.next.seq == start.acked + 1 {
@@ -272,7 +270,7 @@ impl<'a> Walk<'a> {
         Ok(Some((Arc::new(Block::recovered(from, found.next, data)), header)))
     }
 
-    /// Tells the end of the log from damage, where no block follows because of `why`.
+    /// Distinguishes the end of the log from damage; no block follows because of `why`.
     fn end(&mut self, why: &'static str) -> Result<(), WalError> {
         let Self { read_ahead, layout, start, found, .. } = self;
         if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
@@ -294,8 +292,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn:
-/// it is not what was written.
+/// Returns the payload of a block whose checksum held. A malformed payload is not torn: it differs
+/// from the one that was written.
 fn payload(read_ahead: &mut ReadAhead<'_>, header: &Header) -> std::io::Result<Result<Bytes, &'static str>> {
     let bytes = read_ahead.at(header.position, header.disk_len())?.expect("just read");
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
@@ -314,19 +312,19 @@ const NO_BLOCK: &str = "no block of this lap is there";
 const LATER_LAP: &str = "a block of a later lap is there";
 const BEYOND: &str = "a block there goes on beyond the end of the ring";
 
-/// Whether a block of ours lies at `position` that was written there after it had been trimmed: in
-/// this opening, since an opening records its trim point for good, and a block of an earlier one
-/// may be what a crash dropped.
+/// Returns whether a block of this log at `position` was written there after a trim. The block must
+/// be of this opening: an opening records its trim point for good, and a block of an earlier
+/// opening may have been dropped by a crash.
 fn is_of_later_lap(layout: &Layout, start: Start, header: &Header, position: u64) -> bool {
     let later = header.store == layout.store && (position + 1..1 << 62).contains(&header.position);
     later && header.epoch >= start.epoch && layout.map.at(header.position) == layout.map.at(position)
 }
 
-/// Looks for the next block where it should be: right behind, or at the start of the next lap if it
-/// did not fit.
+/// Looks for the next block in both possible places: right behind, or at the start of the next lap
+/// if it did not fit.
 ///
-/// The start of the lap is peeked at: the reader goes there only for what may be the next block,
-/// and comes back if that is torn.
+/// The function only peeks at the start of the lap: the reader goes there only for a possible next
+/// block, and comes back if that block is torn.
 fn follow(
     read_ahead: &mut ReadAhead<'_>,
     layout: &Layout,
@@ -353,7 +351,7 @@ fn follow(
     Ok(here)
 }
 
-/// Whether the sector at `position` begins the next block.
+/// Returns the header of the next block if the sector at `position` begins it.
 fn judge(sector: Option<&[u8]>, layout: &Layout, start: Start, found: &Recovery, position: u64) -> Next {
     let Some(bytes) = sector else { return Err(NO_BLOCK) };
     let Some((header, sum)) = Header::decode(bytes) else {
@@ -379,7 +377,7 @@ fn judge(sector: Option<&[u8]>, layout: &Layout, start: Start, found: &Recovery,
     Ok((header, sum))
 }
 
-/// Reads the block whose header is the next one's: the next block is only what is there whole.
+/// Reads the block of a found header: only a whole block is the next block.
 fn whole(read_ahead: &mut ReadAhead<'_>, next: Next) -> std::io::Result<Next> {
     let Ok((header, _)) = next else { return Ok(next) };
     let Some(bytes) = read_ahead.at(header.position, header.disk_len())? else { return Ok(Err(BEYOND)) };
@@ -389,14 +387,14 @@ fn whole(read_ahead: &mut ReadAhead<'_>, next: Next) -> std::io::Result<Next> {
 }
 
 struct Behind {
-    /// A block that says the missing one was acknowledged.
+    /// A block that says that the missing block was acknowledged.
     witness: Option<u64>,
-    /// Valid blocks that say nothing of the kind.
+    /// Number of valid blocks that do not say so.
     dropped: u64,
 }
 
-/// Reads the rest of the ring for blocks that were written after the missing one: of this lap, or
-/// of a later one, which is there if the trim point is not the newest.
+/// Reads the rest of the ring for blocks written after the missing block: of this lap, or of a
+/// later one, which exists if the trim point is not the newest.
 fn evidence(
     read_ahead: &mut ReadAhead<'_>,
     layout: &Layout,

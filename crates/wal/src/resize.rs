@@ -1,9 +1,9 @@
 //! Resizing a ring while it is in use.
 //!
-//! Steps: nothing is appended any more; what was appended becomes durable, so that the log ends
-//! where the new span begins; the new map is recorded; the ring goes on in it. Whoever appends
-//! meanwhile waits for room: for the blocks in flight, and for the record. A crash before the
-//! record leaves the ring as it was; after it, the new map says the same of every block there is.
+//! Steps: appends pause; all appended records become durable, so that the log ends where the new
+//! span begins; the new map is recorded; the ring continues in it. Appends wait for room meanwhile:
+//! for the blocks in flight, and for the recording. A crash before the recording leaves the ring as
+//! it was; after it, the new map is equal for every existing block.
 
 use crate::core::Limits;
 use crate::error::WalError;
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::sync::thread::Thread;
 use crate::wal::Wal;
 
-/// Allows appends again, however the resize ended.
+/// Allows appends again, after any outcome of the resize.
 struct Paused<'a>(&'a Shared);
 
 impl Drop for Paused<'_> {
@@ -27,21 +27,21 @@ impl Drop for Paused<'_> {
 }
 
 impl Wal {
-    /// Log position of the next record.
+    /// Returns the log position of the next record.
     pub(crate) fn next_lsn(&self) -> u64 {
         self.shared.lock().next_lsn()
     }
 
-    /// Where positions lie.
+    /// Returns the map of positions.
     pub(crate) fn map(&self) -> Map {
         self.shared.lock().map()
     }
 
-    /// Goes on in a ring of `size` bytes, whose space is there. `record` makes the new map, and the
-    /// end of the log, durable; if it fails it has stopped the log.
+    /// Continues in a ring of `size` bytes, whose space exists. `record` makes the new map, and the
+    /// end of the log, durable; if it fails, it has stopped the log.
     ///
-    /// `Ok(Err(free))` where the new ring would have only `free` bytes for new blocks, too few for
-    /// its largest record; then nothing has changed.
+    /// Returns `Ok(Err(free))` if the new ring would have only `free` bytes for new blocks, too few
+    /// for its largest record; nothing has changed then.
     pub(crate) fn resize(
         &self,
         size: u64,

@@ -1,15 +1,15 @@
-//! Where blocks go: the ring's arithmetic, and nothing else.
+//! The positions of blocks: the ring's arithmetic, and nothing else.
 //!
-//! Positions are counted in an endless ring and only grow; the [`Map`] says where in the zone each
-//! lies. Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; bytes
-//! in `tail..head` are never handed out.
+//! Positions count bytes in an endless ring and only grow; the [`Map`] locates each in the zone.
+//! Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; bytes in
+//! `tail..head` are never handed out.
 
 use brooklet_io::SECTOR;
 
 use crate::map::Map;
 
-/// Where the next block goes and what it continues. The ring's whole state, as a superblock keeps
-/// it.
+/// The position of the next block, and the state that it continues: the whole state of the ring, as
+/// a superblock keeps it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Position in the endless ring, in bytes.
@@ -22,7 +22,7 @@ pub struct Cursor {
     pub chain: u64,
 }
 
-/// Space in the ring.
+/// The space of the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     map: Map,
@@ -31,7 +31,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring whose live blocks lie in `tail..head`.
+    /// Creates a ring whose live blocks lie in `tail..head`.
     pub fn new(map: Map, tail: u64, head: u64) -> Self {
         let size = map.current.size;
         assert!(
@@ -42,43 +42,43 @@ impl Ring {
         Self { map, tail, head }
     }
 
-    /// Bytes of the ring.
+    /// Returns the size of the ring, in bytes.
     pub fn size(&self) -> u64 {
         self.map.current.size
     }
 
-    /// Where positions lie.
+    /// Returns the map of positions.
     pub fn map(&self) -> &Map {
         &self.map
     }
 
-    /// Where the oldest live block may start.
+    /// Returns the least position at which the oldest live block may start.
     pub fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Where the next block may start.
+    /// Returns the least position at which the next block may start.
     pub fn head(&self) -> u64 {
         self.head
     }
 
-    /// Bytes that hold live blocks, and gaps at the end of a lap between them.
+    /// Returns the bytes of live blocks, and of gaps at the end of a lap between them.
     pub fn used(&self) -> u64 {
         self.head - self.tail
     }
 
-    /// Whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are not
-    /// placed yet, leaving `reserve` bytes free.
+    /// Returns whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are
+    /// not placed yet, leaving `reserve` bytes free.
     ///
-    /// Blocks shrink when they are compressed and skip the end of a lap when they do not fit there,
-    /// so the answer counts one lap end of the largest block's size.
+    /// Blocks shrink when they are compressed, and skip the end of a lap when they do not fit
+    /// there, so the answer counts one lap end of the largest block's size.
     pub fn has_room(&self, waiting: u64, len: u64, largest: u64, reserve: u64) -> bool {
         let need = waiting + len;
         let gap = if need >= self.map.lap_left(self.head) { largest.max(len) } else { 0 };
         self.head + need + gap + reserve <= self.map.limit(self.tail)
     }
 
-    /// Takes `len` bytes for a block and returns where it starts, or `None` where the ring is full.
+    /// Takes `len` bytes for a block and returns their start; `None` if the ring is full.
     pub fn place(&mut self, len: u64) -> Option<u64> {
         let left = self.map.lap_left(self.head);
         let start = if len > left { self.head + left } else { self.head };

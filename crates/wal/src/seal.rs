@@ -1,7 +1,7 @@
-//! Sealing: from the bytes that were appended to the bytes that are written.
+//! Sealing: converts the appended bytes into the bytes to write.
 //!
-//! Works outside every lock. What depends on the order of blocks (position, chain, acknowledged
-//! number) is added by [`Sealed::stamp`] when the block is placed.
+//! Works outside every lock. [`Sealed::stamp`] adds the fields that depend on the order of blocks
+//! (position, chain, acknowledged number) when the block is placed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use bytes::Bytes;
 use crate::compress::{self, may_shrink};
 use crate::format::{Codec, HEADER, Header, checksum, disk_len};
 
-/// Buffers of a block's size, used again so that a busy log does not fault fresh pages in.
+/// A pool of buffers of a block's size, so that a busy log does not fault fresh pages in.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Bytes of a new buffer; those of other sizes were made while blocks had another size.
+    /// Bytes of a new buffer; buffers of other sizes are from earlier block sizes.
     capacity: AtomicUsize,
     spare: Mutex<Spare>,
     process: Process,
@@ -31,7 +31,7 @@ struct Spare {
 /// Most bytes of spare buffers kept: those of the blocks that fill, compress and fly.
 const SPARE: usize = 16 << 20;
 
-/// Room for a block of `block_size` bytes, also where a codec makes it longer.
+/// Returns the room for a block of `block_size` bytes, even if a codec makes it longer.
 fn capacity(block_size: usize) -> usize {
     (HEADER + compress::bound(block_size)).next_multiple_of(SECTOR)
 }
@@ -45,16 +45,16 @@ impl Pool {
         })
     }
 
-    /// Blocks have `block_size` bytes from now on.
+    /// Sets the size of blocks from now on, in bytes.
     pub fn set_block_size(&self, block_size: usize) {
         self.capacity.store(capacity(block_size), Ordering::Relaxed);
     }
 
-    /// An empty buffer with room for `len` bytes.
+    /// Returns an empty buffer with room for `len` bytes.
     pub fn take(&self, len: usize) -> AlignedBuf {
         let wanted = len.max(self.capacity.load(Ordering::Relaxed));
         let mut spare = self.spare.lock().expect("no panics");
-        // The one given last is the likeliest to be in the processor's cache.
+        // The last returned buffer is the likeliest to be in the processor's cache.
         let fits = |buf: &AlignedBuf| (wanted..2 * wanted).contains(&buf.capacity());
         let buf = spare.bufs.iter().rposition(fits).and_then(|at| spare.bufs.remove(at));
         let Some(buf) = buf else {
@@ -67,7 +67,7 @@ impl Pool {
 
     fn give(&self, mut buf: AlignedBuf) {
         if !self.process.is_here() {
-            // A fork may have copied the lock as another thread held it.
+            // A fork may have copied the lock while another thread held it.
             return;
         }
         buf.clear();
@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// Shares a buffer's bytes; it comes back to the pool when the last reference is dropped.
+    /// Shares a buffer's bytes; the buffer returns to the pool when the last reference is dropped.
     pub fn share(self: &Arc<Self>, buf: AlignedBuf) -> Bytes {
         Bytes::from_owner(Pooled { buf: Some(buf), pool: self.clone() })
     }
@@ -105,21 +105,21 @@ impl Drop for Pooled {
     }
 }
 
-/// What sealing does about a block's size.
+/// The compression of a block at sealing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Compress it so if it shrinks.
+    /// Compress the block with this codec if it shrinks.
     Compress(Codec),
-    /// Leave it as it is, but find out whether it would shrink.
+    /// Store the block as it is, but find out whether it would shrink.
     Ask,
-    /// Leave it as it is.
+    /// Store the block as it is.
     None,
 }
 
-/// A block compressed and summed, waiting for its place.
+/// A compressed block with its checksum, waiting for its place.
 pub(crate) struct Sealed {
     out: AlignedBuf,
-    /// The payload for readers; `None` where that is what is written.
+    /// The payload for readers; `None` if the stored bytes are the payload.
     data: Option<Bytes>,
     codec: Codec,
     raw_len: usize,
@@ -129,9 +129,9 @@ pub(crate) struct Sealed {
     shrinks: Option<bool>,
 }
 
-/// Compresses the payload in `buf[HEADER..]` where that saves at least a sector in sixteen.
+/// Compresses the payload in `buf[HEADER..]` if that saves at least a sector in sixteen.
 ///
-/// Readers share the memory of a block, unless most of that would lie idle.
+/// Readers share the memory of a block, unless most of that memory would be unused.
 pub(crate) fn seal(pool: &Arc<Pool>, buf: AlignedBuf, records: u32, effort: Effort) -> Sealed {
     let raw = &buf[HEADER..];
     let raw_len = raw.len();
@@ -181,7 +181,7 @@ fn try_compress(pool: &Pool, codec: Codec, raw: &[u8]) -> Option<AlignedBuf> {
 }
 
 impl Sealed {
-    /// Bytes the block takes in the ring.
+    /// Returns the bytes that the block takes in the ring.
     pub fn disk_len(&self) -> usize {
         self.out.len()
     }
@@ -190,7 +190,7 @@ impl Sealed {
         self.raw_len
     }
 
-    /// Whether the payload shrinks, if that was looked at.
+    /// Returns whether the payload shrinks, if that is known.
     pub fn shrinks(&self) -> Option<bool> {
         self.shrinks
     }

@@ -1,5 +1,5 @@
-//! The end of the ring after a crash: which of its blocks a power cut could still take back, and
-//! what to do about it.
+//! The end of the ring after a crash: the blocks that a power cut could still take back, and the
+//! remedy.
 //!
 //! A block reads back as soon as a cache holds it. It survives a power cut only once it lies on the
 //! medium. The two differ after a write or a flush that failed: the system drops what was pending,
@@ -31,19 +31,19 @@ use crate::format::{HEADER, Header, checksum};
 use crate::map::Layout;
 use crate::recover::{Found, Recovery, Start, Walk, recover_around};
 
-/// Makes every block that recovery found safe from a power cut. Call it after a flush of `volume`,
-/// before the opening is recorded; `start` and `found` are those of the recovery.
+/// Makes every recovered block safe from a power cut. Call it after a flush of `volume`, before the
+/// opening is recorded; `start` and `found` are the start and the result of the recovery.
 ///
-/// Returns how many blocks it wrote again.
+/// Returns the number of blocks that it wrote again.
 ///
 /// # Errors
-/// [`WalError::Io`] where the volume fails, or where a block reads back otherwise than before.
-/// Nothing may be acknowledged then.
+/// [`WalError::Io`] if the volume fails, or if a block reads back differently than before.
+/// Acknowledge nothing then.
 pub fn secure(volume: &dyn Volume, zone: Zone, start: Start, found: &Recovery) -> Result<u64, WalError> {
     secure_in(volume, zone.into(), start, found)
 }
 
-/// [`secure`], in a ring that may have been resized.
+/// Secures like [`secure`], in a ring that may have been resized.
 pub(crate) fn secure_in(
     volume: &dyn Volume,
     layout: Layout,
@@ -68,16 +68,16 @@ pub(crate) fn secure_in(
     Ok(written)
 }
 
-/// Recovers as [`recover`](crate::recover) does, for an opening that writes nothing: `visit` gets
-/// no block that is not on the medium. [`Recovery::withheld`] counts those, and [`Recovery::next`]
-/// is the first of them. Blocks of which nobody can tell are visited, and counted in
-/// [`Recovery::unproven`].
+/// Recovers like [`recover`](crate::recover), for an opening that writes nothing: `visit` gets no
+/// block that is known not to be on the medium. [`Recovery::withheld`] counts these blocks, and
+/// [`Recovery::next`] is the first of them. If the volume cannot determine whether a block is on
+/// the medium, `visit` gets that block, and [`Recovery::unproven`] counts it.
 ///
-/// Where acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the
+/// If acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the
 /// blocks behind it that are proven to be part of the log.
 ///
 /// # Errors
-/// [`WalError::Io`] where the volume fails, and the errors that `visit` returns.
+/// [`WalError::Io`] if the volume fails, and the errors that `visit` returns.
 pub fn recover_secured<E: From<WalError>>(
     volume: &dyn Volume,
     zone: Zone,

@@ -1,16 +1,16 @@
-//! What the handles of a log share, and how a thread drives it: take, seal, place, write, release,
-//! tell.
+//! The state that the handles of a log share, and the steps of a thread that drives it: take, seal,
+//! place, write, release, notify.
 //!
-//! Whoever waits, drives: a thread that waits for its block and finds a write slot free seals the
-//! block and writes it itself, so that a lone writer pays for one system call and no wake-up. The
-//! [`Committer`](crate::Committer) serves those who do not wait.
+//! A waiting thread drives: a thread that waits for its block and finds a free write slot seals the
+//! block and writes it itself, so a lone writer needs one system call and no wake-up. The
+//! [`Committer`](crate::Committer) drives for tasks and callbacks.
 //!
 //! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a
-//! wake-up. The sink may take locks of its own; callers may hold those while they append, so
-//! nothing here appends or waits inside the sink. Code of users runs where `calls` says.
+//! wake-up. The sink may take its own locks; callers may hold those while they append, so nothing
+//! here appends or waits inside the sink. `calls` describes where user code runs.
 //!
-//! A panic of the volume, of the sink or of a driver is a failed write: it stops the log, and
-//! everyone is told.
+//! A panic of the volume, of the sink or of a driver counts as a failed write: it stops the log,
+//! and all waiters are notified.
 
 use std::fmt;
 use std::io;
@@ -48,13 +48,13 @@ pub(crate) struct Shared {
     pub process: Process,
 }
 
-/// What a thread does next that waits for the log.
+/// The next action of a thread that waits for the log.
 pub(crate) enum Turn {
-    /// It writes this block.
+    /// The thread writes this block.
     Drive(Taken),
-    /// It sleeps: no committer's thread keeps the pace, so it does.
+    /// The thread sleeps: no committer's thread keeps the pace.
     Sleep(Duration),
-    /// It waits for others.
+    /// The thread waits for others.
     Wait,
 }
 
@@ -83,10 +83,10 @@ impl Shared {
         if self.process.is_here() { Ok(()) } else { Err(WalError::Forked) }
     }
 
-    /// The core. Where a thread panicked while it had it, the log has stopped.
+    /// Locks the core. After a panic under the lock, the log has stopped.
     ///
     /// # Panics
-    /// In a process that did not open the log, where the lock may never be free.
+    /// In a process that did not open the log: the lock may never be free there.
     pub fn lock(&self) -> MutexGuard<'_, Core> {
         assert!(self.process.is_here(), "{}", WalError::Forked);
         self.core.lock().unwrap_or_else(|poisoned| {
@@ -102,7 +102,7 @@ impl Shared {
         })
     }
 
-    /// Returns once `block` is durable, driving the log where nobody else does.
+    /// Returns once `block` is durable, and drives the log if no other thread does.
     pub fn wait(&self, block: &Arc<Block>) -> Result<(), WalError> {
         loop {
             if let Some(ended) = block.ended() {
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// What a thread does that waits for something to become durable.
+    /// Returns the next action of a thread that waits for durability.
     pub fn turn(&self) -> Turn {
         let mut core = self.lock();
         let alone = core.is_paced() && self.committer.get().is_none();
@@ -134,21 +134,21 @@ impl Shared {
         }
     }
 
-    /// Refuses whoever would wait on the committer's thread, where a waker called him: the
-    /// committer would wait with him.
+    /// Refuses to wait on the committer's thread, called from a waker: the committer would wait for
+    /// itself.
     pub fn may_wait(&self) -> Result<(), WalError> {
         self.here()?;
         if self.is_committer() { Err(WalError::WouldWait) } else { Ok(()) }
     }
 
-    /// Whether this is the committer's thread.
+    /// Returns whether this is the committer's thread.
     pub fn is_committer(&self) -> bool {
         self.committer.get().is_some_and(|committer| committer.thread.id() == thread::current().id())
     }
 
-    /// Sees to it that somebody drives a block that was listened to: the first who listens, and the
-    /// first who can drive, may have come after whoever drove before looked for someone to go on,
-    /// and found nobody. Later ones need not: the next driver finds them all.
+    /// Ensures that a block with a new listener is driven. The first listener, and the first thread
+    /// that can drive, may have joined after the last driver looked for a successor and found none.
+    /// Later listeners need no check: the next driver finds them all.
     pub fn see_to(&self, heard: Option<Heard>) {
         if heard == Some(Heard::First) {
             let next = self.lock().next_driver();
@@ -156,12 +156,12 @@ impl Shared {
         }
     }
 
-    /// Why the log ended.
+    /// Returns the error that ended the log.
     pub fn failed(&self) -> WalError {
         self.lock().check().err().unwrap_or(WalError::Closed)
     }
 
-    /// Seals, writes and releases a block that was taken, in this thread.
+    /// Seals, writes and releases a taken block, in this thread.
     pub fn carry_out(&self, taken: Taken) {
         let Some(write) = self.seal_and_place(taken) else { return };
         let persist = if bug("lone-write-is-cached") { Persist::Cached } else { Persist::Durable };
@@ -169,13 +169,13 @@ impl Shared {
         let written = if bug("panic-leaves-a-write-open") {
             Ok(write_all())
         } else {
-            // The thread may be a user's who only waits, and everybody waits for this write.
+            // The thread may be a user's that only waits, and all waiters need this write.
             caught("writing a block", write_all)
         };
         self.finish(write.seq, written.and_then(|result| result));
     }
 
-    /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
+    /// Seals a block and places it. `None` if the log stopped meanwhile.
     pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
         match caught("sealing a block", || self.try_seal_and_place(taken)) {
             Ok(placed) => placed.ok(),
@@ -205,7 +205,7 @@ impl Shared {
         placed
     }
 
-    /// Takes note of how a block's write ended, and releases what that makes durable.
+    /// Records the result of a block's write, and releases the blocks that are durable now.
     pub fn finish(&self, seq: u64, result: io::Result<()>) {
         if let Err(error) = result
             && !bug("failed-write-is-acknowledged")
@@ -226,7 +226,7 @@ impl Shared {
             let expected = self.calls.expect();
             drop(core);
             if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
-                // They are in the window no more.
+                // The blocks have left the window.
                 let pending = self.fail(panic);
                 self.end(&blocks, Err(self.failed()), expected);
                 return drop(pending);
@@ -239,7 +239,7 @@ impl Shared {
             let listeners = finish(&blocks, &Ok(()));
             let next = core.next_driver();
             drop(core);
-            // The next write starts before this one's waiters are told.
+            // The next write starts before this write's waiters are notified.
             self.wake(next);
             let woken = self.notify(listeners, &Ok(()), expected);
             if woken > 0 {
@@ -254,7 +254,7 @@ impl Shared {
         self.stop(|core| core.fail(error))
     }
 
-    /// Stops the log as `how` says.
+    /// Stops the log with `how`.
     pub fn stop(&self, how: impl FnOnce(&mut Core) -> Vec<Arc<Block>>) -> PendingNotify<'_> {
         let mut core = self.lock();
         let blocks = how(&mut core);
@@ -263,7 +263,7 @@ impl Shared {
         PendingNotify { shared: self, blocks, waiters, rest, expected: Some(self.calls.expect()) }
     }
 
-    /// Lets a block's end, or the next driver, come to whoever waits for it.
+    /// Notifies the waiters of a block's end, or the next driver.
     pub fn wake(&self, next: Option<Next>) {
         match next {
             Some(Next::Thread(thread)) => thread.unpark(),
@@ -272,7 +272,7 @@ impl Shared {
         }
     }
 
-    /// Lets the committer go on, if it rests.
+    /// Wakes the committer, if it rests.
     pub fn end_rest(&self, rest: Option<CommitterWait>) {
         if let (Some(rest), Some(committer)) = (rest, self.committer.get()) {
             match rest {
@@ -282,12 +282,13 @@ impl Shared {
         }
     }
 
-    /// Ends `blocks`, and tells everyone who listens.
+    /// Ends `blocks`, and notifies all listeners.
     fn end(&self, blocks: &[Arc<Block>], result: Result<(), WalError>, expected: Expected<'_>) {
         self.notify(finish(blocks, &result), &result, expected);
     }
 
-    /// Wakes the threads that listen, and has the rest called. Returns how many were woken.
+    /// Wakes the listening threads, and hands over the other calls. Returns the number of threads
+    /// woken.
     fn notify(
         &self,
         listeners: Vec<Listeners>,
@@ -312,14 +313,14 @@ impl Drop for Shared {
         if !self.process.is_here() {
             return;
         }
-        // Whoever keeps an acknowledgement learns that nobody drives the log any more.
+        // An ack then reports that nobody drives the log any more.
         drop(self.stop(|core| core.stop(WalError::Closed)));
         self.calls.end();
     }
 }
 
-/// Those who wait on a log that was stopped. They are told when this is dropped; callbacks may be
-/// called then, so let go of all locks before.
+/// The waiters of a stopped log. Dropping it notifies them, and may run callbacks: release all
+/// locks before.
 #[must_use = "whoever waits is told when it is dropped"]
 pub struct PendingNotify<'a> {
     shared: &'a Shared,
@@ -345,7 +346,7 @@ impl fmt::Debug for PendingNotify<'_> {
     }
 }
 
-/// Ends `blocks`; gives those who are to be told.
+/// Ends `blocks`; returns their listeners.
 fn finish(blocks: &[Arc<Block>], result: &Result<(), WalError>) -> Vec<Listeners> {
     blocks.iter().map(|block| block.finish(result)).collect()
 }

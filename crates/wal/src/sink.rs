@@ -1,12 +1,12 @@
-//! Who is shown the blocks that became durable, before anybody else is notified.
+//! The receiver of durable blocks, before any acknowledgement.
 
 use std::sync::Arc;
 
 use crate::block_handle::Block;
 
-/// Sees every block become durable, in order, before anybody is told.
+/// A receiver of every durable block, in order, before its acknowledgement.
 pub trait Sink: Send + Sync {
-    /// The blocks are on stable media, and all before them.
+    /// Receives blocks that are on stable media, like all blocks before them.
     fn durable(&self, blocks: &[Arc<Block>]);
 }
 

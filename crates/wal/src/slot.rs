@@ -26,29 +26,29 @@ use crate::ring::Cursor;
 pub const LEN: usize = 512;
 const SUM: usize = LEN - 8;
 
-/// What is kept in slots.
+/// A content that is kept in slots.
 pub trait SlotContent: Copy {
-    /// First bytes of a slot that holds such a thing.
+    /// First bytes of a slot that holds this content.
     const MAGIC: [u8; 8];
-    /// Newest format version that is known.
+    /// Newest known format version.
     const FORMAT: u32;
 
-    /// Format version that it is written in.
+    /// Returns the format version in which the content is written.
     fn version(&self) -> u32 {
         Self::FORMAT
     }
 
-    /// Grows with each that is written in place of another.
+    /// Returns the rank; it grows with each content that replaces another.
     fn rank(&self) -> u64;
 
-    /// Writes it into the bytes 16..504 of a slot.
+    /// Writes the content into the bytes 16..504 of a slot.
     fn put(&self, fields: &mut Fields);
 
-    /// Reads it back, from a slot that is whole and of a version from 1 to
-    /// [`FORMAT`](Self::FORMAT); or says what is wrong with it.
+    /// Reads the content from a whole slot of a version from 1 to [`FORMAT`](Self::FORMAT);
+    /// otherwise returns its flaw.
     fn take(fields: &Fields, version: u32) -> Result<Self, &'static str>;
 
-    /// The slot that holds it.
+    /// Returns the slot that holds the content.
     fn encode(&self) -> [u8; LEN] {
         let mut slot = Fields([0; LEN]);
         slot.0[..8].copy_from_slice(&Self::MAGIC);
@@ -58,7 +58,7 @@ pub trait SlotContent: Copy {
         slot.0
     }
 
-    /// What the slot holds with which `bytes` begin.
+    /// Returns the content of the slot at the start of `bytes`.
     fn decode(bytes: &[u8]) -> Slot<Self> {
         let Some(bytes) = bytes.first_chunk::<LEN>() else { return Slot::NoMagic };
         if bytes.iter().all(|&byte| byte == 0) {
@@ -79,23 +79,23 @@ pub trait SlotContent: Copy {
     }
 }
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot<T> {
-    /// This.
+    /// The expected content.
     Valid(T),
     /// Zeros.
     Blank,
-    /// Something else, or nothing that is known.
+    /// Unknown bytes.
     NoMagic,
-    /// Such a thing in a format that only a newer version of this program knows.
+    /// The expected content in a format that only a newer version of this program knows.
     Newer(u32),
-    /// Such a thing, but not whole.
+    /// The expected content, but damaged.
     Damaged(&'static str),
 }
 
 impl<T> Slot<T> {
-    /// Why it does not hold what it should, if so.
+    /// Returns the flaw of the slot, if any.
     pub fn flaw(&self) -> Option<&'static str> {
         match self {
             Slot::Valid(_) | Slot::Newer(_) => None,
@@ -109,7 +109,7 @@ impl<T> Slot<T> {
 pub struct Fields([u8; LEN]);
 
 impl Fields {
-    /// Writes numbers of 8 bytes, one behind the other.
+    /// Writes numbers of 8 bytes, one after the other.
     pub fn put(&mut self, at: usize, words: &[u64]) {
         let out = &mut self.0[at..SUM][..8 * words.len()];
         for (out, word) in out.chunks_exact_mut(8).zip(words) {
@@ -144,7 +144,7 @@ impl Fields {
     }
 }
 
-/// Puts the checksum behind the bytes of a slot.
+/// Writes the checksum after the bytes of a slot.
 pub fn seal(slot: &mut [u8]) {
     let sum = checksum(&slot[..SUM]);
     slot[SUM..LEN].copy_from_slice(&sum.to_le_bytes());
@@ -162,10 +162,10 @@ pub fn write<T: SlotContent>(
     slots.try_for_each(|slot| write_all_at(volume, (slot * SECTOR) as u64, &buf, persist))
 }
 
-/// Reads the first `count` slots of a volume, from the medium where the volume can do that. Flush
-/// it before: nobody acted on a slot that a cache holds and the medium does not.
+/// Reads the first `count` slots of a volume, from the medium if the volume can do that. Flush it
+/// before: nobody acted on a slot that a cache holds and the medium does not.
 ///
-/// Each by a read of its own: one that gives what was there before must not hide the newest.
+/// Each slot has its own read: a read that returns earlier bytes must not hide the newest slot.
 pub fn read<T: SlotContent>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
     let mut buf = AlignedBuf::zeroed(count * SECTOR);
     let at_once = if bug("slots-are-read-at-once") { count.max(1) } else { 1 };
@@ -177,10 +177,10 @@ pub fn read<T: SlotContent>(volume: &dyn Volume, count: usize) -> io::Result<Vec
     Ok(buf.chunks(SECTOR).map(T::decode).collect())
 }
 
-/// What counts, and the number of a slot that holds it; nothing where no slot is whole.
+/// Returns the newest content, and the number of a slot that holds it; `None` if no slot is whole.
 ///
 /// # Errors
-/// The version of a slot that is of a newer format.
+/// The version of a slot with a newer format.
 pub fn choose<T: SlotContent>(slots: &[Slot<T>]) -> Result<Option<(usize, T)>, u32> {
     let newer =
         slots.iter().find_map(|slot| if let Slot::Newer(version) = slot { Some(*version) } else { None });

@@ -1,39 +1,39 @@
-//! Which block size, depth and codec serve best: found by trying them on the load at hand.
+//! Finds the best block size, depth and codec by trying them on the current load.
 //!
-//! While the log is busy, the tuner compares the settings in use with one neighbour of theirs, in
-//! short turns one after the other, by the payload bytes that become durable in a second: a pair of
-//! turns gives one ratio. What a log starts with suits most devices, so a neighbour further away
-//! from that must be better by [`MARGIN`] and in most pairs, and one that is nearer only no worse.
-//! A stronger codec, which saves the device, need be no worse either, a weaker one must be better.
-//! A trial ends early where the first pairs leave no doubt. Where nothing is better, trials grow
-//! rare. While the log is idle most of the time, latency is what counts and blocks end by
-//! themselves, so nothing is tried, and the codec is the fast one.
+//! While the log is busy, the tuner compares the current settings with one neighbour, in short
+//! alternate turns, by the payload bytes that become durable per second: a pair of turns gives one
+//! ratio. The initial settings suit most devices, so a neighbour further away from them must be
+//! better by [`MARGIN`] and in most pairs, and a nearer neighbour only no worse. A stronger codec,
+//! which saves the device, need only be no worse; a weaker codec must be better. A trial ends early
+//! if the first pairs leave no doubt. If nothing is better, trials become rare. While the log is
+//! mostly idle, only latency counts and blocks end before they are full, so the tuner tries
+//! nothing, and uses the fast codec.
 //!
-//! A plain state machine: the clock's readings are given to it.
+//! A plain state machine: callers pass the clock's readings.
 
 use std::time::Duration;
 
 use crate::format::Codec;
 
-/// How blocks are made and written.
+/// The settings for making and writing blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// How blocks are compressed where that shrinks them.
+    /// Codec for blocks that shrink.
     pub codec: Codec,
     /// Bytes after which a block is full.
     pub block_size: usize,
-    /// Writes in flight at once.
+    /// Number of writes in flight at once.
     pub depth: usize,
 }
 
-/// What is known of a block when its write has ended.
+/// The facts about a block when its write has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     /// Payload bytes, before compression.
     pub raw_len: usize,
-    /// The payload shrinks, as far as is known.
+    /// Whether the payload shrinks, as far as known.
     pub shrinks: bool,
-    /// Other writes still in flight.
+    /// Number of other writes still in flight.
     pub others: usize,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Done {
 const FIRST_BLOCK: usize = 1 << 20;
 const LEAST_BLOCK: usize = 64 << 10;
 const FIRST_DEPTH: usize = 4;
-/// How much better a neighbour must be that is not preferred, and in how many of all pairs.
+/// The least gain of a neighbour that is not preferred, and its least share of better pairs.
 const MARGIN: f64 = 1.05;
 const MOST_PAIRS: usize = 7;
-/// How much worse a neighbour may be that is: no more than chance makes.
+/// The most loss of a preferred neighbour: no more than chance causes.
 const NO_WORSE: f64 = 0.99;
-/// A turn lasts so long and so many writes at least.
+/// The least duration of a turn, and its least number of writes.
 const TURN: Duration = Duration::from_millis(5);
 const TURN_WRITES: u32 = 4;
 /// Pairs of turns in a trial, and in one where all of them say the same by a factor that chance
@@ -61,7 +61,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(3);
 /// A turn in which something was on its way for less than this part of it says nothing. Those who
 /// wait for their acks leave gaps, which grow with what a write takes: that counts.
 const BUSY_PART: u32 = 4;
-/// So long the log must be idle for the most part to be taken for an idle one.
+/// The time that the log must be mostly idle to count as idle.
 const LIGHT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,11 +83,11 @@ const NEIGHBOURS: [Neighbour; 6] = [
     Neighbour::Shallower,
 ];
 
-/// What happened since the turn began.
+/// The events since the turn began.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     begun: Option<Duration>,
-    /// Writes of the turn before, which end in this one.
+    /// Number of writes of the turn before that end in this turn.
     skip: usize,
     writes: u32,
     bytes: u64,
@@ -100,16 +100,16 @@ struct Turn {
 #[derive(Debug)]
 struct Trial {
     settings: Settings,
-    /// Taken where it is no worse.
+    /// Whether the neighbour is accepted if it is no worse.
     preferred: bool,
-    /// Bytes a second with the settings in use, in the first turn of a pair.
+    /// Bytes per second with the current settings, in the first turn of a pair.
     ours: Option<f64>,
-    /// How many times as much the others brought, pair by pair.
+    /// Ratio of the neighbour's throughput, pair by pair.
     ratios: Vec<f64>,
 }
 
 impl Trial {
-    /// Whether the others serve better; `None` where it takes more pairs to tell.
+    /// Returns whether the neighbour is better; `None` if more pairs are needed.
     fn verdict(&self) -> Option<bool> {
         let ratios = &self.ratios;
         let all = |clearly: fn(f64) -> bool| {
@@ -146,7 +146,7 @@ pub(crate) struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner that stays within `most`.
+    /// Creates a tuner that stays within `most`.
     pub fn new(most: Settings) -> Self {
         let chosen = Settings {
             codec: most.codec.min(Codec::Lz4),
@@ -166,7 +166,7 @@ impl Tuner {
         }
     }
 
-    /// The settings to use now.
+    /// Returns the settings to use now.
     pub fn settings(&self) -> Settings {
         match &self.trial {
             Some(trial) if trial.ours.is_some() => trial.settings,
@@ -174,31 +174,31 @@ impl Tuner {
         }
     }
 
-    /// Whether settings are being compared.
+    /// Returns whether a trial is running.
     pub fn is_trying(&self) -> bool {
         self.trial.is_some()
     }
 
-    /// Blocks have at most so many bytes from now on.
+    /// Sets the most bytes of a block from now on.
     pub fn limit_blocks(&mut self, most: usize) {
         self.most.block_size = most;
         self.chosen.block_size = self.chosen.block_size.min(most);
         self.trial = None;
     }
 
-    /// Nothing is on its way any more.
+    /// Records that nothing is in flight any more.
     pub fn idle(&mut self, now: Duration) {
         self.idle_since.get_or_insert(now);
     }
 
-    /// Something is on its way again.
+    /// Records that something is in flight again.
     pub fn busy(&mut self, now: Duration) {
         if let Some(since) = self.idle_since.take() {
             self.turn.idle += now.saturating_sub(since);
         }
     }
 
-    /// A write has ended.
+    /// Records a write that has ended.
     pub fn done(&mut self, done: Done, now: Duration) {
         let Settings { block_size, depth, .. } = self.settings();
         let turn = &mut self.turn;
@@ -264,7 +264,7 @@ impl Tuner {
         self.next_trial = now.saturating_add(self.pause);
     }
 
-    /// The next neighbour worth a trial, judged by the turn that ended.
+    /// Returns the next neighbour worth a trial, judged by the turn that ended.
     fn next_trial(&mut self, turn: &Turn) -> Option<Trial> {
         for _ in NEIGHBOURS {
             let neighbour = NEIGHBOURS[self.neighbour % NEIGHBOURS.len()];

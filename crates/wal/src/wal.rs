@@ -1,4 +1,4 @@
-//! The log as its users hold it: appending, waiting for room, cutting and trimming, ending.
+//! The handle of the log: appending, waiting for room, cutting and trimming, closing.
 
 use std::fmt;
 use std::io;
@@ -23,35 +23,35 @@ use crate::sink::Sink;
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;
 
-/// Records of so many bytes are copied outside the lock, by streaming stores: copying them takes
-/// longer than taking the lock once more.
+/// Records of at least this size, in bytes, are copied outside the lock, by streaming stores:
+/// copying them takes longer than locking once more.
 const LONG: usize = 8 << 10;
 
-/// Where a log that is opened goes on.
+/// The state of a log at its opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Ring position of the oldest live block.
+    /// Ring position of the oldest live block, in bytes.
     pub tail: u64,
-    /// Where the next block goes.
+    /// Position of the next block.
     pub next: Cursor,
-    /// Number of this opening: larger than that of every earlier one, and durable already.
+    /// Number of this opening: larger than every earlier number, and durable already.
     pub epoch: u64,
 }
 
 /// A ring write-ahead log, open for appending. Clones are handles to the same log.
 ///
-/// In a process that did not open it, after a `fork`, calls are refused with [`WalError::Forked`];
-/// those that have no error to give panic. Nothing is written, and dropping it does nothing.
+/// In a process that did not open the log, after a `fork`, calls fail with [`WalError::Forked`];
+/// calls without an error type panic. Nothing is written there, and dropping the log does nothing.
 ///
-/// A panic in the volume or the sink stops the log as a failed write does.
+/// A panic in the volume or the sink stops the log like a failed write.
 #[derive(Clone)]
 pub struct Wal {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Wal {
-    /// Opens the ring for appending. Every block that becomes durable is shown to `sink` before it
-    /// is acknowledged.
+    /// Opens the ring for appending. The log shows every durable block to `sink` before it
+    /// acknowledges the block.
     pub fn open(
         volume: Arc<dyn Volume>,
         zone: Zone,
@@ -67,7 +67,7 @@ impl Wal {
         Self::open_in(volume, zone.into(), (config, limits, pool), opening, clock, sink)
     }
 
-    /// [`open`](Self::open), in a ring that may have been resized, within given limits.
+    /// Opens like [`open`](Self::open), in a ring that may have been resized, within given limits.
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
         layout: Layout,
@@ -84,11 +84,11 @@ impl Wal {
         Self { shared: Arc::new(Shared::new(core, pool, (volume, layout.zone), config, clock, sink)) }
     }
 
-    /// Takes a record into the open block, without waiting for anything.
+    /// Appends a record to the open block, without waiting.
     ///
-    /// `encode` writes the record, at most `bound` bytes, and must not panic. `freeing` says that
-    /// the record frees space, so that it may use the ring's reserve. `within` is how long the
-    /// record may rest when nobody waits for it.
+    /// `encode` writes the record, at most `bound` bytes, and must not panic. If `freeing` is set,
+    /// the record frees space, and may use the ring's reserve. `within` is the longest time that
+    /// the record may rest if nobody waits for it.
     ///
     /// # Errors
     /// [`WalError::Full`] and [`WalError::Busy`]: call [`wait_for_room`](Self::wait_for_room) and
@@ -120,9 +120,9 @@ impl Wal {
         Ok(appended)
     }
 
-    /// Takes a record, `head` and then `record`, into the open block, as
-    /// [`try_append`](Self::try_append) does. A long one is copied while others are appended behind
-    /// it.
+    /// Appends a record, `head` and then `record`, to the open block, as
+    /// [`try_append`](Self::try_append) does. While it copies a long record, other threads append
+    /// behind it.
     pub(crate) fn try_append_slice(&self, head: &[u8], record: &[u8]) -> Result<Appended, WalError> {
         let (len, linger) = (head.len().saturating_add(record.len()), self.shared.config.linger);
         if len < LONG {
@@ -141,12 +141,12 @@ impl Wal {
         Ok(appended)
     }
 
-    /// Appends a record, waiting for room where there is none.
+    /// Appends a record, and waits for room if there is none.
     ///
     /// # Errors
     /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`];
-    /// [`WalError::WouldWait`] where it would have to wait in a waker; [`WalError::Forked`] in a
-    /// process that did not open the log. Nothing was taken.
+    /// [`WalError::WouldWait`] if the call would have to wait in a waker; [`WalError::Forked`] in a
+    /// process that did not open the log. Nothing was appended.
     pub fn append(&self, record: &[u8]) -> Result<(Appended, Ack), WalError> {
         loop {
             match self.try_append_slice(&[], record) {
@@ -160,17 +160,17 @@ impl Wal {
         }
     }
 
-    /// The acknowledgement of what was appended a block.
+    /// Returns the acknowledgement of a record in `block`.
     pub fn ack(&self, block: Arc<Block>) -> Ack {
         Ack::new(&self.shared, block)
     }
 
-    /// Waits a moment for the ring to be trimmed or the backlog to shrink. Helps with the backlog
-    /// where no committer runs.
+    /// Waits a moment for a trim of the ring or a smaller backlog. Without a committer, helps to
+    /// write the backlog.
     ///
     /// # Errors
-    /// Why the log stopped; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process
-    /// that did not open the log.
+    /// The error that stopped the log; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in
+    /// a process that did not open the log.
     pub fn wait_for_room(&self) -> Result<(), WalError> {
         let shared = &*self.shared;
         shared.may_wait()?;
@@ -185,7 +185,7 @@ impl Wal {
                 let rest = core.should_wake();
                 drop(core);
                 shared.end_rest(rest);
-                // Woken by a placement or a trim; the bound covers a wake-up that came before the
+                // A placement or a trim wakes this thread; the bound covers a wake-up before the
                 // list was joined.
                 thread::park_timeout(Duration::from_millis(5));
                 let me = thread::current().id();
@@ -195,7 +195,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Number of the last block that is durable together with all before it.
+    /// Returns the number of the last block that is durable together with all blocks before it.
     pub fn durable(&self) -> u64 {
         self.shared.lock().durable()
     }
@@ -210,13 +210,13 @@ impl Wal {
         seq
     }
 
-    /// Where the log goes on after the block `seq` that a [`cut`](Self::cut) named, once that block
-    /// is placed.
+    /// Returns the cursor behind block `seq`, the number that a [`cut`](Self::cut) returned, once
+    /// that block is placed.
     pub fn cut_cursor(&self, seq: u64) -> Option<Cursor> {
         self.shared.lock().cut_cursor(seq)
     }
 
-    /// Frees the ring before `cursor`. What lies there must be durable elsewhere, and recorded as
+    /// Frees the ring before `cursor`. The blocks there must be durable elsewhere, and recorded as
     /// trimmed.
     pub fn trim(&self, cursor: Cursor) {
         let mut core = self.shared.lock();
@@ -225,26 +225,26 @@ impl Wal {
         self.wake();
     }
 
-    /// Wakes whoever [waits for room](Self::wait_for_room): there may be some now, or none to wait
-    /// for.
+    /// Wakes all threads that [wait for room](Self::wait_for_room): the ring may have room now, or
+    /// the log may have ended.
     pub fn wake(&self) {
         let waiters = std::mem::take(&mut self.shared.lock().room_waiters);
         waiters.iter().for_each(Thread::unpark);
     }
 
-    /// Makes everything that was appended before the call durable.
+    /// Makes every record appended before the call durable.
     pub fn flush(&self) -> Result<(), WalError> {
         self.shared.here()?;
         let block = self.shared.lock().last_appended();
         block.map_or(Ok(()), |block| self.shared.wait(&block))
     }
 
-    /// Ends the log: makes what was appended durable, refuses what comes later, and tells where the
-    /// log ended. When it returns, every callback has been called, but for those behind one that
-    /// this is called in.
+    /// Closes the log: makes all appended records durable, refuses later ones, and returns the end
+    /// of the log. When the call returns, every callback has been called. If a callback makes this
+    /// call, the callbacks behind that one are called later.
     ///
     /// # Errors
-    /// Why the log stopped, [`WalError::Closed`] where it was closed before;
+    /// The error that stopped the log, [`WalError::Closed`] if it was closed before;
     /// [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the
     /// log.
     pub fn close(&self) -> Result<Cursor, WalError> {
@@ -253,8 +253,9 @@ impl Wal {
         end
     }
 
-    /// [`close`](Self::close), that does not wait for callbacks: for an owner who holds a lock that
-    /// one may ask for, and calls [`join_callbacks`](Self::join_callbacks) without it.
+    /// Closes the log like [`close`](Self::close), without waiting for callbacks: for an owner that
+    /// holds a lock that a callback may need. Release that lock and call
+    /// [`join_callbacks`](Self::join_callbacks) then.
     pub fn end(&self) -> Result<Cursor, WalError> {
         self.shared.may_wait()?;
         self.shared.lock().refuse();
@@ -276,27 +277,27 @@ impl Wal {
         }
     }
 
-    /// Returns once all callbacks of a log that has ended have been called; at once in a callback
-    /// or a waker, and in a process that did not open the log.
+    /// Returns when all callbacks of an ended log have been called; at once in a callback or a
+    /// waker, and in a process that did not open the log.
     pub fn join_callbacks(&self) {
         if self.shared.may_wait().is_ok() {
             self.shared.calls.join();
         }
     }
 
-    /// Where no committer runs: has callbacks wait until what is returned is dropped, since the
-    /// caller takes a lock that they may ask for.
+    /// Delays callbacks until the returned guard is dropped, if no committer runs: the caller takes
+    /// a lock that they may need.
     pub fn hush(&self) -> Hush<'_> {
         self.shared.calls.hush()
     }
 
-    /// Whether this thread runs the log's committer, and so came here in a waker.
+    /// Returns whether this thread runs the log's committer, and so runs a waker now.
     pub fn is_committer(&self) -> bool {
         self.shared.is_committer()
     }
 
-    /// Refuses whoever could not wait for the log: for an owner, before it takes a lock under which
-    /// others wait.
+    /// Refuses a thread that may not wait for the log: for an owner, before it takes a lock under
+    /// which others wait.
     ///
     /// # Errors
     /// [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the
@@ -313,8 +314,8 @@ impl Wal {
         self.shared.here()
     }
 
-    /// Ends the log as a killed process would: nothing more is written, and what was not durable
-    /// fails.
+    /// Ends the log as a killed process would: nothing more is written, and records that are not
+    /// durable fail.
     pub fn abandon(&self) {
         if self.shared.here().is_err() {
             return;
@@ -322,22 +323,22 @@ impl Wal {
         drop(self.shared.stop(|core| core.stop(WalError::Closed)));
     }
 
-    /// Stops the log because the store around it failed; nothing more is acknowledged.
+    /// Stops the log because the store around it failed; the log acknowledges nothing more.
     pub fn fail(&self, error: io::Error) -> PendingNotify<'_> {
         self.shared.fail(error)
     }
 
-    /// Counters since opening, and how full the ring is.
+    /// Returns the counters since the opening, and the use of the ring.
     pub fn stats(&self) -> WalStats {
         self.shared.lock().stats()
     }
 
-    /// How long blocks took for each stage of their way, since opening.
+    /// Returns the times that blocks took for each stage, since the opening.
     pub fn stages(&self) -> Stages {
         self.shared.lock().stages.clone()
     }
 
-    /// Why the log stopped, if it did.
+    /// Returns the error that stopped the log, if any.
     pub fn failure(&self) -> Option<WalError> {
         self.shared.here().and_then(|()| self.shared.lock().check()).err()
     }

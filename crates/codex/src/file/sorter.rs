@@ -1,4 +1,4 @@
-//! Sorting alone.
+//! Sorting without building a file.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -10,8 +10,8 @@ use crate::merge::Merge;
 use crate::options::FileOptions;
 use crate::progress::Progress;
 
-/// Brings entries that come in any order into the order of their keys, in bounded memory, with all
-/// cores.
+/// A sorter of entries by their keys, in bounded memory, with all cores. Entries may come in any
+/// order.
 ///
 /// ```
 /// use brooklet_codex::{FileOptions, Sorter};
@@ -32,17 +32,17 @@ use crate::progress::Progress;
 pub struct Sorter(FileBuilder);
 
 impl Sorter {
-    /// A sorter whose file at work, once there are more entries than fit into memory, is in this
-    /// folder, and goes with the sorter. Of the options, memory, threads and duplicates count, and
-    /// how what does not fit is packed.
+    /// Creates a sorter. If the entries exceed the memory, the sorter creates a temporary file in
+    /// `folder`; dropping the sorter removes that file. The sorter uses these options: memory,
+    /// threads, duplicates, and the packing of the entries in the temporary file.
     pub fn new(folder: impl AsRef<Path>, options: FileOptions) -> Self {
         let mut builder = FileBuilder::of(folder.as_ref().join("sorter"), options);
-        // No file is asked for that entries which come in order could go into at once.
+        // No target file exists into which ordered entries could go directly.
         builder.direct = None;
         Sorter(builder)
     }
 
-    /// Tells `f` of the progress, as [`FileBuilder::on_progress`] does.
+    /// Sets `f` as the receiver of the progress, as [`FileBuilder::on_progress`] does.
     pub fn on_progress(&mut self, f: impl FnMut(Progress) -> ControlFlow<()> + Send + 'static) {
         self.0.on_progress(f);
     }
@@ -50,18 +50,18 @@ impl Sorter {
     /// Adds an entry.
     ///
     /// # Errors
-    /// As [`FileBuilder::add`].
+    /// The same errors as [`FileBuilder::add`].
     #[inline]
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.0.add(key, value)
     }
 
-    /// Gives all entries to `visit`, in the order of their keys, while threads bring the next into
-    /// order.
+    /// Calls `visit` with each entry, in the order of their keys, while threads sort the next
+    /// entries.
     ///
     /// # Errors
-    /// As [`FileBuilder::finish`]; [`Error::Cancelled`](crate::Error::Cancelled) where `visit`
-    /// breaks.
+    /// The same errors as [`FileBuilder::finish`]; [`Error::Cancelled`](crate::Error::Cancelled) if
+    /// `visit` returns `Break`.
     pub fn finish(self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()> + Send) -> Result<()> {
         let Sorter(mut builder) = self;
         builder.check()?;

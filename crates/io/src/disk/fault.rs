@@ -1,100 +1,100 @@
-//! What can go wrong with a disk, and when it is to.
+//! The faults of a disk, and their times.
 
 use std::io;
 use std::ops::Range;
 
 use super::pages::Pages;
 
-/// Something that goes wrong with a [`Disk`](super::Disk). A fault replaces an earlier one of the
-/// same variant.
+/// A fault of a [`Disk`](super::Disk). A fault replaces an earlier one of the same variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// After this many more writes and flushes the power goes off during the next one. That one
-    /// fails with its effect left pending, and whatever follows, reads included, fails too.
+    /// After this many more writes and flushes, the power goes off during the next one. That
+    /// operation fails with its effect left pending, and every later operation fails, including
+    /// reads.
     PowerOffAfter(u64),
-    /// After `operations` more writes and flushes the next one fails. A failed write leaves any
-    /// number of its sectors behind; a failed flush drops some of what it should have made durable.
+    /// After `operations` more writes and flushes, the next one fails. A failed write leaves any
+    /// number of its sectors behind; a failed flush drops some of the writes that it should have
+    /// made durable.
     ErrorAfter {
-        /// Writes and flushes that still succeed.
+        /// Number of writes and flushes that still succeed.
         operations: u64,
-        /// The kind of the error.
+        /// Kind of the error.
         kind: io::ErrorKind,
         /// Whether all later writes and flushes fail as well.
         sticky: bool,
     },
-    /// After `flushes` more flushes the next one fails, as for [`ErrorAfter`](Self::ErrorAfter).
+    /// After `flushes` more flushes, the next one fails, as for [`ErrorAfter`](Self::ErrorAfter).
     FlushErrorAfter {
-        /// Flushes that still succeed.
+        /// Number of flushes that still succeed.
         flushes: u64,
-        /// The kind of the error.
+        /// Kind of the error.
         kind: io::ErrorKind,
         /// Whether all later flushes fail as well.
         sticky: bool,
     },
-    /// After `reads` more reads the next one fails.
+    /// After `reads` more reads, the next one fails.
     ReadErrorAfter {
-        /// Reads that still succeed.
+        /// Number of reads that still succeed.
         reads: u64,
-        /// The kind of the error.
+        /// Kind of the error.
         kind: io::ErrorKind,
         /// Whether all later reads fail as well.
         sticky: bool,
     },
-    /// After `reads` more reads the next one for which it makes a difference is answered with the
-    /// bytes that were there when the disk was told of this fault; beyond its end then, with zeros.
-    /// Later reads are right again.
+    /// After `reads` more reads, the next read that would differ returns the bytes from the time
+    /// when this fault was added; beyond the end at that time, zeros. Later reads are right again.
     StaleReadAfter {
-        /// Reads that are still right.
+        /// Number of reads that are still right.
         reads: u64,
     },
-    /// After `writes` more writes by way of a queue the next one never ends.
+    /// After `writes` more writes through a queue, the next one never ends.
     HangAfter {
-        /// Writes that still end.
+        /// Number of writes that still end.
         writes: u64,
     },
-    /// After `writes` more writes the next one is answered as if all were well, and is not.
+    /// After `writes` more writes, the next one reports success and has a silent fault.
     LieAfter {
-        /// Writes that are still carried out as they should be.
+        /// Number of writes that are still right.
         writes: u64,
-        /// What becomes of that one.
+        /// Kind of the silent fault.
         fault: SilentFault,
     },
-    /// The disk has room for so many bytes, those in holes not counted. Growing, and filling holes,
-    /// beyond that fails with [`io::ErrorKind::StorageFull`].
+    /// The disk has room for this many bytes, without the bytes in holes. Growing, and filling
+    /// holes, beyond that fails with [`io::ErrorKind::StorageFull`].
     Full(u64),
-    /// What fails from now on panics, as the code of a user's volume may.
+    /// Every failing operation panics from now on, as the code of a user's volume may.
     Panics,
     /// About every other read and write of more than one unit of alignment moves only a part.
     ShortTransfers,
 }
 
-/// What becomes of a write, or of a read, that is reported as done.
+/// A silent fault of a write, or of a read, that reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SilentFault {
-    /// A read gives what was there before.
+    /// A read returns earlier bytes.
     Stale,
-    /// It leaves no trace: what was there before stays.
+    /// A write leaves no trace: the earlier bytes stay.
     Lost,
-    /// Only its first part arrives.
+    /// Only the first part of a write arrives.
     Shorn,
-    /// It arrives somewhere else.
+    /// A write arrives somewhere else.
     Misdirected,
-    /// It arrives with one bit wrong.
+    /// A write arrives with one bit wrong.
     Flipped,
 }
 
-/// A write or a read that a disk lied about.
+/// A record of a write or a read with a silent fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SilentFaultRecord {
-    /// What became of it.
+    /// Kind of the fault.
     pub fault: SilentFault,
-    /// Where it should have gone, or was to come from, in bytes.
+    /// Intended target of the write, or source of the read, in bytes.
     pub meant: Range<u64>,
-    /// Where it went instead, if it was misdirected.
+    /// Actual target of a misdirected write, in bytes.
     pub landed: Option<Range<u64>>,
 }
 
-/// What is to go wrong.
+/// The planned faults.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) power_off: Option<u64>,
@@ -105,13 +105,13 @@ pub(super) struct Plan {
     pub(super) full: Option<u64>,
     pub(super) short: bool,
     pub(super) panics: bool,
-    /// What the next stale read gives, after some that are right.
+    /// Bytes of the next stale read, after some reads that are right.
     pub(super) stale: Option<(u64, Pages)>,
     pub(super) hang: Option<u64>,
 }
 
 impl Plan {
-    /// `image` is what the disk holds now.
+    /// Adds a fault; `image` is the current content of the disk.
     pub(super) fn add(&mut self, fault: Fault, image: &Pages) {
         match fault {
             Fault::PowerOffAfter(operations) => self.power_off = Some(operations),
@@ -133,7 +133,7 @@ impl Plan {
         }
     }
 
-    /// Whether an operation is still to fail.
+    /// Returns whether an operation will still fail.
     pub(super) fn is_to_fail(&self) -> bool {
         self.power_off.is_some()
             || self.error.is_some()
@@ -141,7 +141,7 @@ impl Plan {
             || self.read_error.is_some()
     }
 
-    /// Counts a write by way of a queue; whether it is the one that never ends.
+    /// Counts a write through a queue; returns whether it never ends.
     pub(super) fn hangs(&mut self) -> bool {
         let hangs = self.hang == Some(0);
         self.hang = if hangs { None } else { self.hang.map(|left| left - 1) };
@@ -149,7 +149,7 @@ impl Plan {
     }
 }
 
-/// Errors that come after some operations that succeed.
+/// Errors after some operations that succeed.
 pub(super) struct ErrorPlan {
     operations: u64,
     kind: io::ErrorKind,
@@ -157,7 +157,7 @@ pub(super) struct ErrorPlan {
 }
 
 impl ErrorPlan {
-    /// Counts an operation; the error where it is this one's turn.
+    /// Counts an operation; returns its error, if it is due.
     pub(super) fn count(plan: &mut Option<ErrorPlan>) -> Result<(), io::ErrorKind> {
         match plan {
             Some(ErrorPlan { operations: 0, kind, sticky }) => {

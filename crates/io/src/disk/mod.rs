@@ -1,14 +1,14 @@
-//! The disk model: what has reached the medium, what only seems to have, and what goes wrong.
+//! The disk model: the bytes on the medium, the bytes only in the cache, and the faults.
 //!
-//! One model serves everywhere that a disk is to fail: under a [`MemVolume`](crate::MemVolume) in
+//! One model serves everywhere that a disk should fail: under a [`MemVolume`](crate::MemVolume) in
 //! tests and in the simulator, under a file of a FUSE file system, and behind a network block
 //! device below a virtual machine.
 //!
-//! What it holds is `media`, where that takes no room `holes`, what is to go wrong `fault`; here is
-//! when which of them is asked.
+//! `media` holds the bytes, `holes` the space that takes no room, `fault` the planned faults; this
+//! module calls them.
 //!
-//! All chance comes from the disk's own generator: the same calls with the same seed end the same
-//! way.
+//! All chance comes from the disk's own generator: the same calls with the same seed have the same
+//! results.
 
 use std::fmt;
 use std::io;
@@ -28,14 +28,14 @@ mod holes;
 mod media;
 mod pages;
 
-/// What a power cut may tear a write into, in bytes.
+/// Size of the pieces into which a power cut may tear a write, in bytes.
 pub(crate) const TEAR: usize = 512;
 
 /// A model of a disk with a volatile cache. Offsets and lengths are in bytes, and need no alignment
 /// here.
 pub struct Disk {
     media: Media,
-    /// Tickets that [`begin`](Self::begin) gave.
+    /// Number of tickets that [`begin`](Self::begin) returned.
     tickets: u64,
     pub(crate) rng: Rng,
     counts: Counts,
@@ -47,7 +47,7 @@ pub struct Disk {
     holes: Holes,
 }
 
-/// What becomes of a write or flush.
+/// The outcome of a write or flush.
 enum Fate {
     Succeeds,
     Fails(io::ErrorKind),
@@ -55,12 +55,12 @@ enum Fate {
 }
 
 impl Disk {
-    /// A disk that durably holds `image`, and whose chances come from `seed`.
+    /// Creates a disk that durably holds `image`; `seed` seeds its random numbers.
     pub fn new(image: Vec<u8>, seed: u64) -> Self {
         Self { media: Media::new(Pages::new(&image)), ..Self::with(Rng::new(seed)) }
     }
 
-    /// An empty disk.
+    /// Creates an empty disk.
     fn with(rng: Rng) -> Self {
         Self {
             media: Media::new(Pages::new(&[])),
@@ -76,32 +76,32 @@ impl Disk {
         }
     }
 
-    /// Lets power cuts keep or lose whole pieces of `piece` bytes, and leave no garbage. A store is
-    /// to stand more than that; of the file systems it may lie in, each relies on a piece of its
-    /// own that is never torn.
+    /// Lets power cuts keep or lose whole pieces of `piece` bytes, without garbage. This is gentler
+    /// than the default, which a store must survive: a file system below a store may rely on pieces
+    /// of its own size that are never torn.
     pub fn tear_gently(&mut self, piece: usize) {
         self.tearing = Tearing { piece, garbage: false };
     }
 
-    /// Makes something go wrong from now on.
+    /// Plans a fault from now on.
     pub fn fail(&mut self, fault: Fault) {
         self.plan.add(fault, self.media.image());
     }
 
-    /// Lets nothing more go wrong but for what has: the power stays off, and the disk as large as
-    /// it is.
+    /// Removes all planned faults. Past faults stay: the power stays off, and the room of the disk
+    /// stays limited.
     pub fn heal(&mut self) {
         self.plan = Plan { full: self.plan.full, ..Plan::default() };
     }
 
-    /// Whether an operation is still to fail because a fault says so, or all do.
+    /// Returns whether a planned fault will still fail an operation, or the power is off.
     pub fn is_to_fail(&self) -> bool {
         self.off || self.plan.is_to_fail()
     }
 
-    /// The disk as the next process finds it if the one that uses it were killed now: what was
-    /// written is there, durable or not as it is here; each write in flight has arrived, or never
-    /// does. No fault is planned on it. This disk stays as it is.
+    /// Returns the disk that the next process finds if its user were killed now: completed writes
+    /// exist there, durable or not as here; each write in flight has arrived, or never does. The
+    /// copy has no planned faults. This disk is unchanged.
     pub fn killed(&mut self) -> Self {
         let media = self.media.killed(&mut self.rng);
         let rng = Rng::new(self.rng.next());
@@ -109,81 +109,83 @@ impl Disk {
         Self { media, silent, holes, tearing: self.tearing, ..Self::with(rng) }
     }
 
-    /// What reads see.
+    /// Returns the bytes that reads see.
     pub fn image(&self) -> Vec<u8> {
         self.media.image().to_vec()
     }
 
-    /// Its length, in bytes, also when the power is off.
+    /// Returns the length, in bytes, even when the power is off.
     pub fn image_len(&self) -> usize {
         self.media.len()
     }
 
-    /// Bytes.
+    /// Returns the size, in bytes.
     pub fn size(&self) -> io::Result<u64> {
         self.check_power()?;
         Ok(self.media.len() as u64)
     }
 
-    /// Writes and flushes so far, failed ones included (but not those after the power went off).
+    /// Returns the number of writes and flushes so far, including failed ones, but not those after
+    /// the power went off.
     pub fn operations(&self) -> u64 {
         self.counts.writes + self.counts.flushes
     }
 
-    /// Reads so far, failed ones included.
+    /// Returns the number of reads so far, including failed ones.
     pub fn reads(&self) -> u64 {
         self.counts.reads
     }
 
-    /// What the disk was asked for so far; nothing is counted once the power is off.
+    /// Returns the counts of operations so far; nothing counts once the power is off.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Operations that failed because a fault said so.
+    /// Returns the number of operations that failed because of a fault.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// The writes that the disk lied about.
+    /// Returns the operations with silent faults.
     pub fn silent_faults(&self) -> &[SilentFaultRecord] {
         &self.silent
     }
 
-    /// Writes that a power cut now may lose or tear.
+    /// Returns the number of writes that a power cut now may lose or tear.
     pub fn at_risk(&self) -> usize {
         self.media.at_risk()
     }
 
-    /// Whether the power is off.
+    /// Returns whether the power is off.
     pub fn is_off(&self) -> bool {
         self.off
     }
 
-    /// Switches the power off: what is in flight may still arrive, and everything later fails.
+    /// Switches the power off: writes in flight may still arrive, and every later operation fails.
     pub fn power_off(&mut self) {
         if !std::mem::replace(&mut self.off, true) {
             self.media.pend_in_flight();
         }
     }
 
-    /// What a power cut now would leave; each call draws another outcome. The disk itself stays as
-    /// it is.
+    /// Returns the bytes that a power cut now would leave; each call draws another outcome. The
+    /// disk itself is unchanged.
     ///
-    /// One time in four nothing that is pending persists, one time in four everything does.
-    /// Otherwise each 512 bytes of each pending write (those in flight included) are kept, lost or,
-    /// rarely, garbage, in any order, unless [`tear_gently`](Self::tear_gently) said otherwise.
+    /// With a chance of one in four, no pending write persists; with one in four, all do. Otherwise
+    /// each 512 bytes of each pending write (including those in flight) are kept, lost or, rarely,
+    /// garbage, in any order, unless [`tear_gently`](Self::tear_gently) changed this.
     pub fn crash(&mut self) -> Vec<u8> {
         self.media.crash(&mut self.rng, self.tearing).to_vec()
     }
 
-    /// The same as another disk, whose chances come from `seed`.
+    /// Returns the result of [`crash`](Self::crash) as another disk; `seed` seeds its random
+    /// numbers.
     pub fn crashed(&mut self, seed: u64) -> Self {
         let media = Media::new(self.media.crash(&mut self.rng, self.tearing));
         Self { media, ..Self::with(Rng::new(seed)) }
     }
 
-    /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in whatever is on
+    /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in every write on
     /// its way there.
     ///
     /// # Panics
@@ -193,15 +195,14 @@ impl Disk {
         self.media.flip(byte, bit);
     }
 
-    /// Reads at `offset`; fewer bytes than asked for at the end, or where a fault says so. `unit`
-    /// is the alignment that a short transfer keeps.
+    /// Reads at `offset`. Returns fewer bytes than requested at the end, or because of a fault.
+    /// `unit` is the alignment of a short transfer, in bytes.
     pub fn read(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
         let len = self.begin_read(buf.len(), unit)?;
         Ok(self.copy(Media::image, offset, &mut buf[..len]))
     }
 
-    /// Reads as [`read`](Self::read) does, past the cache: only bytes that surely survive a power
-    /// cut.
+    /// Reads like [`read`](Self::read), past the cache: only bytes that surely survive a power cut.
     pub fn read_medium(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
         let len = self.begin_read(buf.len(), unit)?;
         Ok(self.copy(Media::durable, offset, &mut buf[..len]))
@@ -228,7 +229,7 @@ impl Disk {
         len
     }
 
-    /// Puts what was there before into `buf`, where a fault says so and there is a difference.
+    /// Puts earlier bytes into `buf`, if a fault requires it and they differ.
     fn read_stale(&mut self, offset: u64, buf: &mut [u8]) {
         let Some((left, before)) = &mut self.plan.stale else { return };
         if *left > 0 {
@@ -250,8 +251,7 @@ impl Disk {
         }
     }
 
-    /// Writes at `offset`, inside what the disk has. `unit` is the alignment that a short transfer
-    /// keeps.
+    /// Writes at `offset`, inside the disk. `unit` is the alignment of a short transfer, in bytes.
     pub fn write(&mut self, offset: u64, data: &[u8], persist: Persist, unit: usize) -> io::Result<usize> {
         self.check_power()?;
         if !self.media.holds(offset, data.len()) {
@@ -293,13 +293,13 @@ impl Disk {
         Ok(data.len())
     }
 
-    /// Makes everything written before durable.
+    /// Makes all earlier writes durable.
     pub fn flush(&mut self) -> io::Result<()> {
         self.flush_within(0..u64::MAX)
     }
 
-    /// As [`flush`](Self::flush), for the writes that start in `range`: that of one of several
-    /// disks which this one stands for, so that the power of all goes off at once.
+    /// Flushes like [`flush`](Self::flush), but only the writes that start in `range`. One disk can
+    /// so stand for several disks, whose power goes off at once.
     pub fn flush_within(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
         self.counts.flushes += 1;
@@ -323,8 +323,8 @@ impl Disk {
         }
     }
 
-    /// Makes the disk at least `size` bytes long. The new size is durable at once, which is kinder
-    /// than a file.
+    /// Makes the disk at least `size` bytes long. The new size is durable immediately, which is
+    /// kinder than a file.
     pub fn grow(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
         let Some(more) = size.checked_sub(self.media.len() as u64).filter(|more| *more > 0) else {
@@ -347,7 +347,7 @@ impl Disk {
     }
 
     /// Makes a hole: `range`, whole sectors of the disk, reads as zero, and takes no room until it
-    /// is written to. A power cut before the next flush may undo what is read.
+    /// is written to. A power cut before the next flush may undo the change.
     pub fn punch(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
         assert!(self.media.holds(range.start, (range.end - range.start) as usize), "a hole lies inside");
@@ -356,7 +356,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Bytes that take room: all but those in holes.
+    /// Returns the bytes that take room: all bytes except those in holes.
     pub fn taken(&self) -> u64 {
         self.media.len() as u64 - self.holes.bytes()
     }
@@ -376,18 +376,18 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes note of a write that the disk has been handed, and may carry out in part if the power
-    /// goes off. [`end`](Self::end) it before [`write`](Self::write) carries it out.
+    /// Registers a write in flight, and returns its ticket. If the power goes off, a part of the
+    /// write may arrive. Call [`end`](Self::end) before [`write`](Self::write) carries it out.
     pub fn begin(&mut self, offset: u64, data: Bytes) -> u64 {
         self.tickets += 1;
-        // Without power it goes nowhere.
+        // Without power the write goes nowhere.
         if !self.off {
             self.media.begin(self.tickets, offset, data);
         }
         self.tickets
     }
 
-    /// Whether the write that was handed over last never ends, because a fault says so.
+    /// Returns whether the write that was last begun never ends, because of a fault.
     pub fn hangs(&mut self) -> bool {
         let hangs = self.plan.hangs();
         self.failures += u64::from(hangs);
@@ -403,7 +403,7 @@ impl Disk {
         if self.off { Err(power_is_off()) } else { Ok(()) }
     }
 
-    /// What an operation ends with whose effects of failing are there.
+    /// Returns the error of an operation whose effects of failing are done.
     fn failure(&self, kind: io::ErrorKind) -> io::Error {
         assert!(!self.plan.panics, "a planned panic");
         io::Error::new(kind, "a planned fault")
@@ -422,7 +422,7 @@ impl Disk {
         ErrorPlan::count(&mut self.plan.error).map_or_else(Fate::Fails, |()| Fate::Succeeds)
     }
 
-    /// How much of a transfer of `len` bytes takes place.
+    /// Returns the number of bytes that a transfer of `len` bytes moves.
     fn transfer(&mut self, len: usize, unit: usize) -> usize {
         if self.plan.short && len / unit > 1 && self.rng.percent(50) {
             return (1 + self.rng.below((len / unit) as u64 - 1) as usize) * unit;
@@ -430,11 +430,11 @@ impl Disk {
         len
     }
 
-    /// Carries a write out in another way than it was asked for.
+    /// Carries a write out with the given fault.
     fn fault(&mut self, fault: SilentFault, start: usize, data: &[u8], persist: Persist) {
         let mut landed = None;
         match fault {
-            // There was something before, too, and it stays.
+            // The earlier bytes stay.
             SilentFault::Lost | SilentFault::Stale => {}
             SilentFault::Shorn => {
                 let part = self.rng.below((data.len() / TEAR) as u64) as usize * TEAR;

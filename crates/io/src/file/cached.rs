@@ -1,15 +1,16 @@
-//! Reads by way of the page cache, beside the direct ones: for what is small, asked for singly, and
-//! maybe again.
+//! Reads through the page cache, in addition to direct reads: for small data, read singly, and
+//! perhaps again.
 //!
-//! They go through a second handle of the same open file, without the direct flag and for reading
-//! only, so that the page cache never holds anything of ours that is yet to be written. Direct
-//! writes make the kernel drop the pages they pass over; where it cannot, a page stays as it was.
-//! So what these reads give may be older than the file, and whoever asks has to have a way to see
-//! that (a checksum), and reads again then by [`FileInner::read_at`].
+//! These reads use a second handle of the same file, without the direct flag and for reading only,
+//! so the page cache never holds unwritten data of the volume. Direct writes make the kernel drop
+//! the pages that they cover; if the kernel cannot, a page stays as it was. So these reads may
+//! return bytes that are older than the file. The caller must detect that (with a checksum), and
+//! then read again with [`FileInner::read_at`].
 //!
-//! The handle is one that the kernel opens anew for the descriptor at hand: whatever became of the
-//! name, it is the same file. It takes no lock and claims no device; the first one does. Where
-//! direct writes and the page cache are not known to agree (FUSE, a network), there is none.
+//! The kernel opens the second handle anew from the first descriptor: it is the same file, even if
+//! its name has changed. The second handle takes no lock and claims no device; the first one does.
+//! If direct writes and the page cache are not known to agree (FUSE, a network), there is no second
+//! handle.
 
 #[cfg(target_os = "linux")]
 use std::fs::File;
@@ -31,7 +32,7 @@ use super::inner::retry;
 
 #[cfg(target_os = "linux")]
 impl FileInner {
-    /// Opens the second handle, where it serves: a volume that is not direct uses the page cache
+    /// Opens the second handle, if it is useful: a volume that is not direct uses the page cache
     /// anyway.
     pub(super) fn open_cached(&mut self) -> std::io::Result<()> {
         if !self.direct || self.strange_file_system()?.is_some() {
@@ -39,8 +40,8 @@ impl FileInner {
         }
         match File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())) {
             Ok(file) => {
-                // Who looks something up wants nothing of its neighbourhood. Without the advice it
-                // reads more, no worse.
+                // A look-up needs no neighbouring data. Without the advice the kernel reads more,
+                // no worse.
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
                 self.cached = Some(file);
             }
@@ -51,10 +52,10 @@ impl FileInner {
         Ok(())
     }
 
-    /// As [`Volume::read_cached`](crate::Volume::read_cached).
+    /// Reads like [`Volume::read_cached`](crate::Volume::read_cached).
     pub(super) fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let Some(file) = &self.cached else { return false };
-        // What is there takes no wait; only the rest is a read of the device.
+        // Cached bytes need no wait; only the rest is a read of the device.
         let there = || {
             let found =
                 rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT);

@@ -1,4 +1,4 @@
-//! What a block device says of itself: its size and the sizes of its blocks.
+//! The properties of a block device: its size and the sizes of its blocks.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +8,7 @@ use std::path::Path;
 use super::inner::FileInner;
 use crate::{AlignedBuf, BlockDevice, SECTOR};
 
-/// Describes the block device that `file` is, if it is one, and refuses one that no volume can be
-/// kept on.
+/// Describes the block device `file`, if it is one, and refuses a device that cannot hold a volume.
 pub(super) fn describe(file: &File, path: &Path) -> io::Result<Option<BlockDevice>> {
     if !file.metadata()?.file_type().is_block_device() {
         return Ok(None);
@@ -33,8 +32,8 @@ fn check(device: BlockDevice, path: &Path) -> io::Result<()> {
 }
 
 impl FileInner {
-    /// Zeros what lies behind the last whole sector of a device, in blocks of the device's own. The
-    /// store's files have no such rest.
+    /// Writes zeros behind the last whole sector of a device, in the device's blocks. The store's
+    /// files have no such rest.
     pub(super) fn zero_rest(&self) -> io::Result<()> {
         let Some(BlockDevice { logical_block, .. }) = self.device else { return Ok(()) };
         self.check_writable()?;
@@ -65,7 +64,7 @@ fn blocks(_file: &File) -> io::Result<BlockDevice> {
     Ok(BlockDevice { logical_block: SECTOR as u32, physical_block: SECTOR as u32 })
 }
 
-/// The size in bytes of a file or of a device, whose metadata says zero.
+/// Returns the size in bytes of a file or of a device, whose metadata says zero.
 pub(super) fn size(file: &mut File, is_device: bool) -> io::Result<u64> {
     if is_device { device_size(file) } else { Ok(file.metadata()?.len()) }
 }

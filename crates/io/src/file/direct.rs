@@ -1,11 +1,11 @@
-//! Whether direct I/O is direct: some file systems take the flag and go through the page cache all
-//! the same, as ext4 does where it journals data, and tmpfs everywhere. What goes through the cache
-//! is a promise of another kind: a write-back that fails leaves pages that read back and are not on
-//! the medium.
+//! Tests whether direct I/O is direct. Some file systems accept the flag and still use the page
+//! cache: ext4 when it journals data, and tmpfs always. The page cache gives weaker guarantees:
+//! after a failed write-back, pages read back that are not on the medium.
 //!
-//! No file system's name decides. A sector that is not in the page cache is read or written
-//! directly, and then it is there or not. Where that cannot be seen, `statx` may tell: a file
-//! system that has direct I/O for a file names an alignment.
+//! The test does not depend on the file system's name. It reads or writes directly a sector that is
+//! not in the page cache, and checks whether the sector is in the cache afterwards. If that cannot
+//! be seen, `statx` may help: a file system that supports direct I/O for a file reports an
+//! alignment.
 
 use std::fs::File;
 use std::io;
@@ -18,25 +18,24 @@ use super::inner::retry;
 use super::resident::resident;
 use crate::{AlignedBuf, Rng, SECTOR, system_seed};
 
-/// What became of direct I/O.
+/// The result of the test.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Direct {
-    /// It passes the page cache by.
+    /// Direct I/O bypasses the page cache.
     Real,
-    /// It does not, for this reason.
+    /// Direct I/O does not bypass the page cache, for this reason.
     InName(&'static str),
-    /// Nothing tells.
+    /// The test has no result.
     Unknown,
 }
 
-/// Places that are looked at, at most: a page may be kept in memory by others who have the file
-/// open.
+/// Most places to test: other users of the file may keep a page in memory.
 const PLACES: usize = 16;
 
-/// Pages go from the cache by whole folios, which are no larger than this.
+/// The cache drops whole folios, which are no larger than this.
 const FOLIO: u64 = 4 << 20;
 
-/// Looks whether I/O on `file`, which has the flag, passes the page cache by. `may_write` allows
+/// Tests whether I/O on `file`, which has the flag, bypasses the page cache. `may_write` allows
 /// writing to an empty file.
 pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct> {
     let aligned = alignment(file);

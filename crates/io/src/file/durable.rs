@@ -1,11 +1,11 @@
-//! How writes become durable: by their own flag, or by a sync after them, whichever serves better.
+//! The methods of durable writes: a flag on the write, or a sync after it, whichever is better.
 //!
 //! Invariants:
-//! - Both ways give the same guarantee, so the choice may change at any moment, also while writes
+//! - Both methods give the same guarantee, so the choice may change at any time, even while writes
 //!   are in flight.
-//! - Once `flag_works` is false it stays so, and `by_flag` with it, with a line in `fallbacks`
-//!   (unless the options forbid the flag). A write may be refused the flag while the ways are
-//!   measured, so once the volume is shared both change under the lock of `why` only.
+//! - Once `flag_works` is false it stays false, and `by_flag` with it, with a line in `fallbacks`
+//!   (unless the options forbid the flag). The kernel may refuse the flag during the measurement,
+//!   so once the volume is shared both change only under the lock of `why`.
 
 use std::fmt;
 use std::fs::File;
@@ -25,12 +25,12 @@ pub(super) const FLAG: &str = "RWF_DSYNC";
 pub(super) const SYNC: &str =
     if cfg!(target_os = "macos") { "write + F_FULLFSYNC" } else { "write + fdatasync" };
 
-/// The way in use.
+/// The method in use.
 #[derive(Debug)]
 pub(super) struct DurableBy {
     /// Whether durable writes carry `RWF_DSYNC`.
     pub(super) by_flag: AtomicBool,
-    /// Whether they could.
+    /// Whether durable writes could carry `RWF_DSYNC`.
     pub(super) flag_works: AtomicBool,
     /// Whether the options leave the choice to a measurement.
     pub(super) measurable: bool,
@@ -38,7 +38,7 @@ pub(super) struct DurableBy {
     pub(super) calls: Calls,
 }
 
-/// The system's part. Tests put slow and failing calls in its place.
+/// The system calls. Tests replace them with slow and failing ones.
 pub(super) struct Calls {
     pub(super) write_flagged: Box<WriteFlagged>,
     pub(super) sync: Box<SyncFile>,
@@ -71,14 +71,13 @@ impl fmt::Debug for Calls {
 }
 
 impl FileInner {
-    /// [`sync`](Self::sync), and a look at whether the file still is what was synced.
+    /// Runs [`sync`](Self::sync), and checks that the file is still the one that was synced.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.sync()?;
         self.watch().inspect_err(|e| self.syncs.fail(e))
     }
 
-    /// Makes everything written before durable, together with others who ask for the same. A
-    /// failure is final.
+    /// Makes all earlier writes durable, together with other callers. A failure is final.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.syncs.sync(|| {
             let result = (self.durable.calls.sync)(&self.file);
@@ -87,7 +86,7 @@ impl FileInner {
         })
     }
 
-    /// Whether durable writes carry `RWF_DSYNC`.
+    /// Returns whether durable writes carry `RWF_DSYNC`.
     pub(crate) fn dsync(&self) -> bool {
         self.durable.by_flag.load(Ordering::Relaxed)
     }
@@ -100,8 +99,8 @@ impl FileInner {
         self.durable.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Goes on with the way that was measured to serve better, unless the flag was refused
-    /// meanwhile; whether it does.
+    /// Switches to the method that measured better, unless the flag was refused meanwhile; returns
+    /// whether it did.
     pub(super) fn choose_measured(&self, by_flag: bool, why: String) -> bool {
         let mut told = self.durable.why.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.durable.flag_works.load(Ordering::Relaxed) {
@@ -131,8 +130,8 @@ impl FileInner {
         Ok(n)
     }
 
-    /// A write with `RWF_DSYNC`. One that is refused the flag is not counted: nothing was sent
-    /// down.
+    /// Writes with `RWF_DSYNC`. A write whose flag is refused does not count: nothing reached the
+    /// device.
     pub(super) fn write_by_flag(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| (self.durable.calls.write_flagged)(&self.file, offset, data));
         if !result.as_ref().is_err_and(is_refusal) {
@@ -150,8 +149,8 @@ impl FileInner {
         }
     }
 
-    /// Chooses the way when the file is opened. Whether the kernel knows `RWF_DSYNC` shows at the
-    /// first durable write.
+    /// Chooses the method when the file is opened. The first durable write shows whether the kernel
+    /// supports `RWF_DSYNC`.
     pub(super) fn choose_durable(&mut self, options: &FileOptions) -> io::Result<()> {
         self.durable.measurable = options.durable == Durable::Probe;
         if options.durable == Durable::Flush {
@@ -172,11 +171,12 @@ impl FileInner {
         Ok(())
     }
 
-    /// Why `RWF_DSYNC` cannot be relied on, if that is known.
+    /// Returns the reason why `RWF_DSYNC` is not reliable, if one is known.
     #[cfg(target_os = "linux")]
     fn flag_trouble(&self) -> io::Result<Option<String>> {
         if !self.direct {
-            // A write-back that fails is told to one of the threads that write; see `SharedSync`.
+            // The kernel reports a failed write-back to one of the writing threads; see
+            // `SharedSync`.
             return Ok(Some("they go through the page cache".into()));
         }
         // FUSE takes the flag, but under direct I/O sends no sync to the file system's process.

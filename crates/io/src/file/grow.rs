@@ -1,6 +1,6 @@
-//! The size of a file, and its space: it grows with its space allocated, and never by a write. What
-//! is given back in the middle others may take, so it must be allocated anew before it is relied
-//! on.
+//! The size of a file, and its space: it grows with its space allocated, and never by a write.
+//! Other files may take space that was released in the middle, so it must be allocated again before
+//! use.
 
 use std::fs::File;
 use std::io;

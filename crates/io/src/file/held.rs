@@ -1,5 +1,5 @@
-//! Which files this process has open as volumes, so that one who finds a lock held can be told that
-//! it is held at home. Nothing but messages depends on it.
+//! The files that this process has open as volumes, so that an error about a held lock can name
+//! this process. Only messages depend on it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -8,12 +8,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a file is known by: its file system and its number there; a device by its own number,
-/// whatever its name.
+/// The identity of a file: its file system and its number there; a device has its own number, under
+/// any name.
 type Identity = (u64, u64);
 
-/// How often each is open, by the process that opened it: one that was forked off has the table,
-/// and did not open them.
+/// Number of openings of each file, by the process that opened it: a forked process has the table,
+/// but did not open the files.
 static HELD: Mutex<BTreeMap<(u32, Identity), usize>> = Mutex::new(BTreeMap::new());
 
 /// Counts a file as open until it is dropped.
@@ -40,7 +40,7 @@ impl Drop for Held {
     }
 }
 
-/// Whether this very process has the file or device at `path` open as a volume, by whatever name.
+/// Returns whether this process has the file or device at `path` open as a volume, under any name.
 pub fn is_open_here(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| held().contains_key(&(std::process::id(), identity(&found))))
 }

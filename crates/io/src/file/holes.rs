@@ -1,5 +1,5 @@
-//! Holes in a file, written to: so space that is allocated, and holds nothing yet, is used without
-//! asking for more.
+//! Fills the holes of a file: uses space that is allocated, and holds no data yet, without another
+//! allocation.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use super::inner::FileInner;
 use crate::{AlignedBuf, SECTOR};
 
-/// Bytes that are written at once.
+/// Bytes of one write.
 const PIECE: usize = 64 << 10;
 
 impl FileInner {
-    /// Writes to all of `range` that holds no data what it reads as. That takes no room where space
-    /// is allocated, and fails for want of it where none is.
+    /// Rewrites the parts of `range` without data, with the bytes that they read as. That takes no
+    /// room where space is allocated, and fails where no room is left.
     pub(super) fn write_holes(&self, range: Range<u64>) -> io::Result<()> {
         let mut buf = AlignedBuf::zeroed(PIECE);
         let mut at = range.start;

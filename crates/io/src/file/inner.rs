@@ -33,14 +33,14 @@ use crate::{BlockDevice, Op, Persist, VolumeInfo};
 pub(crate) struct FileInner {
     pub(super) path: PathBuf,
     pub(crate) file: File,
-    /// The same file by way of the page cache, where reads may go through it besides.
+    /// Handle of the same file through the page cache, if such reads are possible.
     pub(super) cached: Option<File>,
     writable: bool,
-    /// What a block device says of itself; its size is fixed.
+    /// Properties of a block device; its size is fixed.
     pub(super) device: Option<BlockDevice>,
-    /// How many names it has, as far as is known: see [`watch`](Self::watch).
+    /// Number of names of the file, as far as known: see [`watch`](Self::watch).
     pub(super) links: AtomicU64,
-    /// What others did to it, once that was found.
+    /// Change by others to the file, once it was detected.
     pub(super) gone: OnceLock<String>,
     _held: Held,
     opener: Process,
@@ -48,8 +48,7 @@ pub(crate) struct FileInner {
     pub(super) size: AtomicU64,
     /// Held while the size changes.
     pub(super) resize: Mutex<()>,
-    /// Whether space inside the file can be given back, and be allocated anew, as far as anybody
-    /// tried.
+    /// Whether space inside the file can be released, and be allocated again, as far as tried.
     pub(super) gives_back: AtomicBool,
     pub(super) durable: DurableBy,
     pub(super) syncs: SharedSync,
@@ -59,8 +58,8 @@ pub(crate) struct FileInner {
 }
 
 impl Drop for FileInner {
-    /// Gives up the lock. Closing the file would not: a child that was forked meanwhile has it open
-    /// still, and the lock with it.
+    /// Releases the lock. Closing the file would not: a child forked meanwhile still has it open,
+    /// and holds the lock.
     fn drop(&mut self) {
         if self.opener.is_here() && !bug("child-keeps-the-lock") {
             // Who opens the file next is refused where this fails.
@@ -135,7 +134,7 @@ impl FileInner {
         }
     }
 
-    /// Writes without a promise.
+    /// Writes without durability.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| self.file.write_at(data, offset));
         self.counters.written(&result, false);
@@ -150,8 +149,8 @@ impl FileInner {
         }
     }
 
-    /// Counts an operation that a queue carried out by itself; `durable` says whether a write
-    /// carried the flag.
+    /// Counts an operation that a queue carried out; `durable` says whether a write carried the
+    /// flag.
     #[cfg(target_os = "linux")]
     pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
         match op {
@@ -160,7 +159,7 @@ impl FileInner {
         }
     }
 
-    /// Refuses writes to a read-only volume, over the end and over the process's limit.
+    /// Refuses writes to a read-only volume, past the end and past the process's limit.
     pub(crate) fn check_write(&self, offset: u64, len: usize) -> io::Result<()> {
         self.check_writable()?;
         let size = self.size();
@@ -197,7 +196,7 @@ impl FileInner {
         self.size.load(Ordering::Acquire)
     }
 
-    /// As [`note`](Self::note), for what comes up again and again.
+    /// Notes like [`note`](Self::note), for repeated messages.
     pub(super) fn note_once(&self, fallback: String) {
         if !self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).contains(&fallback) {
             self.note(fallback);
@@ -210,7 +209,7 @@ impl FileInner {
     }
 }
 
-/// An error like `e`, which cannot be cloned.
+/// Returns an error like `e`, which cannot be cloned.
 pub(crate) fn copy(e: &io::Error) -> io::Error {
     e.raw_os_error().map_or_else(|| io::Error::new(e.kind(), e.to_string()), io::Error::from_raw_os_error)
 }
@@ -224,9 +223,9 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// Whether the error says that what was asked for is not to be had here, so that another way is to
-/// be taken: the kernel or the file system does not know it, or a filter of system calls, as
-/// containers have one, does not let it through.
+/// Returns whether the error means that the operation is unsupported here, so that another method
+/// is needed: the kernel or the file system does not know it, or a filter of system calls, as in
+/// containers, refuses it.
 pub(crate) fn is_refusal(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM))
 }

@@ -1,16 +1,16 @@
 //! A volume in a file or on a block device.
 //!
-//! - `open`: names, opening and locks; `device`: what a block device says of itself.
+//! - `open`: names, opening and locks; `device`: the properties that a block device reports.
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
-//! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync
+//! - `durable`: the methods of durable writes; `tune`: the choice between them; `sync`: one sync
 //!   for many callers.
-//! - `backend`: direct I/O and io_uring, used where they can be relied on; `direct`: whether direct
-//!   I/O is; `watch`: whether the file is still there, looked at beside each write; `held`: which
-//!   files this process has open.
-//! - `thread_queue`, `uring`: queues of operations, by threads and by io_uring.
-//! - `grow`: the size, and the space; `holes`: space that is
-//!   there and holds nothing, taken without asking for more.
-//! - `cached`: reads by way of the page cache, for look-ups.
+//! - `backend`: direct I/O and io_uring, used if they are reliable; `direct`: whether direct I/O is
+//!   reliable; `watch`: checks during each write that the file still exists; `held`: the files that
+//!   this process has open.
+//! - `thread_queue`, `uring`: queues of operations, with threads and with io_uring.
+//! - `grow`: the size, and the space; `holes`: allocated space without data, used without another
+//!   allocation.
+//! - `cached`: reads through the page cache, for look-ups.
 
 use std::io;
 use std::ops::Range;
@@ -51,32 +51,32 @@ mod tune;
 mod uring;
 mod watch;
 
-/// Largest depth of a queue: kernels limit their rings, to several times as many.
+/// Largest depth of a queue: kernels limit their rings to several times this number.
 const MAX_DEPTH: usize = 4096;
 
-/// What to do with the file at the path.
+/// The treatment of the file at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Make a new, empty file; it must not exist.
+    /// Creates a new, empty file; it must not exist.
     Create,
-    /// Read and write an existing file or block device, alone.
+    /// Reads and writes an existing file or block device, exclusively.
     ReadWrite,
-    /// Read an existing file or block device, together with other readers.
+    /// Reads an existing file or block device, together with other readers.
     ReadOnly,
 }
 
-/// How a [`FileVolume`] works. The defaults are the fast way; each falls back by itself where it
-/// does not work.
+/// The options of a [`FileVolume`]. The defaults are the fast methods; each falls back
+/// automatically if it does not work.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Bypass the page cache (default: true; the store keeps its own cache, and sees device errors
-    /// at once).
+    /// Whether to bypass the page cache. Default: true, because the store has its own cache, and
+    /// sees device errors immediately.
     pub direct: bool,
-    /// Carry out queued operations by io_uring (default: true; a thread per operation in flight
-    /// costs more).
+    /// Whether to carry out queued operations with io_uring. Default: true, because a thread for
+    /// each operation in flight costs more.
     pub io_uring: bool,
-    /// How durable writes reach stable media (default: [`Durable::Probe`]; which way is quicker
-    /// differs from disk to disk).
+    /// Method by which durable writes reach stable media. Default: [`Durable::Probe`], because the
+    /// faster method differs from disk to disk.
     pub durable: Durable,
 }
 
@@ -86,24 +86,26 @@ impl Default for FileOptions {
     }
 }
 
-/// How durable writes reach stable media. Each way gives the same guarantee.
+/// The method by which durable writes reach stable media. Each method gives the same guarantee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durable {
-    /// As for [`Dsync`](Self::Dsync) until [`Volume::tune`] has measured both ways, and then the
-    /// better one.
+    /// Works like [`Dsync`](Self::Dsync) until [`Volume::tune`] has measured both methods, then
+    /// uses the better one.
     #[default]
     Probe,
     /// Each write carries `RWF_DSYNC`, which a device with FUA serves without emptying its cache.
-    /// Where the flag cannot be relied on, writes are followed by a sync all the same.
+    /// If the flag is not reliable, a sync follows the writes.
     Dsync,
-    /// Writes are followed by an fdatasync; one serves all that were done before it began.
+    /// An fdatasync follows the writes; one fdatasync serves all writes that completed before it
+    /// began.
     Flush,
 }
 
 /// A volume in a file or on a block device, locked against other processes while it is open.
 ///
-/// The lock is advisory (`flock`); it goes with the last of the volume and its queues. On Linux a
-/// block device that is written to is claimed besides, so that nobody mounts it meanwhile.
+/// The lock is advisory (`flock`); it ends when the volume and all its queues are dropped. On
+/// Linux, a volume that writes to a block device also claims it, so that nobody mounts it
+/// meanwhile.
 #[derive(Debug)]
 pub struct FileVolume {
     pub(crate) inner: Arc<FileInner>,
@@ -113,13 +115,13 @@ impl FileVolume {
     /// Opens the file or block device at `path`.
     ///
     /// # Errors
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if there is something where one should be
-    /// created, [`ResourceBusy`](io::ErrorKind::ResourceBusy) if someone else has it open, or if it
-    /// is a block device that is mounted or in use (only Linux tells),
-    /// [`IsADirectory`](io::ErrorKind::IsADirectory) for a directory,
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if a file to create exists;
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if another volume has the file open, or if the
+    /// block device is mounted or in use (detected only on Linux);
+    /// [`IsADirectory`](io::ErrorKind::IsADirectory) for a directory;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for anything else that is neither a file nor a
     /// block device, and for a device whose logical blocks are larger than a
-    /// [`SECTOR`](crate::SECTOR), and whatever the operating system says.
+    /// [`SECTOR`](crate::SECTOR); and the errors of the operating system.
     ///
     /// ```
     /// use brooklet_io::{AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, SECTOR, Volume};
@@ -161,7 +163,7 @@ impl Volume for FileVolume {
         self.inner.read_cached(offset, buf)
     }
 
-    /// Direct reads ask the device, and pass the page cache by.
+    /// Reads from the device, because direct reads bypass the page cache.
     fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
         self.inner.direct.then(|| self.inner.read_at(offset, buf))
     }
@@ -198,7 +200,7 @@ impl Volume for FileVolume {
         self.inner.zero_rest()
     }
 
-    /// A queue for 1 to 4096 operations at once.
+    /// Creates a queue for 1 to 4096 operations at once.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         if !(1..=MAX_DEPTH).contains(&depth) {
             let message = format!("a queue has a depth from 1 to {MAX_DEPTH}, not {depth}");

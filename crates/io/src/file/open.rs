@@ -12,7 +12,7 @@ use super::OpenMode;
 use super::held::is_open_here;
 use super::inner::retry;
 
-/// Opens and locks the file; where it was made, its name is durable.
+/// Opens and locks the file; the name of a created file is then durable.
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     let file = (0..TRIES).find_map(|_| open_and_lock(path, mode).transpose()).unwrap_or_else(|| {
         let message = format!("{} was replaced again and again while it was being opened", path.display());
@@ -26,16 +26,16 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a name durable that was found. Whoever made it may have been killed, or have met an error,
-/// before it was: what is written under it now would go with it.
+/// Makes the name of an existing file durable. Its creator may have been killed, or have failed,
+/// before it did so: data written now would be lost with the name.
 fn keep_name(path: &Path, file: &File) -> io::Result<()> {
     if !file.metadata()?.is_file() || path.starts_with("/proc/self/fd") {
         return Ok(());
     }
     let named = path.canonicalize();
     match sync_folder(named.as_deref().unwrap_or(path)) {
-        // Nobody else may sync the folder of a file in one that this user may not read, or on a
-        // file system that cannot.
+        // A sync fails for a folder that this user may not read, and on a file system that cannot
+        // sync folders.
         Err(error)
             if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
         {
@@ -46,10 +46,10 @@ fn keep_name(path: &Path, file: &File) -> io::Result<()> {
     }
 }
 
-/// How often a file is opened anew that is no longer the one at its path.
+/// Most attempts to open a file that is no longer the one at its path.
 const TRIES: usize = 8;
 
-/// `None` where others replaced or removed the file between the opening and the lock.
+/// Returns `None` if others replaced or removed the file between the opening and the lock.
 fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
     let file = open_file(path, mode)?;
     lock_file(&file, mode, path)?;
@@ -135,13 +135,13 @@ fn lock_file(file: &File, mode: OpenMode, path: &Path) -> io::Result<()> {
     })
 }
 
-/// Makes durable which names there are in the folder of `path`.
+/// Makes the names in the folder of `path` durable.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
 }
 
-/// Whether a process of this number exists, as far as this process may know.
+/// Returns whether a process with this number exists, as far as this process may know.
 pub fn process_exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
@@ -149,8 +149,8 @@ pub fn process_exists(pid: u32) -> bool {
 
 /// Reads up to `len` bytes at `offset`, fewer at the end, through the page cache and past any lock.
 ///
-/// For looking at a volume that someone else has open, such as for the name of its holder. Needs no
-/// alignment.
+/// Use it to inspect a volume that another process has open, for example for the name of its
+/// holder. Needs no alignment.
 pub fn read_unlocked(path: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut data = vec![0; len];

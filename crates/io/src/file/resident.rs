@@ -1,4 +1,4 @@
-//! What is in the page cache: asked of the kernel, without bringing anything there.
+//! Finds pages in the page cache: asks the kernel, without loading anything.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -6,10 +6,10 @@ use std::ptr;
 
 use crate::SECTOR;
 
-/// Whether the page of `file` that begins at `at` is in the page cache. `None` where the kernel
-/// does not tell.
+/// Returns whether the page of `file` that begins at `at` is in the page cache. `None` if the
+/// kernel does not report it.
 ///
-/// To one who may not write to the file it says that everything is there.
+/// To a process that may not write to the file, the kernel reports that everything is cached.
 pub(super) fn resident(file: &File, at: u64) -> Option<bool> {
     let at = libc::off_t::try_from(at).ok()?;
     // SAFETY: a new mapping, where the kernel likes it, is in nobody's way. Nothing is read or

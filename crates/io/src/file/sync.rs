@@ -1,8 +1,8 @@
 //! One sync for many callers.
 //!
-//! Whoever asks for a sync needs one that begins after the asking: a sync that is running already
-//! may have passed by what was written meanwhile. So while one runs, all who come wait together,
-//! and the next one, led by any of them, serves them all.
+//! A caller needs a sync that begins after its request: a running sync may have missed recent
+//! writes. So while one sync runs, all new callers wait together, and the next sync, run by any of
+//! them, serves them all.
 //!
 //! Invariants:
 //! - Syncs go one by one and are numbered from 1; `ended` is `started`, or one less while one runs.
@@ -29,14 +29,14 @@ pub(super) struct SharedSync {
 struct State {
     started: u64,
     ended: u64,
-    /// Callers that wait for a sync that another one carries out.
+    /// Number of callers that wait for another caller's sync.
     waiting: usize,
     failure: Option<Failure>,
 }
 
 #[derive(Debug)]
 struct Failure {
-    /// The first sync it counts for.
+    /// The first sync for which the failure counts.
     sync: u64,
     error: io::Error,
 }
@@ -60,8 +60,8 @@ impl State {
 }
 
 impl SharedSync {
-    /// Returns once a sync that began after this call has ended, with its result. `sync` is called
-    /// if this thread is the one to carry it out.
+    /// Returns once a sync that began after this call has ended, with its result. Calls `sync` if
+    /// this thread is the one to carry it out.
     pub(super) fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state();
         let mine = state.started + 1;

@@ -1,4 +1,4 @@
-//! Operations in flight on threads, where there is no io_uring.
+//! A queue of operations on threads, if io_uring is not available.
 //!
 //! Invariants:
 //! - An operation is in exactly one place: `todo`, on a worker, or in `done`. `in_flight` counts

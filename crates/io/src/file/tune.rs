@@ -1,5 +1,5 @@
-//! Which way of writing durably serves better here: both are timed in turns, and the medians
-//! compared.
+//! Measures which method of durable writes is better here: times both in turns, and compares the
+//! medians.
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::durable::{FLAG, SYNC};
 use super::inner::{FileInner, is_refusal};
 use crate::{AlignedBuf, Clock, SECTOR};
 
-/// For how long both ways are measured after each has had its first turn: hardly felt when a store
+/// Time of the measurement after each method has had its first turn: hardly noticeable when a store
 /// is opened.
 const BUDGET: Duration = Duration::from_millis(20);
 
@@ -22,7 +22,7 @@ const MOST_TURNS: usize = 15;
 const SCRATCH_SECTORS: u64 = 16;
 
 impl FileInner {
-    /// Measures both ways in turns, where both are possible, and goes on with the better one.
+    /// Measures both methods in turns, if both are possible, and uses the better one.
     pub(super) fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         let sectors = self.scratch_sectors(&scratch)?;
         if !self.durable.measurable || !self.durable.flag_works.load(Ordering::Relaxed) {
@@ -90,8 +90,8 @@ struct Measured {
     by_sync: Duration,
 }
 
-/// Times both ways in turns, so that whatever else the disk does meets both alike. Nothing is
-/// measured if the flag is refused (`false`).
+/// Times both methods in turns, so that other load on the disk affects both alike. Measures nothing
+/// if the flag is refused (`false`).
 fn measure(
     clock: &dyn Clock,
     mut by_flag: impl FnMut(usize) -> io::Result<bool>,
@@ -123,8 +123,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Whether the sync is quicker by enough to give up the flag, with which writes do not wait for
-/// each other.
+/// Returns whether the sync is faster by enough to give up the flag, with which writes do not wait
+/// for each other.
 fn sync_serves_better(by_flag: Duration, by_sync: Duration) -> bool {
     by_sync * 10 <= by_flag * 9
 }

@@ -1,4 +1,4 @@
-//! Operations in flight on an io_uring.
+//! A queue of operations on an io_uring.
 //!
 //! Invariants:
 //! - `slots[i]` is full exactly while the kernel may know the entry with user data `i`: from before
@@ -44,10 +44,10 @@ pub(crate) struct UringQueue {
     broken: Option<io::Error>,
 }
 
-/// Ends a wait for completions: an event of which the ring is told.
+/// Ends a wait for completions: an event that the ring watches.
 struct Bell(OwnedFd);
 
-/// Whoever waits so long waits for good: the kernel takes what is too long for it for a time in the
+/// A wait of at least this time is endless: the kernel treats a time that is too long as one in the
 /// past.
 const ENDLESS: Duration = Duration::from_secs(1 << 30);
 
@@ -76,7 +76,7 @@ impl Wake for Bell {
 struct Slot {
     token: u64,
     op: Op,
-    /// How the write asked for durability, if it did.
+    /// Method of durability that the write requested, if any.
     sync: SyncBy,
 }
 
@@ -136,8 +136,8 @@ impl UringQueue {
         }
     }
 
-    /// Hands the kernel what was pushed and waits for a completion for as long as `patience` says,
-    /// if it says so. May return early; callers look again.
+    /// Submits the pushed entries and waits for a completion, up to `patience` if given. May return
+    /// early; callers check again.
     fn enter(&mut self, patience: Option<Duration>) {
         let submitter = self.ring.submitter();
         let entered = match patience {
@@ -167,7 +167,7 @@ impl UringQueue {
         unsafe { self.ring.submission().push(entry) }.expect("the ring has room for every slot and the bell");
     }
 
-    /// Sees to it that a completion tells when the bell is rung, or was.
+    /// Ensures that a completion reports the bell, also if it was rung before.
     fn watch_bell(&mut self) {
         if !self.bell_watched {
             let bell = types::Fd(self.bell.0.as_raw_fd());
@@ -178,8 +178,7 @@ impl UringQueue {
         }
     }
 
-    /// Ends everything in flight with `e`, after an error that leaves no way to learn how it really
-    /// ended.
+    /// Ends everything in flight with `e`, after an error that hides the real results.
     fn fail(&mut self, e: io::Error) {
         tracing::error!(in_flight = self.in_flight(), "io_uring broke down: {e}");
         for slot in self.slots.iter_mut().filter_map(Option::take) {

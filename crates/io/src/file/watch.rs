@@ -1,11 +1,11 @@
-//! Whether the file is still there and whole. What lies in one that was deleted, replaced or cut
-//! short is gone when it is closed, whatever a write or a flush says: so each write looks before
-//! and after, which is one `fstat` each, and what others did by then is met before anything is
-//! acknowledged.
+//! Checks that the file still exists and is whole. The data of a file that was deleted, replaced or
+//! cut short is lost when the file is closed, even after a successful write or flush. So each write
+//! checks before and after, with one `fstat` each, and a change by others is detected before
+//! anything is acknowledged.
 //!
-//! Both looks are needed. One before: a write behind a cut would make the file as long as it was.
-//! One after: what went while the write was under way. A file that is renamed, and keeps a name,
-//! keeps what it holds.
+//! Both checks are needed. Before: a write behind a cut would restore the length of the file.
+//! After: the file may change during the write. A file that is renamed, and keeps a name, keeps its
+//! data.
 
 use std::fs::Metadata;
 use std::io;
@@ -17,8 +17,8 @@ use super::inner::FileInner;
 use crate::seeded::bug;
 
 impl FileInner {
-    /// Finds out whether the file is still there and whole, without waiting for whoever changes its
-    /// size. What it finds is final: no write and no flush succeeds from then on.
+    /// Checks that the file still exists and is whole, without waiting for a change of its size. A
+    /// failure is final: no later write and no flush succeeds.
     pub(crate) fn watch(&self) -> io::Result<()> {
         if self.device.is_some() || bug("file-is-not-watched") {
             return Ok(());
@@ -33,13 +33,13 @@ impl FileInner {
         self.check_file_between_resizes()
     }
 
-    /// [`check_file`](Self::check_file), while nobody is about to change the size.
+    /// Runs [`check_file`](Self::check_file), while no thread changes the size.
     pub(super) fn check_file_between_resizes(&self) -> io::Result<()> {
         let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_file()
     }
 
-    /// As [`watch`](Self::watch). Called under `resize`.
+    /// Runs like [`watch`](Self::watch). Called under `resize`.
     pub(super) fn check_file(&self) -> io::Result<()> {
         if self.device.is_some() {
             return Ok(());
@@ -65,7 +65,7 @@ impl FileInner {
         self.file.metadata()
     }
 
-    /// The error of a look before this one, if it found something.
+    /// Returns the error of an earlier check, if it found a change.
     fn still_there(&self) -> io::Result<()> {
         self.gone.get().map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
     }

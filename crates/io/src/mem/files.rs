@@ -1,4 +1,4 @@
-//! Names of volumes in memory, on a model of what file systems promise of names.
+//! Names of volumes in memory, on a model of the guarantees of file systems for names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::files::Files;
 use crate::seeded::bug;
 use crate::{Fault, FileOptions, MemVolume, OpenMode, Rng, Volume};
 
-/// Volumes in memory with paths. Clones are handles to the same ones.
+/// A set of volumes in memory with paths. Clones are handles to the same set.
 ///
-/// A change of names is seen at once. Until the folder is synced a power cut may take it back, each
-/// change by itself, and may keep later ones. The volumes lose what they have not flushed at the
-/// same moment.
+/// A change of names is visible immediately. Until the folder is synced, a power cut may undo each
+/// change separately, and may keep later ones. The same power cut loses the unflushed writes of the
+/// volumes.
 #[derive(Clone)]
 pub struct MemFiles {
     state: Arc<Mutex<State>>,
@@ -22,26 +22,26 @@ pub struct MemFiles {
 
 struct State {
     rng: Rng,
-    /// The names that are seen.
+    /// The visible names.
     seen: Tree,
-    /// Those that a power cut leaves, whatever else it does.
+    /// The names that survive every power cut.
     durable: Tree,
-    /// Changes that it may take back, the oldest first.
+    /// Changes that a power cut may undo, the oldest first.
     pending: Vec<Change>,
     made: u64,
     operations: u64,
-    /// The operation that fails, and how.
+    /// The planned failure of a name operation, and its time.
     fault: Option<(u64, NameFault)>,
-    /// A fault of the volume that is made as the nth.
+    /// A fault for the nth created volume.
     of_volume: Option<(u64, Fault)>,
     is_off: bool,
 }
 
-/// A volume and the number that tells it from others.
+/// A volume and its unique number.
 type Inode = (u64, MemVolume);
 type Tree = BTreeMap<PathBuf, Inode>;
 
-/// Names that come or go together.
+/// Names that are added or removed together.
 type Change = Vec<(PathBuf, Option<Inode>)>;
 
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ enum NameFault {
 }
 
 impl MemFiles {
-    /// No volumes yet; their chances come from `seed`.
+    /// Creates an empty set; `seed` seeds the random numbers of its volumes.
     pub fn new(seed: u64) -> Self {
         Self::of(Tree::new(), seed)
     }
@@ -71,34 +71,34 @@ impl MemFiles {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Changes and syncs of names so far.
+    /// Returns the number of changes and syncs of names so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// The power goes off during the operation on names that comes after so many more.
+    /// Switches the power off during the name operation after `operations` more.
     pub fn cut_after(&self, operations: u64) {
         let mut state = self.state();
         state.fault = Some((state.operations + operations, NameFault::PowerOff));
     }
 
-    /// The operation on names that comes after so many more fails, once, without an effect.
+    /// Makes the name operation after `operations` more fail, once, without an effect.
     pub fn fail_after(&self, operations: u64, kind: io::ErrorKind) {
         let mut state = self.state();
         state.fault = Some((state.operations + operations, NameFault::Error(kind)));
     }
 
-    /// Something goes wrong with the volume that is made as the `nth`, from 0.
+    /// Plans a fault for the `nth` created volume, counted from 0.
     pub fn fail_volume(&self, nth: u64, fault: Fault) {
         self.state().of_volume = Some((nth, fault));
     }
 
-    /// The volumes that have names, by these.
+    /// Returns the volumes that have names, with these names.
     pub fn volumes(&self) -> Vec<(PathBuf, MemVolume)> {
         self.state().seen.iter().map(|(path, (_, volume))| (path.clone(), volume.clone())).collect()
     }
 
-    /// Draws what a power cut now would leave, names and volumes.
+    /// Returns a random outcome of a power cut now, for names and volumes.
     pub fn crashed(&self, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let state = self.state();
@@ -132,7 +132,7 @@ fn apply(tree: &mut Tree, change: &Change) {
 }
 
 impl State {
-    /// Power goes off for all at once.
+    /// Fails if the power of any volume is off: the power goes off for all at once.
     fn check_power(&mut self) -> io::Result<()> {
         self.is_off |= self.seen.values().any(|(_, volume)| volume.is_off());
         if self.is_off { Err(io::Error::other("the power is off")) } else { Ok(()) }
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// Changes names; `is_on`: as [`begin`](Self::begin) said.
+    /// Changes names; `is_on` is the result of [`begin`](Self::begin).
     fn change(&mut self, change: Change, is_on: bool) -> io::Result<()> {
         apply(&mut self.seen, &change);
         self.pending.push(change);
@@ -171,7 +171,8 @@ impl State {
         }
         let durable = &mut self.durable;
         self.pending.retain(|change| {
-            // A change that spans two folders is durable with the first of them, as in a journal.
+            // A change that spans two folders is durable with the first synced one, as in a
+            // journal.
             let is_here = change.iter().any(|(path, _)| path.parent() == folder);
             if is_here {
                 apply(durable, change);

@@ -1,4 +1,4 @@
-//! Who drives, and when: what may be taken for writing, and who is woken to do it.
+//! The choice of drivers: which block may be taken for writing, and which thread is woken for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::seal::Effort;
 use crate::sync::thread::Thread;
 use crate::tuner::Settings;
 
-/// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
+/// While nothing is compressed, one block in this many is tested for compression.
 const ASK_EVERY: u64 = 16;
 
-/// Blocks in the window at most, for each write that may be in flight: bounds the memory of those
-/// that wait for one before them.
+/// Most blocks in the window for each write that may be in flight: bounds the memory of blocks that
+/// wait for one before them.
 const WINDOW: usize = 2;
 
 /// A block taken for sealing.
@@ -24,35 +24,35 @@ pub(crate) struct Taken {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
-    /// When the first of them was appended.
+    /// Time at which the first record was appended.
     pub appended: Duration,
     /// Whether to compress it.
     pub effort: Effort,
 }
 
-/// Why the open block may be closed.
+/// The reason to close the open block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteReason {
-    /// Somebody waits for it.
+    /// A caller waits for the block.
     Wanted,
-    /// Somebody waits for it at this time, and no committer's thread is there to keep the pace.
+    /// A caller waits for the block at this time, and no committer's thread keeps the pace.
     Alone(Duration),
-    /// The driver has nothing better to do; the deadline decides.
+    /// The driver is otherwise idle; the deadline decides.
     Due(Duration),
 }
 
-/// Who should go on driving.
+/// The next driver.
 pub(crate) enum Next {
     Thread(Thread),
     Committer(CommitterWait),
 }
 
-/// How the committer rests. `until` is when it looks again by itself; `Duration::MAX`: never.
+/// The rest of the committer. `until` is the time of its next check; `Duration::MAX`: never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitterWait {
-    /// Nothing of its own is in flight.
+    /// The committer has no write in flight.
     Parked { until: Duration },
-    /// It waits for a write to end; there may be a slot for another.
+    /// The committer waits for a write to end; a slot for another may be free.
     Flying { until: Duration },
 }
 
@@ -65,7 +65,7 @@ impl CommitterWait {
 }
 
 impl Core {
-    /// Whether a driver may take a block now.
+    /// Returns whether a driver may take a block now.
     fn may_take(&self, reason: WriteReason) -> bool {
         let block_size = self.tuner.settings().block_size;
         if self.failure.is_some() || self.taken.is_some() || !self.has_slot() {
@@ -93,8 +93,7 @@ impl Core {
             }
     }
 
-    /// Takes the oldest block that waits, closing the open one if nothing else does and `reason`
-    /// says so.
+    /// Takes the oldest waiting block. If none waits, closes the open block if `reason` allows it.
     pub fn take(&mut self, reason: WriteReason) -> Option<Taken> {
         if !self.may_take(reason) {
             return None;
@@ -121,13 +120,13 @@ impl Core {
         Some(Taken { block, buf, records, appended, effort })
     }
 
-    /// Whether some placed block, or the superblock, tells all that is acknowledged.
+    /// Returns whether a placed block, or the superblock, records all acknowledged blocks.
     pub fn has_told(&self) -> bool {
         self.told >= self.durable
     }
 
-    /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all
-    /// is quiet.
+    /// Takes an empty block that only records the acknowledged number, if nothing records it yet
+    /// and all is quiet.
     pub fn take_quiet(&mut self, now: Duration) -> Option<Taken> {
         let due = !self.has_told() && self.is_idle() && !self.paused && self.failure.is_none();
         let due = due && now >= self.pacer.next();
@@ -142,7 +141,7 @@ impl Core {
         Some(Taken { block, buf, records: 0, appended, effort: Effort::None })
     }
 
-    /// Who should drive next, if anything can be taken and somebody wants it.
+    /// Returns the next driver, if a block can be taken and somebody wants it.
     pub fn next_driver(&mut self) -> Option<Next> {
         if self.is_paced() {
             let late = self.rest.is_some_and(|rest| rest.until() > self.pacer.next());
@@ -160,7 +159,7 @@ impl Core {
         self.rest.take().map(Next::Committer)
     }
 
-    /// The committer's rest, if the open block's deadline or a backlog must end it.
+    /// Returns the committer's rest, if the open block's deadline or a backlog must end it.
     pub fn should_wake(&mut self) -> Option<CommitterWait> {
         let rest = self.rest?;
         // What is due while a write is in flight goes on filling until that ends, unless there is a
@@ -171,7 +170,7 @@ impl Core {
         if wake { self.rest.take() } else { None }
     }
 
-    /// Whether a block is full, or somebody waits for the open one.
+    /// Returns whether a block is full, or somebody waits for the open block.
     fn is_wanted(&self) -> bool {
         !self.closed.is_empty() || self.open.block.is_wanted()
     }
@@ -190,12 +189,12 @@ impl Core {
         self.pacer.is_on()
     }
 
-    /// How long the pace still holds the next write back.
+    /// Returns the time for which the pace still delays the next write.
     pub fn held_back(&self, now: Duration) -> Option<Duration> {
         self.pacer.next().checked_sub(now).filter(|time| !time.is_zero())
     }
 
-    /// When the next block is due, as far as is known now; `None` where nothing waits for it.
+    /// Returns the time when the next block is due, as far as known; `None` if no block is due.
     pub fn due(&self) -> Option<Duration> {
         let deadline = (self.open.records > 0).then_some(self.open.deadline);
         if !self.is_paced() {

@@ -1,8 +1,7 @@
-//! The decisions of the log: what is appended, what is sealed, where it goes, when it counts as
-//! durable.
+//! The decisions of the log: appending, sealing, placing, and durability of blocks.
 //!
-//! A plain state machine: no clock, no thread, no I/O. Drivers hold it under a lock, ask it what to
-//! do, do that outside the lock, and tell it how it went:
+//! A plain state machine: no clock, no thread, no I/O. Drivers lock it, ask for work, do the work
+//! outside the lock, and report the result:
 //!
 //! ```text
 //! append ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
@@ -46,7 +45,7 @@ pub(crate) use self::resize::Limits;
 pub(crate) use self::stages::BlockTimes;
 pub use self::stages::Stages;
 
-/// What a log is opened with, and what its ring's size allows.
+/// The opening's identity, and the limits of the ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub store: u64,
@@ -55,8 +54,8 @@ pub(crate) struct Setup {
     pub reserve: u64,
 }
 
-/// Closed blocks that may wait for the compressor before appending is refused. Few: what is small
-/// stays in caches.
+/// Most closed blocks that may wait for the compressor; beyond that, appends are refused. Few, so
+/// that they stay in CPU caches.
 const MAX_CLOSED: usize = 3;
 
 struct InFlight {
@@ -64,7 +63,7 @@ struct InFlight {
     raw_len: usize,
     shrinks: bool,
     done: bool,
-    /// Of a block with records.
+    /// Times of a block with records.
     times: Option<BlockTimes>,
 }
 
@@ -77,51 +76,51 @@ pub(crate) struct Write {
     pub data: Bytes,
 }
 
-/// Where a record was appended.
+/// The place of an appended record.
 #[derive(Clone, Debug)]
 pub struct Appended {
     /// Log position of the record.
     pub lsn: u64,
-    /// The block it rides in.
+    /// The block that holds the record.
     pub block: Arc<Block>,
-    /// Where its bytes start in [`Block::data`].
+    /// Offset of the record's bytes in [`Block::data`].
     pub offset: usize,
     /// Bytes of the ring in use.
     pub used: u64,
-    /// When the block may be written at the earliest, by the pace that is kept; zero where there is
-    /// none.
+    /// The earliest time at which the block may be written at the current pace; zero without a
+    /// pace.
     pub earliest: Duration,
 }
 
-/// Counters since opening.
+/// The counters since the opening, and the current state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WalStats {
-    /// Records accepted.
+    /// Number of records accepted.
     pub records: u64,
     /// Payload bytes accepted, framing included, before compression.
     pub raw_bytes: u64,
-    /// Blocks placed.
+    /// Number of blocks placed.
     pub blocks: u64,
-    /// Bytes handed to the volume.
+    /// Bytes passed to the volume.
     pub written_bytes: u64,
-    /// Threads woken to be told of the end of their block or to drive the next.
+    /// Number of threads woken, for the end of their block or to drive the next.
     pub wakes: u64,
     /// Bytes of the ring in use.
     pub used: u64,
-    /// Bytes of the ring.
+    /// Size of the ring, in bytes.
     pub size: u64,
-    /// Bytes after which a block is full, as of now.
+    /// Bytes after which a block is full, at present.
     pub block_size: usize,
-    /// Most writes in flight at once, as of now.
+    /// Most writes in flight at once, at present.
     pub depth: usize,
-    /// How blocks are compressed where that shrinks them, as of now.
+    /// Codec for blocks that shrink, at present.
     pub codec: Codec,
-    /// Blocks that are full and wait for somebody to write them, as of now.
+    /// Number of full blocks that wait to be written, at present.
     pub queued: usize,
-    /// Writes in flight, as of now.
+    /// Number of writes in flight, at present.
     pub in_flight: usize,
-    /// Threads that wait for room, as of now.
+    /// Number of threads that wait for room, at present.
     pub waiting: usize,
 }
 
@@ -223,7 +222,7 @@ impl Core {
         self.open.records == 0 && self.closed.is_empty() && nothing_moves
     }
 
-    /// The newest block that holds a record and may not be durable yet.
+    /// Returns the newest block that holds a record and may not be durable yet.
     pub fn last_appended(&self) -> Option<Arc<Block>> {
         if self.open.records > 0 { Some(self.open.block.clone()) } else { self.last.clone() }
     }
@@ -235,10 +234,10 @@ impl Core {
         WalStats { used, size, block_size, depth, codec, queued, in_flight, waiting, ..self.stats }
     }
 
-    /// Takes a record of at most `bound` bytes, which may rest for `within` from `now` on. `put`
-    /// appends it to the block and tells where in the payload it starts.
+    /// Appends a record of at most `bound` bytes, which may rest for `within` from `now` on. `put`
+    /// appends the record to the block and returns its start in the payload.
     ///
-    /// `spare` lets it into the reserve that is kept for records that free space.
+    /// With `spare`, the record may use the reserve for records that free space.
     pub fn append(
         &mut self,
         bound: usize,
@@ -267,7 +266,7 @@ impl Core {
             self.open.make_room(&self.pool, bound);
         }
         let open = &mut self.open;
-        // A record that is given no less time than one before it is due no sooner.
+        // A record with no less time than a record before it is due no sooner.
         if open.records == 0 || within < open.within {
             let now = now();
             open.deadline = open.deadline.min(now.saturating_add(within));
@@ -284,7 +283,7 @@ impl Core {
         Ok(Appended { lsn, block, offset, used: self.ring.used(), earliest: self.earliest(now) })
     }
 
-    /// When the open block may be written at the earliest, by the pace that is kept.
+    /// Returns the earliest time at which the open block may be written at the current pace.
     fn earliest(&self, now: impl Fn() -> Duration) -> Duration {
         if !self.is_paced() {
             return Duration::ZERO;
@@ -298,7 +297,8 @@ impl Core {
         pacer.next()
     }
 
-    /// Whether a record of `bound` bytes, and every block before it, will find a place in the ring.
+    /// Returns whether a record of `bound` bytes, and every block before it, will find a place in
+    /// the ring.
     fn finds_room(&self, bound: usize, reserve: u64) -> bool {
         let filled = self.open.buf.len() - HEADER;
         let (before, with) = if self.open.fits(bound, self.tuner.settings().block_size) {
@@ -306,7 +306,7 @@ impl Core {
         } else {
             (disk_len(filled), disk_len(bound + FRAME))
         };
-        // Any block that waits may be the one that does not fit at the end of a lap.
+        // Any waiting block may be the one that does not fit at the end of a lap.
         let waiting = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER)).chain([before, with]);
         let largest = waiting.max().unwrap_or_default().max(self.taken.as_ref().map_or(0, |(_, len)| *len));
         self.ring.has_room(self.closed_bytes + before as u64, with as u64, largest as u64, reserve)
@@ -342,7 +342,7 @@ impl Core {
         seq
     }
 
-    /// Where the log goes on after the block `seq` of a cut, once that block is placed. Forgets the
+    /// Returns the cursor behind the block `seq` of a cut, once that block is placed. Forgets the
     /// cut.
     pub fn cut_cursor(&mut self, seq: u64) -> Option<Cursor> {
         let at = self.marks.iter().position(|(s, cursor)| *s == seq && cursor.is_some())?;
@@ -469,12 +469,12 @@ impl Core {
         self.ring.trim(cursor.position);
     }
 
-    /// Log position of the next record.
+    /// Returns the log position of the next record.
     pub fn next_lsn(&self) -> u64 {
         self.next_lsn + (self.open.buf.len() - HEADER) as u64
     }
 
-    /// Where the next block goes, once nothing is on its way.
+    /// Returns the position of the next block, once nothing is in flight.
     pub fn end(&self) -> Cursor {
         assert!(self.is_idle(), "the end of a busy log moves");
         self.next

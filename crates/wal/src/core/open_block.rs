@@ -1,4 +1,4 @@
-//! The block that fills: records are appended to it, one behind the other, until it is closed.
+//! The open block: records are appended to it until it is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use crate::block_handle::Block;
 use crate::format::HEADER;
 use crate::seal::Pool;
 
-/// Bytes a record needs besides its own: its length, which has 30 bits.
+/// Bytes that a record needs besides its content: its length, which has 30 bits.
 pub(super) const FRAME: usize = 5;
 
 pub(crate) struct OpenBlock {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
-    /// When its first record was appended.
+    /// Time at which its first record was appended.
     pub appended: Duration,
-    /// When it must be on its way, and the least time that a record of it was given.
+    /// Time at which its write must start, and the least time that one of its records was given.
     pub deadline: Duration,
     pub within: Duration,
 }
@@ -37,8 +37,8 @@ impl OpenBlock {
         }
     }
 
-    /// Whether a record of `bound` bytes may be appended: the block stays within its size, or the
-    /// record is its first.
+    /// Returns whether a record of `bound` bytes may be appended: the block stays within its size,
+    /// or the record is its first.
     pub fn fits(&self, bound: usize, block_size: usize) -> bool {
         let end = self.buf.len() + bound + FRAME;
         end <= self.buf.capacity() && (end <= block_size || self.records == 0)
@@ -67,8 +67,8 @@ impl OpenBlock {
         offset - HEADER
     }
 
-    /// Appends the frame of a record, its `head`, and room for the `len` bytes behind that, which
-    /// are written meanwhile.
+    /// Appends the frame of a record, its `head`, and room for `len` further bytes, which the owner
+    /// writes meanwhile.
     pub fn push_reserved(&mut self, head: &[u8], len: usize) -> (usize, RecordReservation) {
         let width = length_width(head.len() + len);
         self.buf.extend(&padded_length(head.len() + len, width)[..width]);
@@ -102,13 +102,13 @@ impl Drop for RecordReservation {
     }
 }
 
-/// Bytes for the length of a record of up to `bound` bytes.
+/// Returns the bytes for the length of a record of up to `bound` bytes.
 fn length_width(bound: usize) -> usize {
     if bound < 1 << 21 { 3 } else { FRAME }
 }
 
-/// The length of a record as a varint that is padded with continuation bits to `width` bytes; the
-/// rest is zero.
+/// Returns the length of a record as a varint that is padded with continuation bits to `width`
+/// bytes; the rest is zero.
 fn padded_length(len: usize, width: usize) -> [u8; FRAME] {
     let more = |i: usize| if i + 1 < width { 0x80 } else { 0 };
     std::array::from_fn(|i| if i < width { (len >> (7 * i)) as u8 & 0x7f | more(i) } else { 0 })

@@ -1,4 +1,4 @@
-//! What changes when the ring gets another size; `crate::resize` has the steps.
+//! The changes of the core when the ring is resized; `crate::resize` has the steps.
 
 use brooklet_io::SECTOR;
 
@@ -9,7 +9,7 @@ use crate::format::disk_len;
 use crate::map::Map;
 use crate::ring::Ring;
 
-/// What follows from the size of a ring.
+/// The limits that follow from the size of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub block_size: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The limits of a log as `config` asks for it, in a ring of `size` bytes.
+    /// Returns the limits of a log with `config`, in a ring of `size` bytes.
     pub fn new(config: &Config, size: u64) -> Self {
         let block_size = config.block_size.min(size as usize / 8);
         // A record that frees space finds room for a block of the usual size, wherever the ring
@@ -45,8 +45,8 @@ impl Core {
         self.paused = false;
     }
 
-    /// What an idle log would be after a resize, and whether its largest record would find room
-    /// then.
+    /// Returns the map of an idle log after a resize. If the largest record would then find no
+    /// room, returns the bytes of room as the error.
     pub fn resized(&self, limits: &Limits, size: u64) -> Result<Map, u64> {
         let (tail, head) = (self.ring.tail(), self.end().position);
         let map = self.ring.map().resized(tail, head, size);
@@ -56,7 +56,7 @@ impl Core {
         if fits { Ok(map) } else { Err(room) }
     }
 
-    /// Goes on in a ring of another size, which a durable label knows.
+    /// Continues in a ring of another size, which a durable label records.
     pub fn change(&mut self, limits: Limits, map: Map) {
         assert!(self.is_idle() && self.paused, "a ring changes while nothing is on its way");
         let Limits { block_size, max_record, reserve } = limits;

@@ -1,29 +1,29 @@
-//! How long blocks are on their way, stage by stage.
+//! The time that blocks take, stage by stage.
 
 use std::time::Duration;
 
 use crate::histogram::Histogram;
 
-/// How long blocks with records took for each stage of their way, since opening. A stage begins
-/// where the one before ends.
+/// The times that blocks with records took for each stage, since the opening. A stage begins where
+/// the stage before ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stages {
-    /// From the block's first record until somebody takes it to write it: it fills, waits for a
+    /// From the block's first record until a driver takes the block: the block fills, waits for a
     /// slot, and for the pace.
     pub wait: Histogram,
-    /// Until it is compressed and has its place in the ring.
+    /// Until the block is compressed and has its place in the ring.
     pub seal: Histogram,
-    /// Until its write has ended.
+    /// Until the block's write has ended.
     pub write: Histogram,
-    /// Until all blocks before it are durable, too, and readers see it; those who wait are told
-    /// then.
+    /// Until all blocks before it are durable, too, and readers see the block. The log notifies
+    /// waiters then.
     pub ack: Histogram,
-    /// All of that together: how long the first record of a block waits to be acknowledged.
+    /// The whole time: from the first record of a block to its acknowledgement.
     pub whole: Histogram,
 }
 
-/// When a block came to each stage.
+/// The times at which a block reached each stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockTimes {
     pub appended: Duration,
@@ -33,14 +33,14 @@ pub(crate) struct BlockTimes {
 }
 
 impl BlockTimes {
-    /// Of a block that somebody takes now.
+    /// Creates the times of a block that a driver takes now.
     pub fn begun(appended: Duration, now: Duration) -> Self {
         Self { appended, taken: now, placed: now, written: now }
     }
 }
 
 impl Stages {
-    /// Takes note of a block that is acknowledged now.
+    /// Records the times of a block that is acknowledged now.
     pub(super) fn record(&mut self, times: &BlockTimes, now: Duration) {
         self.wait.record(times.taken.saturating_sub(times.appended));
         self.seal.record(times.placed.saturating_sub(times.taken));

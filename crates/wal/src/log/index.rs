@@ -1,5 +1,4 @@
-//! Where the blocks of a log start: what a trim, and a reader that starts in the middle, need to
-//! know.
+//! The starts of a log's blocks, for trims and for readers that start in the middle.
 //!
 //! Invariants:
 //! - Marks are in order, at most [`MARKS`] of them; the first is the trim point.
@@ -14,42 +13,43 @@ use crate::ring::Cursor;
 use crate::sink::Sink;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Most blocks whose place is kept: 512 KiB of memory. In a ring that holds more, every second is
-/// forgotten, and so on; trims then free the ring up to a block a little before the one asked for.
+/// The most blocks whose position is kept: 512 KiB of memory. In a ring with more blocks, the index
+/// drops every second mark, and so on; trims then free the ring up to a block a little before the
+/// requested one.
 const MARKS: usize = 16_384;
 
 #[derive(Debug)]
 pub(crate) struct Index {
     marks: VecDeque<Cursor>,
-    /// Every so many blocks one is marked.
+    /// Distance between marks, in blocks.
     stride: u64,
     first: Lsn,
     end: Cursor,
 }
 
 impl Index {
-    /// The index of a log that is trimmed to `trim` and holds records from `first` on, with no
-    /// block behind.
+    /// Creates the index of a log that is trimmed to `trim` and holds records from `first` on,
+    /// without blocks.
     pub fn new(trim: Cursor, first: Lsn) -> Self {
         Self { marks: VecDeque::from([trim]), stride: 1, first, end: trim }
     }
 
-    /// LSN of the first record that is kept.
+    /// Returns the LSN of the first kept record.
     pub fn first(&self) -> Lsn {
         self.first
     }
 
-    /// Where the first block that is kept starts.
+    /// Returns the start of the first kept block.
     pub fn trim_point(&self) -> Cursor {
         self.marks[0]
     }
 
-    /// Where the log goes on behind what is durable.
+    /// Returns the end of the durable blocks.
     pub fn end(&self) -> Cursor {
         self.end
     }
 
-    /// Takes note of a durable block that starts at `from` and is followed at `to`.
+    /// Adds a durable block that starts at `from` and ends at `to`.
     pub fn push(&mut self, from: Cursor, to: Cursor) {
         assert!(from.seq == self.end.seq, "blocks become durable in order");
         self.end = to;
@@ -68,7 +68,7 @@ impl Index {
         self.marks.push_back(from);
     }
 
-    /// The last mark at or before `lsn`: the record, and all behind it, lie there or later.
+    /// Returns the last mark at or before `lsn`: the record, and all behind it, lie there or later.
     pub fn locate(&self, lsn: Lsn) -> Cursor {
         if lsn.0 >= self.end.lsn {
             return self.end;
@@ -77,7 +77,7 @@ impl Index {
         self.marks[behind.saturating_sub(1)]
     }
 
-    /// Forgets what was trimmed: the log now starts at `trim`, with record `first`.
+    /// Forgets trimmed blocks: the log now starts at `trim`, with record `first`.
     pub fn trim(&mut self, trim: Cursor, first: Lsn) {
         self.first = first;
         let gone = self.marks.partition_point(|mark| mark.seq <= trim.seq);
@@ -89,7 +89,7 @@ impl Index {
     }
 }
 
-/// Keeps the index while the log is open: the log shows every block that becomes durable.
+/// Keeps the index while the log is open: the log shows it every block that becomes durable.
 #[derive(Debug)]
 pub(crate) struct Tracker(Mutex<Index>);
 

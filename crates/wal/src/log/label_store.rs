@@ -1,5 +1,5 @@
-//! Keeping the label of a log in use: how it changes, and trimming, which to the volume is a change
-//! of the label and nothing else.
+//! Storing the label of a log in use: its changes, and trims. On the volume, a trim only changes
+//! the label.
 
 use std::io;
 
@@ -14,20 +14,20 @@ use crate::ring::Cursor;
 use crate::shared::PendingNotify;
 use crate::sync::MutexGuard;
 
-/// The label, and what it takes to change it.
+/// The label, and the state for changing it.
 pub(super) struct LabelStore {
     pub on_volume: Labelled,
-    /// Where the newest span starts, while blocks of the one before live.
+    /// Start of the newest span, while blocks of the span before are live.
     pub settles: Option<Cursor>,
 }
 
 impl Log {
-    /// Drops the records before `lsn`; they are gone for good when it returns. Costs one durable
-    /// write of 4 KiB, and a [`flush`](Self::flush) where `lsn` is not durable yet.
+    /// Drops the records before `lsn`; they are gone for good when the call returns. Costs one
+    /// durable write of 4 KiB, and a [`flush`](Self::flush) if `lsn` is not durable yet.
     ///
-    /// The ring is freed up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up
-    /// to one a little before it. Trimming to where the log starts already, or before it, does
-    /// nothing. An `lsn` inside a record drops that record, too.
+    /// Frees the ring up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up to
+    /// a block a little before it. A trim to the start of the log, or before it, does nothing. An
+    /// `lsn` inside a record drops that record, too.
     ///
     /// # Errors
     /// [`LogError::PastEnd`]: nothing was trimmed.
@@ -69,10 +69,10 @@ impl Log {
         Ok(())
     }
 
-    /// Makes `label` durable as the next: in both slots where its map is another, else in one.
+    /// Makes `label` durable as the next label: in both slots if its map differs, else in one.
     ///
-    /// Whoever must be told that this failed is left in `pending`, which outlives the lock on the
-    /// label store: a callback may ask the log for what needs that lock.
+    /// On failure, `pending` holds the notification. It outlives the lock on the label store,
+    /// because a callback may need that lock.
     pub(super) fn record<'a>(
         &'a self,
         label_store: &mut LabelStore,
@@ -87,7 +87,7 @@ impl Log {
             label_store.on_volume.write_both(&*self.volume, label)
         };
         if let Err(error) = written {
-            // Which label counts is not known until the next opening.
+            // Which label is valid is unknown until the next opening.
             *pending = Some(self.wal.fail(error));
             self.check()?;
         }
@@ -95,7 +95,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives back what lies behind `end` on the volume.
+    /// Releases the volume's space behind `end`.
     pub(super) fn give_back(&self, end: u64) {
         if let Err(error) = self.volume.shrink(end) {
             tracing::warn!(%error, "space behind the ring stays allocated");
@@ -104,7 +104,7 @@ impl Log {
 
     pub(super) fn label_store(&self) -> MutexGuard<'_, LabelStore> {
         self.label_store.lock().unwrap_or_else(|poisoned| {
-            // Which label counts is not known.
+            // Which label is valid is unknown.
             drop(self.wal.fail(io::Error::other("a thread panicked while it changed the label")));
             poisoned.into_inner()
         })

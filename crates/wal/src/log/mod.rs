@@ -1,15 +1,14 @@
-//! The log that stands alone: a volume, its label, and records in order.
+//! The standalone log: a volume, its label, and records in order.
 //!
-//! A [`Log`] is the engine ([`Wal`]) and the store of its label. It adds no step to the way of an
-//! append.
+//! A [`Log`] is the engine ([`Wal`]) and the store of its label. It adds no step to an append.
 //!
 //! Invariants:
-//! - What the label says is durable before anything rests on it: an epoch before its first block, a
-//!   trim before the ring is freed, a map before the first block that lies by it.
-//! - `label_store` is held over every change of the label, so that trims, resizes and closing
+//! - The label is durable before anything depends on it: an epoch before its first block, a trim
+//!   before the ring is freed, a map before the first block placed by it.
+//! - `label_store` is locked during every change of the label, so that trims, resizes and closing
 //!   follow one another.
-//! - The index knows of a trim before the ring does, so that whoever holds the index finds in the
-//!   ring whatever the index names.
+//! - The index records a trim before the ring does: while the index is locked, the ring holds every
+//!   block that the index names.
 
 mod error;
 mod index;
@@ -48,10 +47,10 @@ use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::{Opening, Wal};
 
-/// Log sequence number: names a record, and orders it among the others. LSNs grow with every
-/// record, by different steps.
+/// Log sequence number: identifies a record, and orders the records. LSNs grow with every record,
+/// by different steps.
 ///
-/// That of a record that was not acknowledged when the power went may be given to another later.
+/// After a crash, the log may reuse the LSN of a record that was not acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -61,97 +60,95 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// A write-ahead log on a volume of its own.
+/// A write-ahead log on its own volume.
 ///
-/// A log has its volume to itself: creating, growing and shrinking change what lies behind the
-/// ring.
+/// A log owns its volume: creating, growing and shrinking change the space behind the ring.
 ///
-/// All methods take `&self`: share it between threads by reference or [`Arc`]. One process at a
-/// time may have a volume open; a [`FileVolume`](brooklet_io::FileVolume) sees to that itself.
+/// All methods take `&self`: threads share a log by reference or [`Arc`]. One process at a time may
+/// have a volume open; a [`FileVolume`](brooklet_io::FileVolume) enforces that itself.
 ///
-/// Dropping a log makes what was appended durable and ends its thread, but does not
-/// [`close`](Self::close) it: the next opening reads its whole ring, as after a crash. So an error
-/// of the device is seen by whoever waits for an acknowledgement, and by nobody else.
+/// Dropping a log makes all appended records durable and ends the log's thread, but does not
+/// [`close`](Self::close) the log: the next opening reads the whole ring, as after a crash. Only
+/// callers that wait for an acknowledgement see an error of the device.
 ///
-/// Callbacks may use the log as any thread may, close it and drop it: see
-/// [`Ack`](crate::Ack#where-code-of-yours-runs). A panic in its thread, or in the volume, stops the
-/// log as a failed write does.
+/// Callbacks may use the log like any thread, and may close and drop it: see
+/// [`Ack`](crate::Ack#where-code-of-yours-runs). A panic in the log's thread, or in the volume,
+/// stops the log like a failed write.
 ///
-/// In a process that did not open it, after a `fork`, every call is refused with
-/// [`WalError::Forked`], and those that have no error to give panic; nothing is written, and
-/// dropping the log does nothing. A child that goes on keeps the file of a
-/// [`FileVolume`](brooklet_io::FileVolume) locked, also when its parent has ended, until it ends or
-/// runs another program.
+/// In a process that did not open the log, after a `fork`, every call fails with
+/// [`WalError::Forked`], and calls without an error type panic. Nothing is written there, and
+/// dropping the log does nothing. A child process keeps the file of a
+/// [`FileVolume`](brooklet_io::FileVolume) locked, even after its parent has ended, until the child
+/// ends or runs another program.
 pub struct Log {
     wal: Wal,
     volume: Arc<dyn Volume>,
     options: LogOptions,
     id: u128,
     epoch: u64,
-    /// Where the ring lies, as it was at the opening.
+    /// Layout of the ring at the opening.
     base: Layout,
     tracker: Arc<Tracker>,
     label_store: Mutex<LabelStore>,
     driver: Mutex<Driver>,
 }
 
-/// Who serves those who do not wait.
+/// The driver of appends that no thread waits for.
 enum Driver {
     Thread(JoinHandle<()>),
     Stepped(Box<Committer>),
     Ended,
 }
 
-/// What a log has done since it was opened, and how it stands.
+/// The state of a log, and its counters since the opening.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// The engine's counters, and how full the ring is. Each batch counts as one record.
+    /// The engine's counters, and the use of the ring. Each batch counts as one record.
     pub ring: WalStats,
-    /// LSN of the first record that is kept.
+    /// LSN of the first kept record.
     pub first: Lsn,
-    /// LSN behind the last record that is durable.
+    /// LSN behind the last durable record.
     pub durable: Lsn,
     /// LSN of the next record.
     pub next: Lsn,
-    /// Times the log was opened.
+    /// Number of times the log was opened.
     pub epoch: u64,
-    /// Whether records from before the last resize still hold the ring's old space.
+    /// Whether records from before the last resize still occupy the ring's old space.
     pub settling: bool,
-    /// What the volume is and how it works.
+    /// Description of the volume.
     pub volume: VolumeInfo,
 }
 
 impl Log {
-    /// Makes an empty log on a volume, and opens it. The volume grows to what the log needs: 64 KiB
-    /// and the ring, which is written once with zeros.
+    /// Creates an empty log on a volume, and opens it. The volume grows to the size that the log
+    /// needs: 64 KiB and the ring, which is written once with zeros.
     ///
     /// # Errors
-    /// [`LogError::NotBlank`] where there is something already, [`LogError::Invalid`] for options
-    /// that no log can have.
+    /// [`LogError::NotBlank`] if the volume is not blank, [`LogError::Invalid`] for options that no
+    /// log can have.
     pub fn create(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         open::create(&*volume, &options)?;
-        // It has the identity that it was just given.
+        // The log has the identity that it was just given.
         Self::open(volume, options)
     }
 
     /// Opens the log on a volume: reads and checks its ring once, to find the end, and records the
     /// opening.
     ///
-    /// What was acknowledged is there, or it is an error; what was not may be there, in order and
-    /// without gaps, or not.
+    /// Recovers every acknowledged record, or returns an error. Unacknowledged records may be
+    /// recovered, in order and without gaps, or not.
     ///
     /// # Errors
-    /// [`WalError::Damaged`] where acknowledged records do not read back; [`LogError::NotALog`],
+    /// [`WalError::Damaged`] if acknowledged records do not read back; [`LogError::NotALog`],
     /// [`LogError::Foreign`], [`LogError::CutShort`], [`LogError::NewerFormat`] and
-    /// [`LogError::DamagedLabel`] for a volume that is not what it should be. Nothing is written
-    /// then.
+    /// [`LogError::DamagedLabel`] for a wrong or damaged volume. Nothing is written then.
     pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         options.check()?;
-        // It may be a user's own, and panic.
+        // The volume may be the user's own type, and panic.
         let volume: Arc<dyn Volume> = Tether::new(volume);
-        // What is read may sit in a volatile cache, written by a process that was killed, or be
-        // only there.
+        // A volatile cache may hold the bytes that are read, written by a process that was killed,
+        // and the medium may not.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
         }
@@ -191,42 +188,43 @@ impl Log {
         Ok(Self { wal, volume, options, id, epoch, base, tracker, label_store, driver })
     }
 
-    /// Appends a record, waiting for room where there is none: until something is
-    /// [trimmed](Self::trim), if the ring is full. The record is durable once the [`Ack`] says so,
-    /// and within the linger even if nobody asks.
+    /// Appends a record. If the ring is full, waits until something is [trimmed](Self::trim). The
+    /// [`Ack`] resolves when the record is durable; that happens within the linger even if nobody
+    /// waits.
     ///
     /// # Errors
     /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`];
-    /// [`WalError::WouldWait`] where it would have to wait in a waker. Nothing was taken.
+    /// [`WalError::WouldWait`] if the call would have to wait in a waker. Nothing was appended.
     pub fn append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
         self.patiently(|| self.try_append(record))
     }
 
-    /// Appends a record where there is room.
+    /// Appends a record if there is room now.
     ///
     /// # Errors
-    /// [`WalError::Full`] where the ring has no room before something is trimmed,
-    /// [`WalError::Busy`] where too much waits to be written, or a resize is under way, and what
-    /// [`append`](Self::append) says; nothing was taken.
+    /// [`WalError::Full`] if the ring has no room before a trim; [`WalError::Busy`] if too many
+    /// blocks wait to be written, or during a resize; and the errors of [`append`](Self::append).
+    /// Nothing was appended.
     pub fn try_append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
         self.appended(record.len(), self.wal.try_append_slice(&[record::ONE], record))
     }
 
-    /// Appends records that are there together after a crash, or not at all; waits for room as
-    /// [`append`](Self::append) does. The first gets the LSN that is returned, and each of the
-    /// others one more than the one before it. A batch of none is an acknowledgement of all that
-    /// came before it.
+    /// Appends records as one batch: after a crash, all of them are recovered, or none. Waits for
+    /// room as [`append`](Self::append) does. The returned LSN is that of the first record; each
+    /// further record has an LSN one greater than the record before. The [`Ack`] of an empty batch
+    /// acknowledges all earlier records.
     ///
     /// # Errors
-    /// As for [`append`](Self::append); the limit holds for the batch as a whole.
+    /// The same errors as [`append`](Self::append); the size limit applies to the whole batch.
     pub fn append_batch(&self, records: &[&[u8]]) -> Result<(Lsn, Ack), WalError> {
         self.patiently(|| self.try_append_batch(records))
     }
 
-    /// Appends a batch where there is room.
+    /// Appends a batch if there is room now.
     ///
     /// # Errors
-    /// As for [`try_append`](Self::try_append); the limit holds for the batch as a whole.
+    /// The same errors as [`try_append`](Self::try_append); the size limit applies to the whole
+    /// batch.
     pub fn try_append_batch(&self, records: &[&[u8]]) -> Result<(Lsn, Ack), WalError> {
         let len = record::batch_len(records).unwrap_or(usize::MAX);
         let linger = self.options.config.linger;
@@ -237,15 +235,15 @@ impl Log {
     /// Makes every record appended before the call durable.
     ///
     /// # Errors
-    /// [`WalError::Stopped`] where a write failed.
+    /// [`WalError::Stopped`] if a write failed.
     pub fn flush(&self) -> Result<(), WalError> {
         self.wal.here()?;
         self.run_committer();
         self.wal.flush()
     }
 
-    /// The records from the trim point to what is durable now, in order. Appends and trims go on
-    /// meanwhile; a trim of records that are still to be read may end it with
+    /// Returns the records from the trim point to the current durable end, in order. Appends and
+    /// trims continue meanwhile; a trim of unread records may end the reader with
     /// [`LogError::Trimmed`].
     pub fn recover(&self) -> Reader<'_> {
         if self.wal.here().is_err() {
@@ -256,10 +254,11 @@ impl Log {
         Reader::new(self, self.layout(), (index.locate(first), index.end()), first)
     }
 
-    /// As [`recover`](Self::recover), from the first record at or behind `lsn`.
+    /// Returns the records like [`recover`](Self::recover), from the first record at or behind
+    /// `lsn`.
     ///
     /// # Errors
-    /// [`LogError::Trimmed`] and [`LogError::PastEnd`] where `lsn` is outside what is kept.
+    /// [`LogError::Trimmed`] and [`LogError::PastEnd`] if `lsn` is outside the kept records.
     pub fn read_from(&self, lsn: Lsn) -> Result<Reader<'_>, LogError> {
         self.wal.here()?;
         let next = self.next();
@@ -274,15 +273,16 @@ impl Log {
         Ok(Reader::new(self, self.layout(), (index.locate(lsn), index.end()), lsn))
     }
 
-    /// Ends the log: makes what was appended durable, refuses what comes later, and records where
-    /// the log ended, so that the next opening need not look for more behind. When it returns,
-    /// every callback has been called, but for those behind one that this is called in.
+    /// Closes the log: makes all appended records durable, refuses later ones, and records the end
+    /// of the log, so that the next opening need not search behind it. When the call returns, every
+    /// callback has been called. If a callback makes this call, the callbacks behind that one are
+    /// called later.
     ///
     /// # Errors
-    /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed
-    /// already, [`WalError::WouldWait`] in a waker.
+    /// [`WalError::Stopped`] if a write failed, [`WalError::Closed`] if the log was closed already,
+    /// [`WalError::WouldWait`] in a waker.
     pub fn close(&self) -> Result<(), LogError> {
-        // Whoever has the label store may wait for the committer.
+        // A thread that holds the label store may wait for the committer.
         self.wal.may_wait()?;
         let closed = self.end();
         self.wal.join_callbacks();
@@ -301,14 +301,15 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the log as a killed process would: nothing more is written, and what was not durable
-    /// fails.
+    /// Ends the log as a killed process would: nothing more is written, and records that are not
+    /// durable fail.
     pub fn abandon(self) {
         self.wal.abandon();
     }
 
-    /// Does what the committer thread would do now, where the options forbid one, and says what it
-    /// would wait for. Call it until it sleeps before waiting for an acknowledgement.
+    /// Does the work that the committer thread would do now, if the options forbid that thread.
+    /// Returns the event that it would wait for. Before waiting for an acknowledgement, call this
+    /// until it returns [`Pause::Sleep`].
     pub fn step(&self) -> Pause {
         let _hush = self.wal.hush();
         match &mut *self.driver() {
@@ -317,29 +318,29 @@ impl Log {
         }
     }
 
-    /// LSN of the first record that is kept: where the log was trimmed to.
+    /// Returns the LSN of the first kept record: the trim point of the log.
     pub fn first(&self) -> Lsn {
         self.tracker.lock().first()
     }
 
-    /// LSN of the next record.
+    /// Returns the LSN of the next record.
     pub fn next(&self) -> Lsn {
         Lsn(self.wal.next_lsn())
     }
 
-    /// Bytes of the largest record that the ring takes now.
+    /// Returns the size of the largest record that the ring takes now, in bytes.
     pub fn largest_record(&self) -> usize {
         self.options.limits(self.wal.stats().size).max_record - record::KIND
     }
 
-    /// Identity of the log, drawn when it was created.
+    /// Returns the identity of the log, drawn when it was created.
     pub fn identity(&self) -> u128 {
         self.id
     }
 
-    /// How the log stands.
+    /// Returns the state and the counters of the log.
     pub fn stats(&self) -> LogStats {
-        // Not by the label store, who may be waiting for a device that hangs.
+        // Without the label store: its holder may be waiting for a device that hangs.
         let (epoch, settling) = (self.epoch, self.wal.map().before.is_some());
         let index = self.tracker.lock();
         let (first, durable) = (index.first(), Lsn(index.end().lsn));
@@ -352,7 +353,8 @@ impl Log {
         loop {
             match attempt() {
                 Err(WalError::Busy | WalError::Full { .. }) => {
-                    // Where it has no thread, nobody else ends what it has begun.
+                    // Without a thread, nobody else completes the work that the committer has
+                    // begun.
                     self.run_committer();
                     self.wal.wait_for_room()?;
                 }
@@ -361,7 +363,7 @@ impl Log {
         }
     }
 
-    /// What became of a record of `len` bytes besides its kind.
+    /// Returns the result of appending a record of `len` bytes, without its kind byte.
     fn appended(&self, len: usize, appended: Result<Appended, WalError>) -> Result<(Lsn, Ack), WalError> {
         match appended {
             Ok(appended) => Ok((Lsn(appended.lsn), self.wal.ack(appended.block))),
@@ -372,8 +374,8 @@ impl Log {
         }
     }
 
-    /// Where the ring lies now. Call it with the index locked: then it covers whatever the index
-    /// names.
+    /// Returns the current layout of the ring. Call it with the index locked: then the layout
+    /// covers every block that the index names.
     fn layout(&self) -> Layout {
         let map = self.wal.map();
         Layout { map, ..self.base }
@@ -391,14 +393,14 @@ impl Log {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends what a committer without a thread has begun, before this thread waits for it.
+    /// Completes the work of a committer without a thread, before this thread waits for it.
     fn run_committer(&self) {
         if !self.options.threads {
             while matches!(self.step(), Pause::None | Pause::Write(_)) {}
         }
     }
 
-    /// Waits for the end of the committer of a log that has ended.
+    /// Waits until the committer of an ended log ends.
     fn join(&self) {
         let driver = mem::replace(&mut *self.driver(), Driver::Ended);
         if let Driver::Thread(thread) = driver
@@ -409,7 +411,7 @@ impl Log {
     }
 }
 
-/// Makes durable what a log took that is dropped.
+/// Makes the records of a dropped log durable.
 fn end_dropped(wal: &Wal) {
     if let Err(error) = wal.close() {
         tracing::warn!(%error, "a log stopped while it was dropped");
@@ -420,7 +422,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         match self.check() {
             Ok(()) if self.wal.is_committer() => {
-                // Its last handle went in a waker: the thread that would be waited for is this one.
+                // Its last handle was dropped in a waker: this thread is the one to wait for.
                 let wal = self.wal.clone();
                 let closer = Builder::new().name("brooklet-close".into()).spawn(move || end_dropped(&wal));
                 drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the log on")));
@@ -432,8 +434,8 @@ impl Drop for Log {
             }
             Err(WalError::Closed) => {}
             Err(WalError::Forked) => {
-                // The thread is not here, and what it shares is as it was in the midst of
-                // something: nothing is ended, closed or freed.
+                // The thread does not exist in this process, and shared state is as it was at the
+                // fork: nothing is ended, closed or freed.
                 let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
                 mem::forget(mem::replace(driver, Driver::Ended));
                 mem::forget((self.wal.clone(), self.volume.clone(), self.tracker.clone()));

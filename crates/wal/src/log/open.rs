@@ -1,4 +1,4 @@
-//! Making a log, and finding one: its label, and where its ring ends.
+//! Creating a log, and opening one: its label, and the end of its ring.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::recover::{Recovery, Start, recover_in};
 use crate::ring::Cursor;
 use crate::slot::{self, Slot, SlotContent};
 
-/// Bytes at either end of a volume that are looked at before a log is made there.
+/// Bytes at either end of a volume that must be blank before a log is created there.
 const ENDS: u64 = 1 << 20;
 /// Bytes of one write of zeros.
 const ZEROS: u64 = 1 << 20;
@@ -46,7 +46,7 @@ impl Labelled {
     }
 }
 
-/// Makes an empty log on a volume.
+/// Creates an empty log on a volume.
 pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), LogError> {
     options.check()?;
     LogOptions::check_size(options.ring_size)?;
@@ -63,7 +63,7 @@ pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), Lo
         if !options.overwrite {
             return Err(LogError::NotBlank { name: volume.info().name });
         }
-        // The old label goes first: no crash leaves it with half a ring.
+        // Clears the old label first: no crash leaves it with half a ring.
         let len = (old as usize / SECTOR * SECTOR).min(SLOTS * SECTOR);
         write_all_at(volume, 0, &AlignedBuf::zeroed(len), Persist::Durable)?;
     }
@@ -75,7 +75,7 @@ pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), Lo
     Ok(())
 }
 
-/// Whether nothing lies at the ends of the volume, where whatever has a format has a mark.
+/// Returns whether both ends of the volume are blank: every format has a mark there.
 fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
     let size = size / SECTOR as u64 * SECTOR as u64;
     let mut buf = AlignedBuf::zeroed(size.min(ENDS) as usize);
@@ -88,8 +88,8 @@ fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// Makes the volume's bytes `from..to` allocated and written, durably: writing them for the first
-/// time would be metadata in the commit path.
+/// Allocates and writes the volume's bytes `from..to`, durably: the first write of space would be
+/// metadata in the commit path.
 pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io::Error> {
     volume.grow(to)?;
     let zeros = AlignedBuf::zeroed(ZEROS as usize);
@@ -102,8 +102,8 @@ pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io
     volume.flush()
 }
 
-/// Sees to it that the space is there which creation laid out, and every write after this relies
-/// on: a copy may have been made with holes in it.
+/// Allocates all space that creation laid out: every later write relies on it, and a copy may have
+/// holes.
 pub(crate) fn fill_holes(volume: &dyn Volume, label: &Label) -> Result<(), io::Error> {
     volume.allocate_range(0..label.end()).map_err(|e| {
         let what = format!("the log in {} has holes, and needs all of its space: {e}", volume.info().name);
@@ -154,14 +154,14 @@ fn choose(slots: &[Slot<Label>], name: &str) -> Result<Labelled, LogError> {
     Err(LogError::DamagedLabel { name, why: why.join("; ") })
 }
 
-/// What a walk along the ring finds.
+/// The result of a walk along the ring.
 pub(crate) struct Found {
-    /// Where the walk began.
+    /// Start of the walk.
     pub start: Start,
     pub recovery: Recovery,
-    /// Where the blocks start.
+    /// Starts of the blocks.
     pub index: Index,
-    /// Where the newest span starts, while blocks of the one before live.
+    /// Start of the newest span, while blocks of the span before are live.
     pub settles: Option<Cursor>,
 }
 
@@ -188,8 +188,7 @@ pub(crate) fn walk(volume: &dyn Volume, label: &Label) -> Result<Found, LogError
     Ok(Found { start, recovery, index, settles })
 }
 
-/// Whether what damage was found is rather a block of another log in its place: the label does not
-/// belong to the ring.
+/// Returns an error if the damage is a block of another log: the label does not belong to the ring.
 fn foreign(volume: &dyn Volume, label: &Label, error: &WalError) -> Option<LogError> {
     let WalError::Damaged { position, .. } = error else { return None };
     let layout = label.layout();

@@ -1,4 +1,4 @@
-//! How a log is made and works.
+//! The options of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,15 @@ use crate::core::Limits;
 
 use crate::config::{Config, MIN_RING};
 
-/// Blocks from one sector to what a record can be at most.
+/// Block sizes: from one sector to about the largest record.
 const BLOCKS: std::ops::RangeInclusive<usize> = SECTOR..=64 << 20;
-/// The longest that a write may be put off: whoever waits longer for it takes it for lost.
+/// The longest delay of a write: a caller that waits longer assumes that the write is lost.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The deepest queue that every volume takes.
+/// The deepest queue that every volume supports.
 const MAX_DEPTH: usize = 4096;
 
-/// How a [`Log`](crate::Log) is created and opened. The defaults suit a local solid-state disk.
+/// The options to create and open a [`Log`](crate::Log). The defaults suit a local solid-state
+/// disk.
 ///
 /// ```
 /// let options = brooklet_wal::LogOptions::new().ring_size(16 << 20).largest_record(1 << 20);
@@ -43,7 +44,7 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self {
             ring_size: 64 << 20,
@@ -57,70 +58,71 @@ impl LogOptions {
         }
     }
 
-    /// Bytes of a new log's ring, whole sectors (4 KiB) from 64 KiB to 1 TiB: what it holds between
-    /// two trims, and what opening may have to read. Default: 64 MiB, read in a fraction of a
-    /// second. Ignored when opening; [`Log::resize`](crate::Log::resize) changes it.
+    /// Sets the size of a new log's ring, in bytes: whole sectors (4 KiB) from 64 KiB to 1 TiB. The
+    /// ring holds all records between two trims, and opening may read all of it. Default: 64 MiB,
+    /// read in a fraction of a second. [`Log::open`](crate::Log::open) ignores this option;
+    /// [`Log::resize`](crate::Log::resize) changes the size.
     pub fn ring_size(self, bytes: u64) -> Self {
         Self { ring_size: bytes, ..self }
     }
 
-    /// Bytes of the largest record, or of a batch with a few bytes for each of its records.
-    /// Default: what the ring can take, about a third of its size and less than 1 GiB. A smaller
-    /// limit lets a ring be resized when it is fuller.
+    /// Sets the size of the largest record, in bytes; for a batch, the limit counts all its
+    /// records, and a few bytes for each of them. Default: the most that the ring takes, about a
+    /// third of its size and less than 1 GiB. With a smaller limit, a fuller ring can be resized.
     ///
-    /// A new log must be able to take it; an existing one takes what its ring can
+    /// A new log must be able to take this size; an existing log takes the most that its ring can
     /// ([`Log::largest_record`](crate::Log::largest_record)).
     pub fn largest_record(self, bytes: usize) -> Self {
         Self { largest_record: Some(bytes), ..self }
     }
 
-    /// Bytes that one write carries before compression, 4 KiB to 64 MiB: [`Config::block_size`]. A
-    /// small ring uses an eighth of itself.
+    /// Sets the bytes that one write carries before compression, 4 KiB to 64 MiB:
+    /// [`Config::block_size`]. A small ring uses an eighth of its size.
     pub fn block_size(self, bytes: usize) -> Self {
         Self { config: Config { block_size: bytes, ..self.config }, ..self }
     }
 
-    /// Writes in flight at once, 1 to 4096: [`Config::depth`].
+    /// Sets the most writes in flight at once, 1 to 4096: [`Config::depth`].
     pub fn depth(self, writes: usize) -> Self {
         Self { config: Config { depth: writes, ..self.config }, ..self }
     }
 
-    /// How long an append may rest when nobody waits for it: [`Config::linger`].
+    /// Sets the longest time that an append may rest if nobody waits for it: [`Config::linger`].
     pub fn linger(self, time: Duration) -> Self {
         Self { config: Config { linger: time, ..self.config }, ..self }
     }
 
-    /// Everything that the engine can be told at once. A log needs no reserve: `reserve_percent` is
-    /// best left zero, the default here.
+    /// Sets all options of the engine at once. A log needs no reserve: leave `reserve_percent` at
+    /// zero, the default here.
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }
     }
 
-    /// Whether a committer thread serves those who do not wait (default: yes). Without it, as in a
-    /// simulation, call [`Log::step`](crate::Log::step).
+    /// Sets whether a committer thread drives appends that no thread waits for (default: yes).
+    /// Without it, as in a simulation, call [`Log::step`](crate::Log::step).
     pub fn threads(self, threads: bool) -> Self {
         Self { threads, ..self }
     }
 
-    /// Where the time comes from. Default: the machine's clock.
+    /// Sets the clock. Default: the machine's clock.
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// The identity that a new log gets (default: drawn by the operating system), or that an
-    /// existing one must have (default: any), so that the wrong volume is not taken for the right
-    /// one.
+    /// Sets the identity. A new log gets this identity (default: drawn by the operating system); an
+    /// existing log must have it (default: any). With it, [`Log::open`](crate::Log::open) refuses a
+    /// wrong volume.
     pub fn identity(self, id: u128) -> Self {
         Self { identity: Some(id), ..self }
     }
 
-    /// Creates a log even on a volume whose first 64 KiB are not blank; what it holds is lost.
+    /// Sets whether to create a log on a volume that is not blank; the old contents are lost.
     /// Default: no.
     pub fn overwrite(self, overwrite: bool) -> Self {
         Self { overwrite, ..self }
     }
 
-    /// Refuses what no log can work with.
+    /// Refuses options that no log can use.
     pub(crate) fn check(&self) -> Result<(), LogError> {
         let Config { block_size, depth, .. } = self.config;
         let invalid = |what| Err(LogError::Invalid { what });
@@ -162,7 +164,8 @@ impl LogOptions {
         Err(LogError::Invalid { what })
     }
 
-    /// What a ring of `size` bytes takes. Limits count the engine's records, which bear their kind.
+    /// Returns the limits of a ring of `size` bytes. They count the engine's records, which include
+    /// the kind byte.
     pub(crate) fn limits(&self, size: u64) -> Limits {
         let limits = Limits::new(&self.config, size);
         let asked = self.largest_record.map_or(usize::MAX, |largest| largest.saturating_add(KIND));

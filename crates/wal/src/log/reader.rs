@@ -1,9 +1,9 @@
-//! Reading records back while the log goes on.
+//! Reading records while the log continues.
 //!
-//! A reader walks the blocks from its start to what was durable when it was made, as recovery does:
-//! whatever does not bear its checksums, or does not continue the block before, is not taken. It
-//! holds no lock, so a trim may overtake it and its blocks be written over; that shows, because the
-//! log knows of a trim before it frees the ring.
+//! A reader walks the blocks from its start to the durable end at its creation, as recovery does:
+//! it refuses a block whose checksums do not hold, or that does not continue the block before. It
+//! holds no lock, so a trim may overtake it, and new blocks may overwrite its blocks. The reader
+//! notices that, because the log records a trim before it frees the ring.
 
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
@@ -18,25 +18,26 @@ use crate::map::Layout;
 use crate::recover::{Start, Walk};
 use crate::ring::Cursor;
 
-/// The records of a log, in order, up to what was durable when it was made: see [`Log::recover`].
+/// The records of a log, in order, up to the durable end at the reader's creation: see
+/// [`Log::recover`].
 ///
-/// It reads a few megabytes ahead, and holds those and a block, whatever the size of the ring. The
-/// bytes of a record share the memory of its block; copy what is to be kept for long.
+/// A reader reads a few megabytes ahead, and holds these and one block, for any size of the ring.
+/// The bytes of a record share the memory of its block; copy records that you keep for long.
 ///
-/// After an error there is no more.
+/// The iteration ends after an error.
 pub struct Reader<'a> {
     log: &'a Log,
     state: State<'a>,
-    /// Where it ends.
+    /// End of the records.
     end: Cursor,
-    /// The records of the last block that are to come.
+    /// Remaining records of the last block.
     records: VecDeque<(Lsn, Bytes)>,
-    /// LSN of the next record to give.
+    /// LSN of the next record to return.
     next: Lsn,
 }
 
 enum State<'a> {
-    /// The log is another process's: there is nothing to read.
+    /// The log belongs to another process: the reader returns an error.
     Refused,
     Fresh {
         layout: Layout,
@@ -49,27 +50,26 @@ enum State<'a> {
 
 impl State<'_> {
     fn fresh(layout: Layout, start: Cursor, end: Cursor) -> Self {
-        // The end of what is durable is the end of this walk; no epoch that it meets is from the
-        // future.
+        // The durable end is the end of this walk; no epoch on the way is from the future.
         let start = Start { cursor: start, acked: end.seq - 1, clean: true, epoch: u64::MAX };
         State::Fresh { layout, start, limit: end.position }
     }
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of the records from `next` on, which lie at `start` or behind, up to `end`.
+    /// Creates a reader of the records from `next` on, which lie at `start` or behind, up to `end`.
     pub(crate) fn new(log: &'a Log, layout: Layout, (start, end): (Cursor, Cursor), next: Lsn) -> Self {
         Self { log, state: State::fresh(layout, start, end), end, records: VecDeque::new(), next }
     }
 
-    /// A reader that gives nothing but an error.
+    /// Creates a reader that returns only an error.
     pub(crate) fn refusing(log: &'a Log) -> Self {
         let (state, end, next) = (State::Refused, Cursor::default(), Lsn::default());
         Self { log, state, end, records: VecDeque::new(), next }
     }
 
-    /// Starts again nearer to the next record, if a trim that keeps it has freed the blocks before,
-    /// where the walk was.
+    /// Restarts nearer to the next record, if a trim that keeps that record has freed the blocks of
+    /// the walk.
     fn start_again(&mut self) -> bool {
         let State::Walking(walk) = &self.state else { return false };
         let index = self.log.tracker.lock();

@@ -6,10 +6,10 @@
 //!                    1 a batch: the rest is the length (varint) and the bytes of each of its records
 //! ```
 //!
-//! The LSN of a record is the log position at which its ring record starts, its length included;
-//! those of a batch are that position, and one more for each that comes behind. A ring record is
-//! longer than its batch has records, so no two share an LSN. A batch is a single ring record, so
-//! it is there whole or not at all.
+//! The LSN of a record is the log position at which its ring record starts, including the length.
+//! The first record of a batch has that position as its LSN; each further record has one more. A
+//! ring record is longer than its batch has records, so no two records share an LSN. A batch is a
+//! single ring record, so it is recovered whole or not at all.
 
 use std::collections::VecDeque;
 
@@ -21,10 +21,10 @@ use crate::format::{Records, put_varint};
 pub(crate) const ONE: u8 = 0;
 const BATCH: u8 = 1;
 
-/// Bytes that a record needs in the ring besides its own.
+/// Bytes that a record needs in the ring besides its content.
 pub(crate) const KIND: usize = 1;
 
-/// Bytes of a batch in the ring; `None` beyond any memory.
+/// Returns the bytes of a batch in the ring; `None` if the sum overflows.
 pub(crate) fn batch_len(records: &[&[u8]]) -> Option<usize> {
     records.iter().try_fold(KIND, |sum, record| {
         let mut len = 0;
@@ -44,7 +44,7 @@ pub(crate) fn encode_batch(out: &mut dyn FnMut(&[u8]), records: &[&[u8]]) {
 /// Appends the records of a block that starts at `lsn` to `out`.
 ///
 /// # Errors
-/// What is wrong with the first that is malformed, and its LSN.
+/// The flaw of the first malformed record, and its LSN.
 pub(crate) fn decode(
     lsn: u64,
     block: &Bytes,

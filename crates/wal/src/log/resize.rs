@@ -1,12 +1,12 @@
-//! Resizing a log while it is in use. How the ring changes is told in `crate::resize` and
-//! `crate::map`; here is what the volume and the label see, in order:
+//! Resizing a log while it is in use. `crate::resize` and `crate::map` describe the change of the
+//! ring; this module changes the volume and the label, in this order:
 //!
-//! 1. Growing: the volume is grown and the new space written, durably. A crash leaves a volume that
+//! 1. Growing: the volume grows and the new space is written, durably. A crash leaves a volume that
 //!    is too large.
-//! 2. The label names the new map, in both slots. A crash before the second leaves the one or the
-//!    other, and no block yet about which they would disagree.
-//! 3. Shrinking: once no block lives in the space that is not needed any more, at once or after a
-//!    trim, the label drops the old span, in both slots, and the volume shrinks.
+//! 2. The label stores the new map, in both slots. A crash before the second write leaves different
+//!    maps in the slots; no block exists yet on which they disagree.
+//! 3. Shrinking: once no live block lies in the unneeded space, at once or after a trim, the label
+//!    drops the old span, in both slots, and the volume shrinks.
 
 use brooklet_io::seeded::bug;
 
@@ -17,19 +17,18 @@ use super::options::LogOptions;
 use super::{Log, Lsn};
 
 impl Log {
-    /// Makes the ring `bytes` large, in whole sectors (4 KiB) from 64 KiB to 1 TiB. Nothing is
-    /// copied, and nothing lost. Appends go on, but for a moment in which they wait for two durable
-    /// writes.
+    /// Sets the size of the ring to `bytes`: whole sectors (4 KiB) from 64 KiB to 1 TiB. Copies
+    /// nothing, and loses nothing. Appends continue, except during two durable writes.
     ///
-    /// The new size is the log's from now on; the largest record and the blocks are what it allows.
-    /// While records from before the resize are kept, new ones may find less room than the new size
-    /// promises ([`LogStats::settling`](crate::LogStats::settling)); a smaller ring gives its space
-    /// back after that.
+    /// The new size is permanent; it determines the largest record and the size of blocks. While
+    /// the log keeps records from before the resize, new records may find less room than the new
+    /// size promises ([`LogStats::settling`](crate::LogStats::settling)). A smaller ring releases
+    /// its space after that.
     ///
     /// # Errors
-    /// [`LogError::NoRoom`] and [`LogError::Settling`] where something must be trimmed first,
-    /// [`LogError::Invalid`] for a size that no ring has, and what the volume says if it cannot
-    /// grow. Nothing has changed then.
+    /// [`LogError::NoRoom`] and [`LogError::Settling`] if something must be trimmed first;
+    /// [`LogError::Invalid`] for a size that no ring has; the volume's error if it cannot grow. The
+    /// log is then unchanged.
     pub fn resize(&self, bytes: u64) -> Result<(), LogError> {
         self.wal.may_wait()?;
         LogOptions::check_size(bytes)?;
@@ -60,7 +59,7 @@ impl Log {
             Ok(())
         })?;
         if let Err(free) = resized {
-            // What growing had added, and no more.
+            // The space that growing added, and no more.
             self.give_back(volume_size.max(old.end()));
             return Err(LogError::NoRoom { size: bytes, free });
         }

@@ -1,18 +1,17 @@
-//! Reading around damage: what a ring still holds before a stretch that does not read back, and
-//! behind it.
+//! Reading around damage: finds the blocks before and behind a stretch that does not read back.
 //!
-//! Nothing here decides that a block is damaged: [`Walk::next`] does, and this goes on where that
-//! fails. A walk goes on in one of two places.
+//! [`Walk::next`] alone decides that a block is damaged; this module continues the walk after it
+//! fails, in one of two places:
 //!
-//! 1. **Behind the damaged block**, where its header is whole. The header follows the block before,
-//!    so it is the missing block's, and it names the place where the next one begins.
+//! 1. **Behind the damaged block**, if its header is whole. The header follows the block before, so
+//!    it is the missing block's header, and it names the position of the next block.
 //! 2. **At the next block that is proven** to belong to the log. The missing blocks before it must
-//!    all have been acknowledged: else it could be a block that a recovery drops. A block of the
-//!    last opening is proven by its position, since an opening writes each position once. An older
-//!    block could be one that an earlier recovery dropped and that nothing has overwritten since:
-//!    it is proven where blocks follow each other from it up to one of the last opening.
+//!    all have been acknowledged: otherwise it could be a block that a recovery drops. A block of
+//!    the last opening is proven by its position, because an opening writes each position once. An
+//!    older block could be one that an earlier recovery dropped and that nothing has overwritten
+//!    since: it is proven if blocks follow each other from it up to a block of the last opening.
 //!
-//! Where neither is there, the rest of the ring is part of the hole.
+//! Without such a place, the rest of the ring is part of the hole.
 
 use std::sync::Arc;
 
@@ -31,28 +30,28 @@ use brooklet_io::seeded::bug;
 /// A stretch of the ring that was acknowledged and does not read back.
 #[derive(Clone, Debug)]
 pub struct Hole {
-    /// The first missing block, and where it should be.
+    /// The first missing block, and its expected position.
     pub from: Cursor,
-    /// The number of the block that the log goes on with; `None` where nothing behind is proven to
-    /// be part of it.
+    /// Number of the next block of the log; `None` if no later block is proven to be part of the
+    /// log.
     pub next: Option<u64>,
-    /// What is wrong there.
+    /// Description of the damage.
     pub what: String,
-    /// The payload of the missing block as far as it can be made out: some of its bytes are wrong.
+    /// The readable payload of the missing block: some of its bytes are wrong.
     pub remains: Option<Bytes>,
 }
 
-/// What a walk around damage comes to.
+/// A finding of a walk around damage.
 #[derive(Debug)]
 pub enum Found {
     /// A block, and its header.
     Block(Arc<Block>, Header),
-    /// A stretch without any.
+    /// A stretch without readable blocks.
     Hole(Hole),
 }
 
 impl Walk<'_> {
-    /// The next block, or the hole where it should be; `None` at the end.
+    /// Returns the next block, or the hole in its place; `None` at the end.
     pub fn next_around(&mut self) -> Result<Option<Found>, WalError> {
         if self.over {
             return Ok(None);
@@ -64,10 +63,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Finds where the log goes on behind a missing block.
+    /// Finds the place where the log continues behind a missing block.
     fn hole(&mut self, what: String) -> std::io::Result<Hole> {
         let from = self.found.next;
-        // What says that a block was acknowledged says so of all before it.
+        // A witness for a block is also a witness for all blocks before it.
         self.unwitnessed.clear();
         let mut hole = Hole { from, next: None, what, remains: None };
         if let Some((header, chain)) = self.header_of_missing()? {
