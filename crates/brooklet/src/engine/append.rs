@@ -75,12 +75,12 @@ enum Outcome {
     Again,
 }
 
-/// Why memory admits no commit now.
+/// The reasons why memory admits no commit now.
 #[derive(Clone, Copy)]
 struct Pressure {
-    /// The ration of a checkpoint is used up.
+    /// Whether the ration of a checkpoint is used up.
     rationed: bool,
-    /// This commit must wait for memory.
+    /// Whether this commit must wait for memory.
     over: bool,
 }
 
@@ -300,7 +300,7 @@ impl Inner {
         }
     }
 
-    /// Lets maintenance do what may make room in the heap.
+    /// Lets maintenance do the work that may make room in the heap.
     fn wait_for_heap(&self, wal: &Wal, request: SpaceRequest) -> Result<(), Error> {
         if self.options.threads {
             return self.wait_for_room(wal);

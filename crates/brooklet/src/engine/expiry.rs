@@ -64,7 +64,7 @@ struct Swept {
 
 /// A round: walks through all runs with entries that are too old.
 struct Round {
-    /// As of when.
+    /// The time of the round, in milliseconds since the Unix epoch.
     now: u64,
     /// Number of entries that were too old.
     found: u64,
@@ -101,7 +101,7 @@ fn entries(runs: &RunSet) -> u64 {
 }
 
 impl Expiry {
-    /// One that makes a round now.
+    /// Begins with a round.
     fn in_a_round(now: u64) -> Self {
         Self { round: Some(Round { now, found: 0 }), ..Self::default() }
     }
@@ -143,7 +143,7 @@ impl Expiry {
         Ok(true)
     }
 
-    /// Another try would not read the run either.
+    /// Leaves a run out of later walks: another try would not read the run either.
     fn give_up(&mut self, run: &Run) {
         self.swept.insert(run.meta.id, Swept { at: 0, told: run.meta.ageing(), left: None });
     }
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::{Retention, Store};
 
-    /// A hundred logs, of ages of one day to a hundred.
+    /// The ages of the hundred logs are 1 to 100 days.
     #[test]
     fn rounds_that_find_little_come_ever_later() {
         let store = Store::in_memory(1).unwrap();
@@ -312,7 +312,8 @@ mod tests {
             while expiry.step(&runs, begun + hour * HOUR).unwrap() {
                 walks += 1;
             }
-            // Marks tell of a 64th, and groups of logs, more.
+            // The store keeps entries longer than their age: by a 64th of it because of the marks,
+            // and more because of the groups of logs.
             let days = hour / 24 * 60 / 64;
             let found = expiry.old.len() as u64;
             assert!(found + 15 >= days.min(100), "{found} of {days} after {hour} hours");

@@ -140,7 +140,7 @@ impl Beside {
                 Ok(())
             };
             let ended = caught("the thread that writes a run", write_all);
-            // Dropping the receiver refuses further batches.
+            // Without a receiver, the sender fails for further batches.
             drop(taken);
             let ended = ended.unwrap_or_else(|panic| Err(inner.stop(panic)));
             (tables, ended)

@@ -24,7 +24,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The memory spaces of a store.
 #[derive(Default)]
 pub(crate) struct MemorySpaces {
-    /// By name.
+    /// The memory spaces, sorted by name.
     all: RwLock<Vec<Arc<MemorySpace>>>,
     /// Whether there are any memory spaces. Most stores have none, and skip the look-up.
     any: AtomicBool,

@@ -43,7 +43,7 @@ use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard, held};
 use crate::volume::Volumes;
 
-/// Ends the threads when the last handle goes.
+/// A handle to an open store. Dropping the last handle closes the store and ends its threads.
 pub(crate) struct Handle {
     pub inner: Arc<Inner>,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Inner {
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or requested by a caller.
     pub wanted: AtomicBool,
-    /// Set when maintenance was asked to look after room, until it does.
+    /// Set when maintenance is asked to make room, until its next slice.
     told: AtomicBool,
     ration: Mutex<Ration>,
     /// The memory and the ring that writers may use for now, in bytes.
@@ -109,8 +109,8 @@ pub(crate) struct Inner {
     pub process: Process,
 }
 
-/// The state, as the log's sink. A panic under its lock may have left it half changed: the log then
-/// stops.
+/// The state, as the sink of the log. If a thread panics under its lock, the state may be half
+/// changed, and the log stops.
 pub(crate) struct SharedState(Mutex<StoreState>);
 
 impl Sink for SharedState {

@@ -412,8 +412,8 @@ mod tests {
         Volumes { data: volume.clone(), ring: None }
     }
 
-    /// A superblock that counts fewer runs than there are has the next run named like one that is
-    /// there: compaction then waited for ever for that one to go.
+    /// The superblock counts fewer runs than exist. The next run then gets the name of an existing
+    /// run, and compaction once waited forever for that run to be freed.
     #[test]
     fn a_run_newer_than_the_superblock_knows_is_refused() {
         let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
@@ -432,8 +432,8 @@ mod tests {
         assert!(compacted.unwrap_err().to_string().contains("run 2 is newer"));
     }
 
-    /// The length of the manifest, as a superblock with a sound checksum gave it, overflowed when
-    /// rounded up.
+    /// The superblock has a sound checksum and an invalid length of the manifest. Rounding up this
+    /// length once overflowed.
     #[test]
     fn a_manifest_that_cannot_be_there_is_refused() {
         let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
@@ -464,8 +464,8 @@ mod tests {
         assert!(error.contains(because), "{error}");
     }
 
-    /// A manifest with sound checksums could make compaction merge the wrong runs, go on for ever
-    /// or overflow.
+    /// A manifest with sound checksums could make compaction merge the wrong runs, continue
+    /// forever, or overflow.
     #[test]
     fn runs_that_no_compaction_leaves_are_refused() {
         let run = |id, level| chain(id, level, &[b""]);
@@ -505,7 +505,7 @@ mod tests {
         }
     }
 
-    /// The same of the merge that goes on.
+    /// The same for a running merge.
     #[test]
     fn a_merge_that_cannot_be_is_refused() {
         let merging =

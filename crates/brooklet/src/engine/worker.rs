@@ -282,8 +282,8 @@ mod tests {
         assert!(!beyond(2000) && inner.limits.iter().all(|limit| limit.load(Ordering::Relaxed) == u64::MAX));
     }
 
-    /// Writers were held back until all logs were in order, and maintenance hurried only once they
-    /// were.
+    /// Once, writers were held back until all logs were sorted, and maintenance worked faster only
+    /// after that.
     #[test]
     fn a_ration_grows_from_the_beginning_and_the_keeper_hurries_before_it_is_used_up() {
         const BUDGET: usize = 8 << 20;
@@ -314,7 +314,7 @@ mod tests {
         while let Some(done) = progress() {
             assert!(done >= last && done <= 1000, "{done} after {last}");
             last = done;
-            // From then on a run is written.
+            // From here on, the run is written.
             if done < 1000 / 8 {
                 grown = limit();
             }
@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(limit(), u64::MAX);
     }
 
-    /// A store with a run of which entries become too old slept for up to a minute, whatever was
-    /// committed meanwhile.
+    /// Once, a store with entries that will become too old slept for up to a minute, despite later
+    /// commits.
     #[test]
     fn commits_wake_who_waits_for_entries_to_become_too_old() {
         for aged in [false, true] {
@@ -338,12 +338,12 @@ mod tests {
             store.append("log", "entry").unwrap().wait().unwrap();
             store.checkpoint().unwrap();
             let nap = || {
-                // What look-ups keep is another matter.
+                // Blocks that look-ups cached would also wake the thread.
                 (0..9).for_each(|_| store.inner().table_cache.cache.age());
                 store.inner().nap()
             };
             assert_eq!(nap(), Nap { most: aged.then_some(LONGEST_NAP), woken_by_commits: true });
-            // On its way to disk, and nobody drives it: it is soon.
+            // The commit is not durable yet, and no thread makes it durable: the nap is short.
             let ticket = store.append("log", "entry").unwrap();
             assert_eq!(nap(), Nap { most: Some(IDLE), woken_by_commits: false });
             ticket.wait().unwrap();
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// A checkpoint whose memtable is gone: an assertion fails in the midst of a slice.
+    /// A checkpoint loses its memtable, so that an assertion fails in the middle of a slice.
     fn a_panic_of_the_keeper_stops_the_store() {
         let options = Options::new().threads(false);
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
@@ -372,7 +372,7 @@ mod tests {
         stopped(store.close().unwrap_err());
     }
 
-    /// Its lock was poisoned, and closing panicked.
+    /// Once, the panic poisoned the lock of maintenance, and closing panicked.
     #[test]
     fn a_panic_in_the_midst_of_a_slice_is_told_to_all() {
         a_panic_of_the_keeper_stops_the_store();
@@ -389,12 +389,12 @@ mod tests {
         assert!(met > 0 && !passed, "it was met {met} times, and goes unnoticed");
     }
 
-    /// A thread of a user's that panics while it has maintenance.
+    /// A thread of the caller panics while it holds the lock of maintenance.
     #[test]
     fn a_panic_under_the_keepers_lock_stops_the_store() {
         let options = Options::new().threads(false);
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
-        // Or a checkpoint would have nothing to do.
+        // Without this entry, the checkpoint would have nothing to do.
         store.append("log", "entry").unwrap().wait().unwrap();
         let inner = store.inner();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -411,8 +411,8 @@ mod tests {
         stopped(store.close().unwrap_err());
     }
 
-    /// With what was found, memory is beyond its budget until that is checkpointed; commits need
-    /// not wait for it.
+    /// After recovery, memory exceeds its budget until the next checkpoint. Commits need not wait
+    /// for that checkpoint.
     #[test]
     fn whoever_opens_a_store_need_not_wait_for_a_checkpoint() {
         const BUDGET: usize = 256 << 10;
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(store.inner().state().most_memory(BUDGET), BUDGET);
     }
 
-    /// A store that rests, and is only read, kept what was read for good.
+    /// Once, an idle store that was only read kept all read blocks in memory forever.
     #[test]
     fn what_nobody_looks_up_any_more_leaves_memory_and_then_the_store_rests() {
         let clock = Arc::new(ManualClock::default());
@@ -462,7 +462,7 @@ mod tests {
             let woken = thread::current();
             inner.table_cache.watched_by(&woken);
             assert_eq!(store.read("log", ..).unwrap().count(), 1);
-            // A look-up woke whoever rests, so this comes back.
+            // A look-up wakes the sleeping thread, so this call returns.
             thread::park();
             let Nap { most, woken_by_commits } = inner.nap();
             assert!(most.is_some_and(|most| most <= pace::AGE) && woken_by_commits);

@@ -28,15 +28,15 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
 use crate::state::admission::SpacePressure;
 
-/// A compaction step of a compaction.
+/// The current compaction step of a compaction.
 pub(super) struct Compaction {
-    /// The numbers of the runs that it replaces, newest first.
+    /// The numbers of the runs that the compaction replaces, newest first.
     inputs: Vec<u64>,
-    /// Whether no run was older than those when the merge began.
+    /// Whether no run was older than the inputs when the merge began.
     bottom: bool,
     /// Bytes that the compaction may take before it frees as many.
     takes: u64,
-    /// Taken out while a slice works on it.
+    /// The build; `None` while a slice works on it.
     build: Option<Build>,
 }
 
@@ -49,18 +49,18 @@ impl Compaction {
         self.takes
     }
 
-    /// Bytes that it has taken.
+    /// Returns the bytes that the compaction step has taken.
     pub fn held(&self) -> u64 {
         self.build.as_ref().map_or(0, Build::held)
     }
 }
 
-/// What there is to merge.
+/// A merge that is due.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// What was begun.
+    /// The rest of a merge that was begun.
     Rest,
-    /// Something new.
+    /// A new merge.
     Merge(Merge),
 }
 
@@ -109,26 +109,26 @@ impl Maintenance {
         }
     }
 
-    /// Whether a merge that was begun cannot go on.
+    /// Returns whether a merge that was begun cannot continue.
     fn is_stalled(&self, runs: &RunSet) -> bool {
         let into = runs.merging().map(|merging| merging.into);
         into.is_some() && self.mergeable(runs).iter().all(|run| Some(run.meta.id) != into)
     }
 
-    /// Whether several runs can be merged, one of which is among `these`.
+    /// Returns whether several runs can be merged, and one of them is among `these`.
     pub fn can_merge(&self, runs: &RunSet, these: &[u64]) -> bool {
         let runs = self.mergeable(runs);
         runs.len() > 1 && runs.iter().any(|run| these.contains(&run.meta.id))
     }
 
-    /// What merging leaves out, if anything.
+    /// Returns an error if a run is left out of merging.
     pub fn expect_none_left_out(&self, runs: &RunSet) -> Result<(), Error> {
         let here = runs.here();
         let Some(at) = here.iter().position(|run| self.is_left_out(run)) else { return Ok(()) };
         let (run, older) = (&here[at], here.len() - at - 1);
         let what = format!("it was not merged, nor were {older} older runs; all newer ones were");
         match self.left_out.get(&run.meta.id) {
-            // The device may read it another time.
+            // A later read may succeed.
             Some(Error::Io { cause, .. }) if !run.is_damaged() => {
                 let doing = format!("reading run {} ({what})", run.meta.id);
                 Err(Error::Io { doing, cause: cause.clone() })
@@ -140,8 +140,8 @@ impl Maintenance {
         }
     }
 
-    /// What the policy knows of the runs that can be merged; one that is only being made is none,
-    /// and what lies elsewhere stays as it is: it would take the room that it was to give.
+    /// Returns the shapes of the runs that can be merged, without the unfinished run of a merge.
+    /// Offloaded runs are not merged: a merge would take the room that offloading freed.
     fn shapes(&self, runs: &RunSet) -> Vec<Shape> {
         shapes(runs, self.mergeable(runs))
     }
@@ -184,12 +184,12 @@ impl Maintenance {
         }
     }
 
-    /// After how long without a commit there is something to merge, if ever.
+    /// Returns the time without a commit after which a merge is due, if one is.
     pub fn due_after(&self, runs: &RunSet) -> Option<Duration> {
         [IDLE, LONG_IDLE].into_iter().find(|&quiet| self.due(runs, self.goal(quiet)).is_some())
     }
 
-    /// What to merge next, if anything.
+    /// Returns the next merge, if one is due.
     fn due(&self, runs: &RunSet, goal: CompactionGoal) -> Option<Due> {
         if self.is_barred() {
             return None;
@@ -200,7 +200,7 @@ impl Maintenance {
         }
     }
 
-    /// What to merge next for room, if anything; `any`: whatever might free some.
+    /// Returns the next merge that makes room. With `any`, a merge that frees little is enough.
     fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
         if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
             return self.due(runs, CompactionGoal::Space);
@@ -208,7 +208,7 @@ impl Maintenance {
         self.reclaim(runs, any).map(Due::Merge).or_else(|| self.due(runs, CompactionGoal::Space))
     }
 
-    /// What to clean for room, if anything.
+    /// Returns the next run to clean for room.
     fn reclaim(&self, runs: &RunSet, any: bool) -> Option<Merge> {
         let mut shapes = self.shapes(runs);
         for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
@@ -219,7 +219,7 @@ impl Maintenance {
         POLICY.reclaim(&shapes, any)
     }
 
-    /// Whether there is something that a merge for room frees.
+    /// Returns whether a merge for room would free something.
     pub(super) fn can_free(&self, runs: &RunSet) -> bool {
         let goes_on = runs.merging().is_some() && !self.is_stalled(runs);
         !self.is_barred() && (goes_on || self.reclaim(runs, false).is_some())
@@ -231,8 +231,8 @@ impl Maintenance {
         self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
     }
 
-    /// Starts or goes on with a compaction; where room is `pressure`ed for, with one that makes
-    /// some.
+    /// Starts or continues a compaction. Under `pressure`, starts one that makes room. Returns
+    /// `false` if no merge is due.
     pub(super) fn compact(
         &mut self,
         context: &Context<'_>,
@@ -254,7 +254,7 @@ impl Maintenance {
         match more {
             Ok(true) => {
                 compaction.build = Some(build);
-                // While it was at work what it has taken did not count.
+                // During the slice, the bytes taken by the build did not count.
                 self.publish_budget(context);
             }
             Ok(false) => {
@@ -272,7 +272,8 @@ impl Maintenance {
 
     /// Begins the next compaction step.
     fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), BuildError> {
-        // The manifest tells of one merge: beside one that cannot go on, others are done at a go.
+        // The manifest records one merge. If that merge cannot continue, other merges are done in
+        // one step.
         let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
         let (chosen, id, level, bottom) = match (due, runs.merge()) {
             (Due::Merge(merge), _) => {
@@ -304,11 +305,11 @@ impl Maintenance {
         }
         let log = input.next_log_alive()?;
         if log > table {
-            // Nothing is published in the midst of a log.
+            // Nothing is published in the middle of a log.
             takes = takes.saturating_add(log);
             self.check_room(context, log.saturating_add(2 * table))?;
         }
-        // Where room is short, what is freed comes sooner.
+        // If room is short, a shorter step frees space sooner.
         let bytes = table.min(self.room / 2).max(table / 4) / 4 * 3;
         self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
@@ -325,8 +326,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// As many of the runs to be merged, newest first, as there is room to merge at once; two are
-    /// always tried.
+    /// Limits the merge to as many of its runs, newest first, as there is room to merge at once.
+    /// Two runs are always tried.
     fn within_room(
         &mut self,
         context: &Context<'_>,
@@ -336,13 +337,12 @@ impl Maintenance {
         let Merge { runs: places, level } = merge;
         let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
         let room = self.room_to_merge(context, self.to_merge(&chosen))?;
-        // While a merge goes on, nobody else can have what it may take.
+        // No other work can use the room that a running merge may take.
         let room = if self.short_of_space.is_some() { room.min(self.heap.bytes() / 8) } else { room };
         let least = chosen.len().min(2);
         let fit =
             (least..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(least);
-        // With tables that are larger than what is kept is reckoned with, as those of older
-        // formats.
+        // Large tables, such as those of older formats, need more room than is kept.
         let takes = self.to_merge(&chosen[..fit]);
         if takes > 2 * self.least_kept() {
             self.check_room(context, takes)?;
@@ -351,7 +351,7 @@ impl Maintenance {
         Ok(Merge { runs: places.start..places.start + fit, level })
     }
 
-    /// Refuses a merge that would take more room than there is.
+    /// Returns an error if a merge would take more room than is free.
     fn check_room(&mut self, context: &Context<'_>, takes: u64) -> Result<(), BuildError> {
         if self.room_to_merge(context, takes)? >= takes {
             return Ok(());
@@ -360,7 +360,7 @@ impl Maintenance {
         Err(BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
     }
 
-    /// Makes a compaction step count.
+    /// Publishes a compaction step.
     fn publish(
         &mut self,
         context: &Context<'_>,
@@ -386,7 +386,7 @@ impl Maintenance {
         }
         let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), bottom, from });
         let is_last = merging.is_none();
-        // One that cannot go on stays as it is.
+        // A merge that cannot continue stays as it is.
         let merging = merging.or_else(|| old.merging().filter(|other| other.into != into.meta.id).cloned());
         if is_last {
             news.end(&into);
@@ -403,7 +403,7 @@ impl Maintenance {
         if is_last {
             self.note_cleaned(&merged, &into.meta);
         }
-        // Whoever still reads from these holds what was freed of them.
+        // After this, only readers hold the freed tables.
         drop((old, merged));
         self.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
         self.stats.compaction_steps += 1;
@@ -413,19 +413,19 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Takes note of a run that was cleaned, if it was: what tombstones it still has, older runs
-    /// need.
+    /// Records that a run was cleaned, if it was: older runs need the tombstones that are left in
+    /// it.
     fn note_cleaned(&mut self, merged: &[Arc<Run>], into: &RunMeta) {
         let items = |meta: &RunMeta| meta.entries.saturating_add(meta.tombstones);
         let before = merged.iter().map(|run| items(&run.meta)).fold(0, u64::saturating_add);
-        // What has gone may have been what needed tombstones.
+        // The merge may have removed entries that were the reason to keep tombstones.
         if merged.len() > 1 || before > items(into) {
             self.cleaned.clear();
         }
         self.cleaned.extend((merged.len() == 1).then_some(into.id));
     }
 
-    /// The run that a merge makes, with what a compaction step added to it.
+    /// Returns the run that a merge makes, including the tables of the new compaction step.
     fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Table>]) -> Arc<Run> {
         let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
         let so_far = so_far.filter(|_| !bug("compaction-step-forgets-the-others"));
@@ -443,19 +443,20 @@ impl Maintenance {
     }
 }
 
-/// What a compaction step makes of the runs.
+/// The runs after a compaction step.
 #[derive(Default)]
 struct News {
     runs: Vec<Counted>,
-    /// The runs that are merged, while they are merged and at the end.
+    /// The runs that are merged, before the step.
     merged: Vec<Arc<Run>>,
-    /// Tables that nobody needs any more.
+    /// Tables that are no longer needed.
     freed: Vec<Arc<Table>>,
 }
 
 impl News {
-    /// Takes in the `at`th of the runs that are merged, of which so many tables are `passed`,
-    /// behind what is being made; `next` is the log that is to be merged next.
+    /// Adds the `at`th of the merged runs, of which `passed` tables are no longer needed, after the
+    /// run `into` that is being made. `next` is the next log to merge; `None` at the end of the
+    /// merge.
     fn merge(&mut self, run: &Arc<Run>, at: usize, passed: usize, into: &Arc<Run>, next: Option<&[u8]>) {
         if at == 0 {
             self.runs.push((into.clone(), into.meta.dead));

@@ -18,13 +18,13 @@ use crate::run::writer::BuildError;
 
 /// Number of logs that are set under one lock of the state.
 const AT_ONCE: usize = 128;
-/// Bytes of payload to be written in between: no more than so many logs count for, so that they are
-/// remembered by the time that the run is written.
+/// Bytes of payload that are written between two such locks: at most the cost of `AT_ONCE` logs, so
+/// that all bounds are cached by the time that the run is written.
 const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
 
 impl Maintenance {
-    /// Does a slice of a writing checkpoint: of its run, and of the bounds cache. Returns `false`
-    /// after the last slice.
+    /// Does one slice of a checkpoint that writes: writes a part of its run, and caches the bounds
+    /// of some logs. Returns `false` after the last slice.
     pub(super) fn write_and_cache_bounds(
         &mut self,
         context: &Context<'_>,
@@ -49,7 +49,7 @@ impl Maintenance {
         Ok(more)
     }
 
-    /// Remembers all, before the memtable is complete.
+    /// Caches the bounds of all logs before the memtable is complete.
     pub(super) fn cache_bounds_early(&mut self, context: &Context<'_>) {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint has logs to remember");
         let memory = Memory::of(context);
@@ -57,7 +57,7 @@ impl Maintenance {
     }
 }
 
-/// The frozen memtable, and by what its keys are hashed.
+/// The frozen memtable, and the secret for hashing its keys.
 struct Memory {
     memtable: Arc<Memtable>,
     secret: Secret,
@@ -70,14 +70,15 @@ impl Memory {
         Self { memtable, secret: state.bounds_cache.secret() }
     }
 
-    /// Remembers some logs; `done` are by now. `false` once there are no more.
+    /// Caches the bounds of some logs; `done` is the number of logs so far. Returns `false` after
+    /// the last log.
     fn take(&self, context: &Context<'_>, done: &mut usize) -> bool {
         let end = self.memtable.logs.len().min(*done + AT_ONCE);
         let logs = &self.memtable.logs[*done..end];
         let forgotten = usize::from(bug("last-is-not-remembered"));
         let known = logs.iter().take(logs.len().saturating_sub(forgotten)).map(|log| {
             let bounds = log.piece().map_or(log.origin(), |piece| piece.bounds);
-            // Of a log that keeps a part of its entries only, bounds alone say too little.
+            // The bounds alone do not describe a log that keeps only a part of its entries.
             (self.secret.hash(&log.key), bounds.filter(|_| log.visible_terms().is_none()))
         });
         let known: Vec<_> = known.collect();

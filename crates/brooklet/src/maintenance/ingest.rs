@@ -76,13 +76,13 @@ impl Maintenance {
         Err(self.import_failed(context, what, build_error))
     }
 
-    /// Gives up tables of an import that are in no manifest.
+    /// Frees tables of an import that are in no manifest.
     pub fn give_up_tables(&mut self, tables: Vec<Arc<Table>>) {
         self.retired.extend(tables);
         self.collect_garbage();
     }
 
-    /// Why an import, or a dump, cannot go on. Stops the store where it must.
+    /// Returns the error that ends an import or a dump. Stops the store if necessary.
     pub fn import_failed(&self, context: &Context<'_>, what: &'static str, build_error: BuildError) -> Error {
         match self.fatal(context, build_error) {
             Error::Full { why, .. } => Error::Full { what, why },
@@ -112,7 +112,7 @@ impl Maintenance {
         self.ingestion = Some(ingestion.clone());
         self.compacting = false;
         if !self.freeze(context) {
-            // Nothing is in memory only, and nobody can make a log.
+            // All entries are in runs, and no commit can create a log.
             self.ingest_alone(context).map_err(|build_error| self.handle_error(context, build_error))?;
         }
         Ok(true)
@@ -128,13 +128,13 @@ impl Maintenance {
         Ok(())
     }
 
-    /// The import that is being ingested, as the newest of the runs.
+    /// Returns the import that is being ingested, as the newest run.
     pub(super) fn ingested(&self) -> Option<crate::maintenance::Counted> {
         self.ingestion.as_ref().map(|ingestion| (ingestion.run.clone(), 0))
     }
 
-    /// Refuses the import that is being ingested if a log of it came up in the run of the
-    /// checkpoint which carries it.
+    /// Refuses the import that is being ingested if `made`, the run of the checkpoint that carries
+    /// the import, has one of its logs.
     pub(super) fn look_through(&mut self, context: &Context<'_>, made: &Arc<Run>) {
         let Some(ingestion) = self.ingestion.as_ref().filter(|_| !bug("import-is-not-looked-through")) else {
             return;
@@ -145,14 +145,14 @@ impl Maintenance {
         }
     }
 
-    /// Ends this ingestion, if it is still going on.
+    /// Ends this ingestion if it is still running.
     pub fn give_up_ingestion(&mut self, context: &Context<'_>, ingestion: &Ingestion, why: Error) {
         if self.ingestion.as_ref().is_some_and(|going_on| Arc::ptr_eq(&going_on.run, &ingestion.run)) {
             self.end_ingestion(context, Err(why));
         }
     }
 
-    /// Ends the ingestion that is going on, if one is.
+    /// Ends the current ingestion, if any.
     pub(super) fn end_ingestion(&mut self, context: &Context<'_>, outcome: Result<(), Error>) {
         let Some(ingestion) = self.ingestion.take() else { return };
         context.state().ingesting = false;
@@ -164,8 +164,8 @@ impl Maintenance {
 
 const SECTOR: u64 = brooklet_io::SECTOR as u64;
 
-/// Refuses an import of which a run has a log that `exists`. Goes through whichever of them has
-/// fewer logs.
+/// Returns an error if a log of the import is in the run, and `exists`. Iterates over the logs of
+/// the smaller of the two.
 pub(crate) fn refuse_common(
     run: &Arc<Run>,
     import: &Arc<Run>,

@@ -46,34 +46,35 @@ impl Maintenance {
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
         state.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
         if self.ingestion.is_some() {
-            // In the same moment: commits on what was imported may follow at once.
+            // Under the same lock, because commits on the imported logs may follow at once.
             state.subscribers.lose();
         }
         let written = state.frozen.take_if(|_| trim.is_some());
-        // In the same moment: a commit that found the memtable gone and the ring as full as ever
-        // would ask for another checkpoint.
+        // Under the same lock: a commit that finds no frozen memtable and a full ring would request
+        // another checkpoint.
         trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
         if let Some(memtable) = written {
-            // A reader may hold it still, and frees it then.
+            // If a reader still holds the memtable, the reader frees it.
             self.releasing = Arc::into_inner(memtable);
             state.set_releasing(self.releasing.as_ref().map_or(0, Memtable::bytes));
         }
-        // What the memtable claimed is taken now, or free: before anything else appends.
+        // The space that the memtable claimed is now used or free. Set the budget before the next
+        // append.
         let budget = self.space_budget(&state.need(), &state.runs);
         state.room.set_budget(budget);
         drop(state);
         self.stats.dead_runs += dead.len() as u64;
         if !dead.is_empty() {
-            // What died may have been what needed tombstones.
+            // A dead run may have been the reason to keep tombstones.
             self.cleaned.clear();
         }
         self.retired.extend(dead.iter().flat_map(|run| run.tables.iter().cloned()));
         Ok(())
     }
 
-    /// Puts a run that is left out of merging, and all older ones, on the last level: levels do not
-    /// fall from one run to the next, and newer runs are merged into larger and larger ones as
-    /// ever. Of a merge that was begun, all runs stay.
+    /// Moves a run that is left out of merging, and all older runs, to the last level. Then levels
+    /// do not fall from one run to the next, and newer runs are merged as usual. The runs of a
+    /// begun merge are moved together.
     fn set_aside(&self, runs: &mut [Counted], merging: Option<&Merging>) {
         let place = |wanted: &dyn Fn(&Run) -> bool| runs.iter().position(|(run, _)| wanted(run));
         let Some(first) = place(&|run| self.is_left_out(run)) else { return };
@@ -115,7 +116,8 @@ impl Maintenance {
         if let Some(cursor) = trim.filter(|_| bug("ring-is-trimmed-early")) {
             context.wal.trim(cursor);
         }
-        // A ring write that failed meanwhile may have taken the word of the device with it.
+        // If a ring write failed meanwhile, the device may have reported the failure to that write
+        // only.
         if let Some(why) = context.wal.failure() {
             return Err(Error::from(why).into());
         }
@@ -146,7 +148,7 @@ impl Maintenance {
     pub fn close(&mut self, end: Cursor) -> Result<(), Error> {
         let generation = self.superblock.generation + 1;
         let next = Superblock { generation, acked: end.seq - 1, clean: true, ..self.superblock };
-        // Everything is durable; this tells whether the file still is what it was.
+        // Everything is durable already. The flush checks that the file still works.
         self.volumes.flush().map_err(Error::io("closing the store"))?;
         next.write(&*self.volumes.data).map_err(Error::io("writing the superblock"))?;
         self.superblock = next;
@@ -154,16 +156,16 @@ impl Maintenance {
     }
 }
 
-/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that
-/// has ended: the ones that the compaction step `at_hand` merges, and the ones of which something
-/// is merged, behind what it is merged into.
+/// Removes the runs in which nothing is alive, and returns them. Runs that are being merged stay
+/// until the merge ends: the inputs `at_hand` of the current compaction step, and the run and the
+/// inputs that `merging` names.
 fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
     let into =
         merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));
     let published = into.map_or(0..0, |(at, inputs)| at..at + inputs + 1);
     let mut dead = Vec::new();
     let mut is_oldest = true;
-    // The oldest first, since the next one is the oldest when that goes.
+    // Starts with the oldest run: when that is removed, the next run is the oldest.
     for at in (0..runs.len()).rev() {
         let (run, count) = &runs[at];
         let frees_live = bug("live-run-is-freed") && count + 1 >= run.meta.entries;

@@ -21,22 +21,22 @@ use crate::run::table::Table;
 use crate::run::writer::{BuildError, Pending};
 use crate::run::{Run, RunSet, Wanted};
 
-/// What a log costs to copy, besides its payload, in bytes of payload: roughly.
+/// Approximate cost to copy a log besides its payload, in bytes of payload.
 pub(crate) const LOG_COST: u64 = 64;
-/// What a look at the older runs costs, in bytes of payload: roughly.
+/// Approximate cost of a look at the older runs, in bytes of payload.
 const LOOK_COST: u64 = 4096;
 
-/// What a run takes besides its logs, in bytes: roughly.
+/// Approximate bytes of a run besides its logs.
 const SLACK: u64 = 4096;
 
 /// The logs of a new run, one after another.
 pub(crate) struct Input {
     logs: Logs,
-    /// What is still to be copied of the log at hand, the next part last.
+    /// The parts of the current log that are still to be copied; the next part is the last item.
     log: Option<Vec<Part>>,
 }
 
-/// Where the pieces of a new run come from.
+/// The source of the pieces of a new run.
 enum Logs {
     Memtable { memtable: Arc<Memtable>, order: Vec<Slot>, next: usize, dead_entries: DeadEntries },
     Runs { logs: Vec<RunLogs>, chunks: Vec<RunCursor>, bottom: bool, beside: Beside },
@@ -44,13 +44,13 @@ enum Logs {
 
 /// The runs outside the merge, which determine the entries and tombstones that need not be written.
 struct Beside {
-    /// The newer ones: what they have made irrelevant.
+    /// The newer runs: they determine the irrelevant entries.
     newer: Vec<RunCursor>,
-    /// The older ones: the logs of which it matters that they are gone.
+    /// The older runs: they determine the tombstones that are still needed.
     older: Vec<Arc<Run>>,
 }
 
-/// Entries of a log that lie in one place.
+/// Entries of a log that have the same holder.
 struct Part {
     range: Range<u64>,
     holder: Holder,
@@ -58,20 +58,20 @@ struct Part {
 
 enum Holder {
     Memtable(Slot),
-    /// The run at this place, with the chunk that was read last.
+    /// The run at this position, with the chunk that was read last.
     Run(usize, Chunk),
 }
 
 impl Input {
-    /// The logs of a memtable that [matter](matters), in order. `dead_entries` takes down what
-    /// older runs lose.
+    /// Creates an input from the logs of a memtable that [matter](matters), in order.
+    /// `dead_entries` counts the entries that older runs lose.
     pub fn memtable(memtable: Arc<Memtable>, order: IncrementalSort, dead_entries: DeadEntries) -> Self {
         Self { logs: Logs::Memtable { memtable, order: order.end(), next: 0, dead_entries }, log: None }
     }
 
-    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the
-    /// oldest of all. Entries that the `newer` runs have made irrelevant are left out, and so are
-    /// logs that are gone, where no `older` run knows them.
+    /// Creates an input from the logs of some neighbouring runs, newest first. With `bottom`, no
+    /// run was older than the last of them. The input leaves out the entries that the `newer` runs
+    /// have made irrelevant, and the deleted logs that no `older` run knows.
     pub fn runs(
         runs: &[Arc<Run>],
         bottom: bool,
@@ -82,7 +82,7 @@ impl Input {
         Self::of_runs(runs, b"", bottom, beside)
     }
 
-    /// The logs of all runs from `key` on.
+    /// Creates an input from the logs of all runs from `key` on.
     pub fn all(runs: &RunSet, key: &[u8]) -> Result<Self, Error> {
         let runs: Vec<_> = runs.iter().cloned().collect();
         Self::of_runs(&runs, key, true, Beside { newer: Vec::new(), older: Vec::new() })
@@ -94,8 +94,8 @@ impl Input {
         Ok(Self { logs: Logs::Runs { logs, chunks, bottom, beside }, log: None })
     }
 
-    /// Bytes that the new run may take: of a memtable the most that it can be, of runs about what
-    /// they take themselves.
+    /// Returns the bytes that the new run may take: for a memtable, the maximum; for runs, about
+    /// the bytes that the rest of the runs takes.
     pub fn expected(&self) -> u64 {
         match &self.logs {
             Logs::Memtable { memtable, .. } => memtable.claim(),
@@ -106,8 +106,8 @@ impl Input {
         }
     }
 
-    /// Bytes that the log which comes next may take, where it does not lie in one table of each
-    /// run.
+    /// Returns the bytes that the next log may take. A run counts only if several of its tables
+    /// hold the log.
     pub fn next_log_bytes(&self) -> u64 {
         let Logs::Runs { logs, .. } = &self.logs else { return 0 };
         let next = self.next_log();
@@ -115,7 +115,8 @@ impl Input {
         logs.iter().filter(holds).map(RunLogs::log_bytes).sum()
     }
 
-    /// So many of those bytes that newer runs leave alive, if entries are as long as each other.
+    /// Returns the part of [`next_log_bytes`](Self::next_log_bytes) that newer runs leave alive, if
+    /// all entries have the same length.
     pub fn next_log_alive(&mut self) -> Result<u64, Error> {
         let next = self.next_log().map(<[u8]>::to_vec);
         let (Some(next), Logs::Runs { logs, beside, .. }) = (next, &mut self.logs) else { return Ok(0) };
@@ -130,12 +131,12 @@ impl Input {
         Ok(logs.iter().filter_map(alive).sum())
     }
 
-    /// Whether all that was begun of a log is written.
+    /// Returns whether no log is begun and unfinished.
     pub fn is_between_logs(&self) -> bool {
         self.log.is_none()
     }
 
-    /// The log of the runs that comes next, where there is another.
+    /// Returns the key of the next log of the runs; `None` after the last log, and for a memtable.
     pub fn next_log(&self) -> Option<&[u8]> {
         match &self.logs {
             Logs::Memtable { .. } => None,
@@ -145,7 +146,7 @@ impl Input {
         }
     }
 
-    /// Tables of each of the runs that hold nothing of what is still to come.
+    /// Returns, for each run, the number of tables that hold none of the remaining logs.
     pub fn passed(&self) -> Vec<usize> {
         match &self.logs {
             Logs::Memtable { .. } => Vec::new(),
@@ -153,7 +154,7 @@ impl Input {
         }
     }
 
-    /// Bytes of all those tables.
+    /// Returns the bytes of all [passed](Self::passed) tables.
     pub fn passed_bytes(&self) -> u64 {
         match &self.logs {
             Logs::Memtable { .. } => 0,
@@ -161,8 +162,8 @@ impl Input {
         }
     }
 
-    /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work
-    /// that took, in bytes of payload; `None` where there is nothing left.
+    /// Writes the next part: a log's beginning, some of its entries, or its end. Returns the work
+    /// done, in bytes of payload; `None` after the last log.
     pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, BuildError> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
@@ -205,7 +206,7 @@ impl Input {
         Ok(Some(copied))
     }
 
-    /// How many of a memtable's logs are written, or begun, per mille.
+    /// Returns how many of a memtable's logs are written or begun, per mille.
     pub fn progress(&self) -> u64 {
         match &self.logs {
             Logs::Memtable { order, next, .. } => *next as u64 * 1000 / (order.len() as u64).max(1),
@@ -213,8 +214,8 @@ impl Input {
         }
     }
 
-    /// Entries that each of the older runs, by its number, is now known to have lost to the
-    /// memtable.
+    /// Returns the number of entries that each older run is known to have lost to the memtable, by
+    /// the number of the run.
     pub fn dead_entries(&self) -> &[(u64, u64)] {
         match &self.logs {
             Logs::Memtable { dead_entries, .. } => dead_entries.known(),
@@ -223,8 +224,8 @@ impl Input {
     }
 }
 
-/// Whether a log of a memtable goes into a run. With `bottom`, no run is older: what does not exist
-/// needs no mention.
+/// Returns whether a log of a memtable goes into a run. With `bottom`, no run is older, so a
+/// deleted log needs no tombstone.
 pub(crate) fn matters(log: &LogState, bottom: bool) -> bool {
     log.piece().is_some_and(|piece| !bottom || piece.bounds.is_some())
 }
@@ -233,7 +234,7 @@ fn bytes_of(tables: &[Arc<Table>]) -> u64 {
     tables.iter().map(|table| table.meta.extent).sum()
 }
 
-/// Begins a log of a memtable; also tells whether older runs were looked at.
+/// Begins a log of a memtable. Also returns whether older runs were looked at.
 fn begin_recent(
     memtable: &Memtable,
     slot: Slot,
@@ -249,10 +250,10 @@ fn begin_recent(
     (if range.is_empty() { Vec::new() } else { vec![part] }, looked)
 }
 
-/// What is to be copied of a log, and how many pieces it had; no parts where the log goes.
+/// The parts of a log to copy, and the number of its pieces; `None` if the log is dropped.
 type Begun = (Option<Vec<Part>>, u64);
 
-/// Begins the next log of some runs. `None` where there is none.
+/// Begins the next log of some runs. Returns `None` after the last log.
 fn begin_merged(
     logs: &mut [RunLogs],
     bottom: bool,
@@ -273,20 +274,21 @@ fn begin_merged(
     if bounds.is_none() && (bottom || !is_known(&beside.older, &key)) {
         return Ok(Some((None, pieces)));
     }
-    // `resolve` names the first number that these runs do not account for, which is where the
-    // merged piece begins.
+    // `upper` is the first number that these runs do not account for. The merged piece begins
+    // there.
     let piece = Piece { bounds, base: upper };
     let live = live_below(&mut beside.newer, &key)?;
     let alive = |range: &Range<u64>| live.as_ref().map_or(range.clone(), |live| clipped(range, live));
-    // Where newer runs need nothing of this piece, it goes: they tell of what is older, too.
+    // If newer runs need nothing of this piece, the piece is dropped: the newer runs also determine
+    // the older entries that count.
     if live.as_ref().is_some_and(|live| clipped(&piece.held(), live).is_empty()) {
         return Ok(Some((None, pieces)));
     }
     let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));
     let parts: Vec<_> = parts.filter(|(_, part)| !part.is_empty()).collect();
     let piece = live.as_ref().map_or(piece, |live| within(piece, live));
-    // Older runs may have been cleaned of what newer ones have made irrelevant: only what is alive
-    // must be there.
+    // Older runs may have been cleaned of entries that newer runs have made irrelevant. Only the
+    // live entries must be present.
     let held = piece.held();
     let starts_right = !bottom || bounds.is_none_or(|b| held.start <= alive(&(b.first..b.next)).start);
     let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
@@ -301,15 +303,15 @@ fn begin_merged(
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }
 
-/// Whether some of the runs may know a log, for all that is known: what lies elsewhere, maybe out
-/// of reach, is not asked, and a filter may be one that cannot be read.
+/// Returns whether some of the runs may know a log. An offloaded run may be out of reach and is not
+/// asked: it may know the log. A run with an unreadable filter may know the log, too.
 fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
     let mut wanted = Wanted::new(key);
     older.iter().any(|run| run.is_offloaded() || !matches!(run.may_know(&mut wanted), Ok(Some(false))))
 }
 
-/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know
-/// it.
+/// Returns the entries of a log that newer runs leave alive in older runs; `None` if the newer runs
+/// do not know the log.
 fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Result<Option<Range<u64>>, Error> {
     let found = pieces_in(newer, key)?;
     if found.is_empty() {
@@ -324,9 +326,9 @@ fn clipped(range: &Range<u64>, live: &Range<u64>) -> Range<u64> {
     range.start.max(live.start)..range.end.min(live.end)
 }
 
-/// A piece without the entries outside of `live`. The newer runs that say so tell the log's bounds,
-/// too; all that is left for this piece to tell is what it holds, and that older ones count only
-/// below its base.
+/// Returns a piece without the entries outside of `live`. The newer runs, which determine `live`,
+/// also determine the log's bounds. The piece only has to name its own entries, and the base below
+/// which older entries count.
 fn within(piece: Piece, live: &Range<u64>) -> Piece {
     let Some(Bounds { first, next }) = piece.bounds else { return piece };
     let next = next.min(live.end);
@@ -334,7 +336,7 @@ fn within(piece: Piece, live: &Range<u64>) -> Piece {
     Piece { bounds: Some(Bounds { first, next }), base: piece.base.min(next) }
 }
 
-/// Copies about a chunk's bytes of entries of a memtable, and takes them off `range`.
+/// Copies about a chunk's bytes of entries of a memtable, and removes them from `range`.
 fn copy_recent(
     memtable: &Memtable,
     slot: Slot,
@@ -353,7 +355,7 @@ fn copy_recent(
     copied
 }
 
-/// Copies those entries of `range` that a chunk holds, and takes them off.
+/// Copies the entries of `range` that a chunk holds, and removes them from `range`.
 fn copy_chunk(chunk: &Chunk, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     let end = range.end.min(chunk.range().end);

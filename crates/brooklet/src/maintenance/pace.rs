@@ -18,19 +18,19 @@ pub(crate) const AGE: Duration = Duration::from_secs(10);
 
 /// At its slowest, work rests this many times as long as it works: it takes a fifth of the time.
 const REST: u32 = 4;
-/// From this urgency on work does not rest, in percent.
+/// The urgency from which on work does not rest, in percent.
 const FULL_SPEED: u64 = 50;
-/// The longest rest, so that what becomes urgent meanwhile is seen soon.
+/// Maximum rest, so that urgent work is noticed soon.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// What the pace of checkpoints and compaction depends on.
+/// The load that determines the pace of checkpoints and compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Nobody commits.
+    /// Whether the store is idle.
     pub idle: bool,
-    /// There is no room in the heap until some is made.
+    /// Whether the heap has no room until maintenance makes some.
     pub short_of_room: bool,
-    /// How near writers are to being held back because memory or ring are full, in percent.
+    /// How near writers are to waiting for memory or for the ring, in percent.
     pub fill: u64,
     /// How far merging lags behind, in percent.
     pub backlog: u64,
@@ -47,7 +47,7 @@ pub(crate) fn rest(took: Duration, load: Load) -> Duration {
     (took * REST * left / FULL_SPEED as u32).min(LONGEST)
 }
 
-/// Notices how long nobody has committed.
+/// A measurement of the time since the last commit.
 #[derive(Debug)]
 pub(crate) struct Quiet {
     commits: u64,
@@ -55,12 +55,12 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// Nobody has committed yet, as of `now`.
+    /// Starts at `now`, without a commit.
     pub fn new(now: Duration) -> Self {
         Self { commits: 0, since: now }
     }
 
-    /// Time without a commit, as of `now`, when there have been `commits` in all.
+    /// Returns the time without a commit, as of `now`. `commits` is the total number of commits.
     pub fn observe(&mut self, now: Duration, commits: u64) -> Duration {
         if commits != self.commits {
             *self = Self { commits, since: now };
@@ -69,20 +69,20 @@ impl Quiet {
     }
 }
 
-/// Tells when things have aged again.
+/// A timer for the steps in which cached blocks age.
 #[derive(Debug)]
 pub(crate) struct Ages {
     last: Duration,
 }
 
 impl Ages {
-    /// They are new, as of `now`.
+    /// Starts the first step at `now`.
     pub fn new(now: Duration) -> Self {
         Self { last: now }
     }
 
-    /// Whether they are older by a step, as of `now`; says so once for each, or for several that
-    /// nobody saw.
+    /// Returns whether a step has passed, as of `now`. Several steps that passed since the last
+    /// call count as one.
     pub fn pass(&mut self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.last) >= AGE;
         if passed {
@@ -91,14 +91,14 @@ impl Ages {
         passed
     }
 
-    /// Time until they are.
+    /// Returns the time until the current step has passed.
     pub fn left(&self, now: Duration) -> Duration {
         AGE.saturating_sub(now.saturating_sub(self.last))
     }
 }
 
-/// How long nobody must have committed for a checkpoint to be worth it. `uses` tells how many bytes
-/// are in use, of how many: of the ring, and of the memory budget.
+/// Returns the time without a commit after which a checkpoint is worthwhile. `uses` holds the bytes
+/// in use and the size, in bytes, of the ring and of the memory budget.
 pub(crate) fn patience(uses: [(u64, u64); 2]) -> Duration {
     if uses.iter().any(|&(used, size)| used >= size / LITTLE) { IDLE } else { LONG_IDLE }
 }

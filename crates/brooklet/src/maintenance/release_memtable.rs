@@ -7,11 +7,12 @@
 use crate::maintenance::{Context, Maintenance};
 use crate::memtable::Memtable;
 
-/// What a slice of work frees, in bytes: some tenths of a millisecond.
+/// Bytes that a slice of work frees. Freeing them takes some tenths of a millisecond.
 const AT_ONCE: usize = 256 << 10;
 
 impl Maintenance {
-    /// Frees a part of the last checkpoint's memtable. `false` where there is none.
+    /// Frees a part of the last checkpoint's memtable. Returns `false` if no memtable is being
+    /// released.
     pub(super) fn release(&mut self, context: &Context<'_>) -> bool {
         let Some(memtable) = &mut self.releasing else { return false };
         if !memtable.release_some(AT_ONCE) {
@@ -48,7 +49,7 @@ mod tests {
         store.flush().unwrap();
     }
 
-    /// Steps to the end of a checkpoint; tells how many steps that took.
+    /// Steps to the end of a checkpoint. Returns the number of steps.
     fn checkpoint(inner: &Inner) -> u64 {
         let before = inner.maintenance().stats.checkpoints;
         inner.wanted.store(true, Ordering::Relaxed);
@@ -65,8 +66,8 @@ mod tests {
         assert!(steps >= (4 << 20) / (128 << 10), "4 MiB in {steps} steps");
     }
 
-    /// All at once, and nobody counted it: tens of milliseconds in which nobody else had the
-    /// processor.
+    /// Once, a memtable was freed in one piece and not counted: for tens of milliseconds, no other
+    /// thread had the processor.
     #[test]
     fn a_tier_leaves_in_parts_and_counts_until_then() {
         for (logs, len) in [(64, 64 << 10), (20_000, 10)] {
@@ -76,8 +77,8 @@ mod tests {
             let held = inner.state().memory();
             checkpoint(inner);
             assert_eq!(inner.state().memory(), held, "the run has it, and memory has it still");
-            // Neither does the next checkpoint begin now, nor is what is committed now taken for
-            // what leaves.
+            // The next checkpoint does not begin now, and new commits do not count as memory that
+            // is being released.
             fill(&store, 1, 10);
             inner.wanted.store(true, Ordering::Relaxed);
             let mut steps = 0;

@@ -36,41 +36,42 @@ use crate::run::{Run, RunSet};
 use crate::state::admission::{SpaceBudget, SpaceDemand};
 use crate::volume::allocator::Extent;
 
-/// The heap grows by multiples of this, but for the last bit that there is.
+/// The heap grows by multiples of this number of bytes, unless less space is left.
 const GROWTH: u64 = 256 << 10;
 const LEAST_GROWTH: u64 = 16 << 10;
-/// The least and the most that it grows by; in between, a sixteenth of it.
+/// Minimum and maximum step of growth, in bytes. In between, a step is a sixteenth of the heap.
 const STEP: [u64; 2] = [1 << 20, 256 << 20];
-/// The most that is made ready before it is needed.
+/// Maximum number of bytes that are made ready ahead of need.
 const AHEAD: u64 = 64 << 20;
-/// Loose extents that could not be secured, after which no more are tried for now.
+/// If more than this number of loose extents cannot be secured, no more are tried for now.
 const TRIES: usize = 16;
-/// Entries of so many bytes are always reckoned with, and larger ones, of so many, where there is
-/// much room.
+/// The budget always covers entries of `USUAL` bytes and, if there is enough room, entries of up to
+/// `LARGE` bytes.
 const USUAL: usize = 1 << 10;
 const LARGE: usize = 1 << 20;
-/// What a table takes besides its entries, at most: its footer, the root of its index, the
-/// directory of its filter, and what fills its last sector.
+/// Maximum bytes of a table besides its entries: its footer, the root of its index, the directory
+/// of its filter, and the padding of its last sector.
 pub(super) const TABLE_COST: u64 = 5 << 10;
-/// The heap has room for so many tables.
+/// Number of tables that the heap has room for.
 const TABLES: u64 = 256;
-/// A small heap, for so many.
+/// The same number for a small heap.
 const FEW_TABLES: u64 = 64;
-/// The shortest table, so that it holds several chunks and is worth its footer; but in a small
-/// heap.
+/// Bounds of the minimum table size, in bytes; the lower bound is for a small heap. A table of that
+/// size holds several chunks, and is worth its footer.
 const SHORT_TABLE: [u64; 2] = [32 << 10, 1 << 20];
-/// The largest one, however large the heap.
+/// Maximum table size in a heap of any size, in bytes.
 const LONG_TABLE: u64 = 512 << 20;
-/// Tables kept for merging two runs: one of each, and those of a compaction step.
+/// Number of tables kept for merging two runs: one table of each run, and the tables of a
+/// compaction step.
 const KEPT_TO_MERGE: u64 = 4;
-/// And for what only frees.
+/// Number of tables kept for commits that only free space.
 const KEPT_TO_FREE: u64 = 4;
-/// Holes smaller than this are not punched.
+/// Holes smaller than this number of bytes are not punched.
 const HOLE: u64 = 1 << 20;
 
 impl Maintenance {
-    /// Makes space certain ahead of need, and tells the state what there is. `true` where some was
-    /// made.
+    /// Makes space ready ahead of need, and reports the budget to the state. Returns `true` if it
+    /// made space ready.
     pub(super) fn look(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         self.collect_garbage();
         let (need, runs) = needed(context);
@@ -89,7 +90,7 @@ impl Maintenance {
         Ok(made > 0)
     }
 
-    /// Tells the state what room there is.
+    /// Reports the current budget to the state.
     pub(super) fn publish_budget(&self, context: &Context<'_>) {
         let mut state = context.state();
         let budget = self.space_budget(&state.need(), &state.runs);
@@ -98,7 +99,8 @@ impl Maintenance {
 
     pub(super) fn space_budget(&self, need: &SpaceDemand, runs: &RunSet) -> SpaceBudget {
         let wanted = self.wanted(need, runs);
-        // Chunks grow with each append, and nobody is to ask for each.
+        // Chunks grow with each append. The limit is generous, so that not every append needs a new
+        // budget.
         let usual = need.largest.max(USUAL);
         let mut largest = need.largest.max(LARGE);
         while largest > usual && self.usable(largest) < wanted {
@@ -122,35 +124,36 @@ impl Maintenance {
         }
     }
 
-    /// Bytes that checkpoints can write for certain into ready extents, where no entry takes more
-    /// than `largest`: at the end of each extent there may be too little for the next entry, and
-    /// each table has what is no entry.
+    /// Returns the bytes that checkpoints can certainly write into ready extents if no entry takes
+    /// more than `largest` bytes. The end of each extent may be too small for the next entry, and
+    /// each table has bytes that are not entries.
     fn usable(&self, largest: usize) -> u64 {
         let least = self.least_hole();
         let usable = self.heap.usable(least, least.max(largest.max(USUAL) as u64 + TABLE_COST));
         self.for_entries(usable)
     }
 
-    /// So many of the bytes of tables as are left to their entries.
+    /// Returns the part of `bytes` bytes of tables that is left for entries.
     fn for_entries(&self, bytes: u64) -> u64 {
         let table = self.table_size();
         (u128::from(bytes) * u128::from(table) / u128::from(table + TABLE_COST)) as u64
     }
 
-    /// Bytes that are certain for checkpoints, once the next manifest has its own.
+    /// Returns the bytes that are certain for checkpoints, less the bytes for the next manifest.
     fn certain(&self, largest: usize) -> u64 {
         (self.usable(largest) + self.held_by_checkpoint()).saturating_sub(self.for_manifest())
     }
 
-    /// Bytes that the checkpoint which goes on has taken, and its memtable still claims.
+    /// Returns the bytes that the running checkpoint has taken. The frozen memtable still claims
+    /// these bytes.
     fn held_by_checkpoint(&self) -> u64 {
         let build = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.build.as_ref());
         self.for_entries(build.map_or(0, Build::held))
     }
 
-    /// Bytes kept for merging, besides what the compaction step at hand has taken of them.
+    /// Returns the bytes kept for merging, less those that the current compaction step has taken.
     fn kept_to_merge(&self, runs: &RunSet) -> u64 {
-        // One that failed for want of room needs more than is kept.
+        // A merge that failed for lack of room needs more than is kept.
         let merging = runs.merge().filter(|_| !self.is_barred()).map(|(_, inputs)| self.to_merge(inputs));
         let (takes, held) = self.compaction.as_ref().map_or((0, 0), |begun| (begun.takes(), begun.held()));
         self.least_kept().max(merging.unwrap_or_default()).max(takes) - held.min(takes)
@@ -164,15 +167,15 @@ impl Maintenance {
         self.manifest.map_or(0, |manifest| manifest.len / 4 * 5) + 2 * SECTOR as u64
     }
 
-    /// Bytes that merging these runs takes at most before it frees as many: a table of each, and a
-    /// compaction step.
+    /// Returns the maximum bytes that merging these runs takes before it frees as many: a table of
+    /// each run, and a compaction step.
     pub(super) fn to_merge(&self, runs: &[Arc<Run>]) -> u64 {
         let tables = runs.iter().map(|run| run.largest_table()).fold(0, u64::saturating_add);
         tables.saturating_add(2 * self.table_size())
     }
 
-    /// Bytes that a merge may take, if there are as many, beside what checkpoints are certain of;
-    /// makes more ready if need be.
+    /// Returns the bytes that a merge may take besides the bytes that checkpoints and manifests
+    /// need. Makes more space ready if these are fewer than `wanted`.
     pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, BuildError> {
         self.room = self.room_beside(&context.state().need());
         if self.room < wanted && self.short_of_space.is_none() {
@@ -182,24 +185,24 @@ impl Maintenance {
         Ok(self.room)
     }
 
-    /// Bytes that are certain beside what checkpoints and manifests need.
+    /// Returns the bytes that are certain besides the bytes that checkpoints and manifests need.
     pub(super) fn room_beside(&self, need: &SpaceDemand) -> u64 {
-        // One that is stuck needs what merging makes, and nothing less.
+        // A stuck checkpoint needs the room that merging makes, so merging may use all room.
         let claims = if self.is_stuck() { 0 } else { need.claims };
         self.certain(need.largest).saturating_sub(claims)
     }
 
-    /// Bytes that the heap grows by.
+    /// Returns the step by which the heap grows, in bytes.
     fn growth(&self) -> u64 {
         (self.heap.bytes() / 16).clamp(STEP[0], STEP[1]).next_multiple_of(GROWTH)
     }
 
-    /// Bytes to have ready besides what is claimed already.
+    /// Returns the bytes to have ready in addition to the claimed bytes.
     fn ahead(&self, need: &SpaceDemand) -> u64 {
         self.growth().max(need.claims / 4).min(AHEAD)
     }
 
-    /// Bytes to have ready.
+    /// Returns the bytes to have ready in all.
     fn wanted(&self, need: &SpaceDemand, runs: &RunSet) -> u64 {
         let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.table_size() + self.for_manifest();
         let request = need.request.map_or(0, |request| request.claim);
@@ -208,8 +211,8 @@ impl Maintenance {
         wanted.saturating_sub(self.held_by_checkpoint())
     }
 
-    /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the
-    /// volume grows. Tells how many.
+    /// Makes `want` bytes ready, or fewer if there is not enough space: first secures loose
+    /// extents, then grows the volume. Returns the number of bytes made ready.
     pub(super) fn make(&mut self, want: u64) -> Result<u64, BuildError> {
         let secured = self.allocate_loose(want)?;
         let mut grown = 0;
@@ -223,7 +226,7 @@ impl Maintenance {
         Ok(secured + grown)
     }
 
-    /// Secures loose extents, up to `want` bytes; tells how many.
+    /// Secures loose extents, up to `want` bytes. Returns the number of bytes secured.
     fn allocate_loose(&mut self, want: u64) -> Result<u64, BuildError> {
         let (mut made, mut failed) = (0, 0);
         let unsecured: Vec<Extent> = self.heap.unsecured().collect();
@@ -252,12 +255,12 @@ impl Maintenance {
         Ok(made)
     }
 
-    /// Grows the volume by `step` bytes, or up to its capacity; tells how much that is. `None`
-    /// where it cannot.
+    /// Grows the volume by `step` bytes, or up to its capacity. Returns the number of bytes added;
+    /// `None` if the volume cannot grow.
     fn grow(&mut self, step: u64) -> Result<Option<u64>, BuildError> {
         let (old, capacity) = (self.heap.end(), self.superblock.capacity);
         let end = old.saturating_add(step).next_multiple_of(GROWTH.min(step.next_power_of_two()));
-        // At its capacity the volume itself says why there is no more.
+        // At its capacity, the volume itself returns an error with the reason.
         let end = if capacity > old { end.min(capacity) } else { end };
         match self.volumes.data.grow(end) {
             Ok(()) => {
@@ -272,27 +275,29 @@ impl Maintenance {
         }
     }
 
-    /// Bytes that a table is to have where there is room for it: so many that a run has few, and so
-    /// few that a merge can publish often what it has done, in stores of any size.
+    /// Returns the size of a table, in bytes, if there is room for it. With this size, a run has
+    /// few tables, and a merge can publish its progress often, in a store of any size.
     pub(super) fn table_size(&self) -> u64 {
         let heap = self.heap.bytes();
         let least = (heap / FEW_TABLES).clamp(SHORT_TABLE[0], SHORT_TABLE[1]);
         (heap / TABLES).clamp(least, LONG_TABLE).next_multiple_of(SECTOR as u64)
     }
 
-    /// The smallest hole that is worth a table, unless all that is left to write fits into less.
+    /// Returns the smallest hole that is worth a table, in bytes. If fewer bytes are left to write,
+    /// a smaller hole is enough.
     fn least_hole(&self) -> u64 {
         (self.table_size() / 4).next_multiple_of(SECTOR as u64)
     }
 
-    /// Free bytes that tables could use.
+    /// Returns the free bytes that tables could use.
     pub(super) fn free_room(&self) -> u64 {
         self.heap.usable(self.least_hole(), 0)
     }
 
-    /// Finds room for a table that needs `least` bytes for its first entry, of a run of which
-    /// `expected` are still to come. Best fit; else a hole that is not much too small, before the
-    /// heap grows; else the largest there is. A merge leaves what checkpoints are certain of.
+    /// Allocates an extent for a table. The first entry of the table needs `least` bytes; the rest
+    /// of the run takes about `expected` bytes. Takes the smallest extent that is large enough. If
+    /// no extent is, takes one of at least a quarter of the wanted size before the heap grows, and
+    /// the largest one after that. A merge leaves the bytes that are certain for checkpoints.
     pub(super) fn allocate_table(
         &mut self,
         context: &Context<'_>,
@@ -319,7 +324,7 @@ impl Maintenance {
         Err(self.no_room())
     }
 
-    /// Takes an extent; for a merge not, where checkpoints would be less certain of what they need.
+    /// Takes an extent of `len` bytes. For a merge, returns `None` if checkpoints need the extent.
     fn take(&mut self, context: &Context<'_>, len: u64, merges: bool) -> Option<Extent> {
         let extent = self.heap.take(len)?;
         if merges {
@@ -342,7 +347,7 @@ impl Maintenance {
         BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
-    /// Finds room for `len` bytes, growing the volume if need be.
+    /// Allocates `len` bytes, and grows the volume if necessary.
     pub(super) fn allocate(&mut self, len: u64) -> Result<Extent, BuildError> {
         let len = len.next_multiple_of(SECTOR as u64);
         self.collect_garbage();
@@ -353,7 +358,7 @@ impl Maintenance {
         self.heap.take(len).ok_or_else(|| self.no_room())
     }
 
-    /// Gives back the extents of retired tables that no reader holds any more.
+    /// Frees the extents of retired tables that no reader holds any more.
     pub(super) fn collect_garbage(&mut self) {
         let heap = &mut self.heap;
         self.retired.retain(|table| {
@@ -365,7 +370,7 @@ impl Maintenance {
         });
     }
 
-    /// Free bytes beyond what is needed soon, where they are a good part of the heap.
+    /// Returns the free bytes that are not needed soon, if they are a large part of the heap.
     fn spare(&self, need: &SpaceDemand, runs: &RunSet) -> Option<u64> {
         let used = self.heap.bytes() - self.heap.free_bytes();
         let wanted = self.wanted(need, runs).saturating_add(self.ahead(need));
@@ -373,9 +378,9 @@ impl Maintenance {
         (spare > (used / 8).max(HOLE)).then_some(spare)
     }
 
-    /// Gives space at the end of the volume back when there is much to spare, and, while nobody
-    /// commits, space in the middle. `true` where some was. Nothing appends by it from before it is
-    /// given back.
+    /// Returns space at the end of the volume to the file system if there is much to spare. While
+    /// the store is idle, returns space in the middle. Returns `true` if some space was returned.
+    /// Reduces the budget first, so that no commit relies on that space.
     pub(super) fn tidy(&mut self, context: &Context<'_>) -> bool {
         self.collect_garbage();
         let mut state = context.state();
@@ -389,7 +394,8 @@ impl Maintenance {
         end.is_some_and(|end| self.cut(end)) || self.punch(&holes)
     }
 
-    /// Cuts the volume, whose heap ends there now; `false` where it keeps its size.
+    /// Cuts the volume to `end`, the new end of the heap. Returns `false` if the volume keeps its
+    /// size.
     fn cut(&mut self, end: u64) -> bool {
         if let Err(error) = self.volumes.data.shrink(end) {
             tracing::warn!(%error, "giving space back failed; it is kept for later use");
@@ -400,8 +406,8 @@ impl Maintenance {
         size <= end
     }
 
-    /// Takes holes of `spare` bytes in all for loose, the last ones first: what is left lies in
-    /// front, where it is found again.
+    /// Selects holes of at most `spare` bytes in all, and makes them loose. Begins with the last
+    /// holes, so that the space in front stays ready.
     fn holes(&mut self, spare: u64) -> Vec<Extent> {
         let mut left = if self.punches { spare } else { 0 };
         let ready: Vec<Extent> = self.heap.ready().rev().collect();
@@ -415,7 +421,7 @@ impl Maintenance {
         holes
     }
 
-    /// Punches holes that are loose; `true` where there were any.
+    /// Punches these loose holes. Returns `false` if there are no holes, or if punching failed.
     fn punch(&mut self, holes: &[Extent]) -> bool {
         for hole in holes {
             match self.volumes.data.punch(hole.offset..hole.end()) {
@@ -432,12 +438,12 @@ impl Maintenance {
     }
 }
 
-/// Bytes to make ready for so many to be usable.
+/// Returns the bytes to make ready so that `usable` bytes are usable.
 pub(super) fn more(usable: u64) -> u64 {
     usable.saturating_add(usable / 4).saturating_add(GROWTH)
 }
 
-/// What maintenance must see to, and the runs, of a moment.
+/// Returns the current demand for space, and the current runs.
 fn needed(context: &Context<'_>) -> (SpaceDemand, Arc<RunSet>) {
     let state = context.state();
     (state.need(), state.runs.clone())

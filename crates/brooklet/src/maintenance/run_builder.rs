@@ -10,57 +10,57 @@ use crate::run::table::{Entry, Table, TableBuilder};
 use crate::run::writer::RunWriter;
 use crate::run::writer::{BuildError, Pending};
 
-/// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who
-/// commit and find all processors taken wait for so long, since few systems take one from a thread
-/// that has just been given it.
+/// Bytes of payload after which a slice of work ends. A slice takes some tenths of a millisecond. A
+/// commit that finds all processors busy waits for that time, because few systems preempt a thread
+/// that has just started to run.
 pub(super) const SLICE: u64 = 64 << 10;
 
-/// A run being written, or what a compaction step adds to one.
+/// A run being written, or the part that a compaction step adds to a run.
 pub(super) struct Build {
     pub input: Input,
     out: PieceWriter<Pending>,
     tables: RunWriter,
     level: u64,
-    /// Bytes that are expected in all.
+    /// The expected total bytes.
     expected: u64,
-    /// Where it ends before its input does.
+    /// The end of a compaction step, if it may be before the end of the input.
     end: Option<End>,
 }
 
-/// Where a compaction step ends: between two logs, behind its first, once it has written so many
-/// bytes or could free twice as many, or where the next log may be longer than `long`; else with
-/// its input.
+/// The conditions under which a compaction step ends, between two logs and after its first log: it
+/// has written `bytes` bytes, or could free twice as many, or the next log may be longer than
+/// `long` bytes. Otherwise the step ends with its input.
 pub(super) struct End {
     pub bytes: u64,
     pub long: u64,
-    /// The log that it began with.
+    /// The first log of the step.
     pub start: Option<Vec<u8>>,
 }
 
 impl Build {
-    /// The last codex key.
+    /// Returns the last codex key.
     pub fn last(&self) -> Option<&[u8]> {
         self.tables.last()
     }
 
-    /// The log that was begun last.
+    /// Returns the key of the log that was begun last.
     pub fn log(&self) -> &[u8] {
         self.out.key()
     }
 
-    /// Whether something was merged, or there was nothing.
+    /// Returns whether something was merged, or there was nothing to merge.
     pub fn got_on(&self) -> bool {
         self.end
             .as_ref()
             .is_none_or(|end| end.start.is_none() || self.input.next_log() != end.start.as_deref())
     }
 
-    /// Bytes of the extents that it has.
+    /// Returns the bytes of its extents.
     pub fn held(&self) -> u64 {
         self.tables.held()
     }
 
-    /// Whether a compaction step has come to its end, though there is more to write.
+    /// Returns whether a compaction step ends here, before its input does.
     fn is_enough(&self) -> bool {
         let is_due = |end: &End| {
             self.tables.written() >= end.bytes
@@ -72,7 +72,7 @@ impl Build {
 }
 
 impl Maintenance {
-    /// Begins a run, or more of one, whose last key is `last`.
+    /// Begins a run, or another part of a run whose last key is `last`.
     pub(super) fn build(
         &self,
         input: Input,
@@ -85,13 +85,13 @@ impl Maintenance {
         Build { input, out, tables: RunWriter::new(id, last), level, expected, end }
     }
 
-    /// Writes some entries. `false` once that is all, or enough.
+    /// Writes some entries. Returns `false` once all entries, or enough entries, are written.
     pub(super) fn write(&mut self, context: &Context<'_>, build: &mut Build) -> Result<bool, BuildError> {
         Ok(self.work(context, build, SLICE)?.is_some())
     }
 
-    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many.
-    /// `None` once there is no more, or enough is written.
+    /// Does at least `least` bytes of work, or all that is left. Returns the work done, in bytes of
+    /// payload; `None` if all entries, or enough entries, are written.
     pub(super) fn work(
         &mut self,
         context: &Context<'_>,
@@ -131,7 +131,7 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Ends what is being written; tells what it holds. On failure its extents are given back.
+    /// Ends the build, and returns its run and tables. On failure, frees its extents.
     pub(super) fn seal(&mut self, mut build: Build) -> Result<(RunMeta, Vec<Arc<Table>>), BuildError> {
         if let Err(build_error) = self.seal_table(&mut build) {
             self.discard(build);
@@ -143,7 +143,7 @@ impl Maintenance {
         Ok((meta.with_ageing(ageing), tables.into_sealed()))
     }
 
-    /// Gives up what is being written.
+    /// Discards the build, and frees its extents.
     pub(super) fn discard(&mut self, build: Build) {
         build.tables.into_extents().for_each(|extent| self.heap.give(extent));
     }

@@ -77,45 +77,47 @@ pub(crate) struct SpacePressure {
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     budget: SpaceBudget,
-    /// What those wished who would not wait, since maintenance told last.
+    /// The request of the last commit that was refused because it did not want to wait, since the
+    /// last budget.
     refused: Option<SpaceRequest>,
-    /// How many of those there have been.
+    /// Number of refused commits that did not want to wait.
     refusals: u64,
     request: Option<SpaceRequest>,
-    /// Whether one of those who wait only frees.
+    /// Whether one of the waiting commits only frees space.
     frees: bool,
     requested: u64,
     resolved: u64,
-    /// How many of those who asked have not gone on yet. As long as there are any, what they wish
-    /// counts.
+    /// Number of commits that requested room and still wait. `request` counts until this number is
+    /// 0.
     waiting: u64,
-    /// Why no room can be made.
+    /// The reason why no room can be made.
     why: String,
 }
 
 impl Room {
-    /// Takes note of what maintenance tells.
+    /// Records the budget that maintenance reports.
     pub fn set_budget(&mut self, budget: SpaceBudget) {
         self.budget = budget;
         self.refused = None;
     }
 
-    /// Somebody who would not wait was refused: the next may find room.
+    /// Records the request of a commit that does not want to wait, so that the next commit may find
+    /// room. Returns the error of this commit.
     pub fn refuse(&mut self, request: SpaceRequest) -> Error {
         self.refused = Some(request);
         self.refusals += 1;
         self.full(request)
     }
 
-    /// Whether a commit finds room beside these claims.
+    /// Returns whether a commit finds room in addition to these claims.
     fn admits(&self, claims: u64, request: SpaceRequest) -> bool {
         let SpaceBudget { most, most_freeing, largest, .. } = self.budget;
         let most = if request.freeing { most_freeing } else { most };
         request.largest <= largest && claims.saturating_add(request.claim) <= most
     }
 
-    /// Asks for room; `requested` is the number of an earlier asking. `Err` where that one was
-    /// answered.
+    /// Requests room, and returns the number of the request. `requested` is the number of the
+    /// commit's earlier request. Returns an error if the earlier request is resolved.
     pub fn request_space(&mut self, requested: Option<u64>, request: SpaceRequest) -> Result<u64, Error> {
         if requested.is_some_and(|requested| requested <= self.resolved) {
             return Err(self.full(request));
@@ -132,13 +134,13 @@ impl Room {
         }))
     }
 
-    /// Nothing more can be done for the requests up to number `last`, and why.
+    /// Resolves the requests up to number `last`: no more room can be made, for the reason `why`.
     pub fn resolve_request(&mut self, last: u64, why: &str) {
         self.resolved = self.resolved.max(last);
         why.clone_into(&mut self.why);
     }
 
-    /// Somebody who asked goes on, on append or refused.
+    /// Ends the wait of a commit that requested room, after it appended or was refused.
     pub fn withdraw(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 {
@@ -146,17 +148,17 @@ impl Room {
         }
     }
 
-    /// Whether somebody waits for an answer.
+    /// Returns whether a request is not resolved yet.
     pub fn is_requested(&self) -> bool {
         self.resolved < self.requested
     }
 
-    /// Up to where claims of commits that only free may go.
+    /// Returns the limit for claims of commits that only free space.
     pub fn most_freeing(&self) -> u64 {
         self.budget.most_freeing
     }
 
-    /// Why a commit is refused.
+    /// Returns the error of a refused commit.
     pub fn full(&self, request: SpaceRequest) -> Error {
         let SpaceBudget { most, most_freeing, .. } = self.budget;
         let most = if request.freeing { most_freeing } else { most };
@@ -170,19 +172,19 @@ impl Room {
 }
 
 impl StoreState {
-    /// What is in memory only may take so many bytes in runs.
+    /// Returns the maximum bytes that entries in memory may take in runs.
     pub fn claims(&self) -> u64 {
         self.memtables().map(|memtable| memtable.claim()).sum()
     }
 
-    /// How near appends are to finding no room.
+    /// Returns how near appends are to finding no room.
     pub fn gauge(&self) -> Gauge {
         let SpaceBudget { most, slope, .. } = self.room.budget;
         Gauge { left: most.saturating_sub(self.claims()), slope }
     }
 
-    /// Whether maintenance should look after room: there will soon be too little, or somebody waits
-    /// for it.
+    /// Returns whether maintenance should make room: there will soon be too little, or a commit
+    /// waits for room or was refused.
     pub fn wants_room(&self) -> bool {
         self.claims() > self.room.budget.look_at || self.room.is_requested() || self.room.refused.is_some()
     }
@@ -200,20 +202,20 @@ impl StoreState {
         }
     }
 
-    /// Whether somebody waits who finds no room.
+    /// Returns the pressure if a commit waits and finds no room.
     pub fn pressure(&self) -> Option<SpacePressure> {
         let request = self.room.request.filter(|_| self.room.is_requested())?;
         let Room { frees, requested, .. } = self.room;
         (!self.room.admits(self.claims(), request)).then_some(SpacePressure { frees, requested })
     }
 
-    /// What the table of spaces claims that a checkpoint adds to its run, and how long an entry
-    /// that takes.
+    /// Returns the claim of the table of spaces, which a checkpoint adds to its run, and the bytes
+    /// of the table's entry.
     fn table_claim(&self) -> (u64, usize) {
         Memtable::claim_of_table(self.spaces.bound())
     }
 
-    /// What was recovered claims the table, too.
+    /// Adds the claim of the table of spaces to a recovered memtable.
     pub fn claim_table(&mut self) {
         if self.spaces.is_kept() && self.active.claim() > 0 {
             let (claim, largest) = self.table_claim();
@@ -221,7 +223,7 @@ impl StoreState {
         }
     }
 
-    /// What the commit that was planned claims; `Err` where it finds no room.
+    /// Returns the request of the planned commit; an error if the commit finds no room.
     pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<SpaceRequest, Retry> {
         let mut request = SpaceRequest { claim: 0, largest: 0, freeing };
         let mut entries = 0;
@@ -295,8 +297,8 @@ mod tests {
         assert!(room.request_space(Some(second), request(7, false)).is_err());
     }
 
-    /// Maintenance found no room for the first, and meanwhile others freed some and the second
-    /// came.
+    /// Maintenance finds no room for the first request. Meanwhile other commits free some room, and
+    /// the second request arrives.
     #[test]
     fn a_request_is_not_refused_by_a_look_that_was_before_it() {
         let mut room = Room::default();

@@ -45,7 +45,7 @@ pub(crate) enum Retry {
     Unknown(Vec<usize>),
     /// The sizes of some entries, of the log of this operation, must be looked up first.
     Sizes(usize, SizeQuery),
-    /// The commit is finally refused.
+    /// The commit is refused for good.
     Error(Error),
     /// A log of the commit is in a memory space.
     InMemory,
@@ -64,9 +64,9 @@ impl From<Error> for Retry {
 /// A commit that appended.
 pub(crate) struct Accepted {
     pub appended: Appended,
-    /// The number of every entry, in the order of the operations that added them.
+    /// The numbers of all entries, in the order of the operations that added them.
     pub seqs: Seqs,
-    /// Whether it is acknowledged at once.
+    /// Whether the commit is acknowledged at once.
     pub deferred: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// The payload that its entry gets, empty where there is none.
+    /// Returns the payload of the effect's entry; empty if the effect adds no entry.
     fn payload<'a>(&self, ops: &[Op<'a>]) -> &'a [u8] {
         match (self.effect, ops[self.op].action) {
             (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
@@ -86,8 +86,8 @@ impl Planned {
 }
 
 impl StoreState {
-    /// Finds a log in the active memtable, bringing it there from the frozen one or from what is
-    /// remembered if need be.
+    /// Returns the slot of a log in the active memtable. If necessary, copies the log's state there
+    /// from the frozen memtable or from the bounds cache.
     pub(super) fn slot(&mut self, key: &[u8]) -> Option<Slot> {
         if let Some(slot) = self.active.find(key) {
             return Some(slot);
@@ -107,16 +107,16 @@ impl StoreState {
         Some(slot)
     }
 
-    /// Whether the memtables know that a log is not there.
+    /// Returns whether the memtables know that a log does not exist.
     pub(super) fn is_absent(&self, key: &[u8]) -> bool {
         let known =
             |memtable: &Memtable| memtable.find(key).map(|slot| memtable.log(slot).appended.is_none());
         self.memtables().find_map(known).unwrap_or(false)
     }
 
-    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came
-    /// meanwhile. `false` where whoever asks has to wait, since the log may come up in the runs at
-    /// any moment.
+    /// Adds the state that a log has in `runs` to the active memtable, unless the log was added or
+    /// the runs changed meanwhile. Returns `false` if the caller has to wait, because an import may
+    /// add the log at any moment.
     pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
         if self.ingesting && (state.bounds.is_none() || self.is_absent(key)) {
             return false;
@@ -127,7 +127,7 @@ impl StoreState {
         true
     }
 
-    /// Takes a commit on append, or says why not.
+    /// Appends a commit. On failure, returns the reason.
     pub fn append(
         &mut self,
         wal: &Wal,
@@ -152,7 +152,7 @@ impl StoreState {
         result
     }
 
-    /// Undoes what was planned.
+    /// Undoes the planned effects.
     fn undo(&mut self, ops: &[Op<'_>]) {
         for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
             let slot = undo.slot;
@@ -164,7 +164,7 @@ impl StoreState {
         }
     }
 
-    /// Works out the effect of every operation, on the appended bounds.
+    /// Computes the effect of every operation on the appended bounds.
     fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
         self.find_all(ops)?;
         self.count_sizes(ops);
@@ -195,7 +195,8 @@ impl StoreState {
                 }
                 Action::Trim(before) => {
                     known()?;
-                    // Trimming what is trimmed already changes nothing, and is no mistake.
+                    // Trimming entries that are already trimmed changes nothing, and is not an
+                    // error.
                     let before = before.max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
                 }
@@ -205,7 +206,8 @@ impl StoreState {
                 }
                 Action::Truncate(from) => {
                     known()?;
-                    // What readers do not see any more must not be cut off: it has gone.
+                    // Entries that readers do not see any more are gone. A truncation cannot cut
+                    // them off.
                     self.limit(op, i, slot, moment)?;
                     self.cut(op, i, slot, Effect::Truncate(from))?;
                 }
@@ -225,15 +227,15 @@ impl StoreState {
                 }
             }
         }
-        // What was there before a quota is counted, and not refused.
+        // Logs that are older than a quota are counted, and not refused.
         if ops.iter().any(|op| matches!(op.action, Action::Enroll(_))) {
             return Ok(());
         }
         Ok(self.spaces.check_quotas()?)
     }
 
-    /// Sets what a log keeps, and has it count in the totals of the space of this number, if there
-    /// is one.
+    /// Sets the retention of a log, and counts the log in the totals of space number `space`; 0 is
+    /// no space.
     fn give(
         &mut self,
         op: &Op<'_>,
@@ -249,7 +251,7 @@ impl StoreState {
         if counts == space { Ok(()) } else { Ok(self.effect(op, i, slot, Effect::Count(space))?) }
     }
 
-    /// Gives a log what its space gives its logs, as far as it has not got that.
+    /// Gives a log the settings of its space that the log does not have yet.
     fn enroll(
         &mut self,
         op: &Op<'_>,
@@ -272,7 +274,7 @@ impl StoreState {
         self.give(op, i, slot, wanted, number, moment)
     }
 
-    /// Finds the log of every operation, adding those that are new for certain.
+    /// Finds the log of every operation. Adds the logs that are certainly new.
     fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Retry> {
         if self.ingesting && ops.iter().any(|op| self.is_absent(op.key)) {
             return Err(Retry::NoRoom(WalError::Busy));
@@ -339,7 +341,7 @@ impl StoreState {
         let request = self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
-            // The device has the other half.
+            // The device gets the other half of the time.
             Durability::Deferred(bound) => bound / 2,
         };
         let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
@@ -400,7 +402,7 @@ impl StoreState {
         Ok(Accepted { appended, seqs, deferred })
     }
 
-    /// The most bytes that the record of the plan takes.
+    /// Returns the maximum bytes of the planned record.
     fn record_bound(&self, ops: &[Op<'_>]) -> usize {
         let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
         let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
@@ -411,16 +413,14 @@ impl StoreState {
         bounds.sum()
     }
 
-    /// Notes that the last block holds a commit that is deferred by at most `bound`. Returns
-    /// whether the commit is acknowledged at once, where the block may be written from `earliest`
-    /// on.
+    /// Records that the last block holds a commit that is deferred by at most `bound`. The block
+    /// may be written from `earliest` on. Returns whether the commit is acknowledged at once.
     fn defer(&mut self, bound: Duration, now: Duration, earliest: Duration) -> bool {
         if let Some(block) = self.pending.back_mut() {
             block.deferred.get_or_insert(now);
         }
         let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
-        // Where the ring is held to a pace that is slower, the commit is acknowledged once it is
-        // durable.
+        // If the pace of the ring is slower, the commit is acknowledged once it is durable.
         let starts = earliest.saturating_sub(now);
         now.saturating_sub(oldest) <= bound && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
     }

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-/// The longest that an append waits.
+/// Maximum time that an append waits.
 const LONGEST: Duration = Duration::from_millis(5);
-/// Less than this is not worth a sleep.
+/// A shorter time is not worth a sleep.
 const SHORTEST: Duration = Duration::from_micros(50);
 
-/// How near appends are to finding no room: what is left, and from when on they are slowed down, in
-/// bytes.
+/// A gauge of how near appends are to finding no room: the bytes left, and the bytes left below
+/// which appends are slowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gauge {
     pub left: u64,
@@ -19,13 +19,13 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
-    /// How far down the slope that is, in percent.
+    /// Returns how far the bytes left are below `slope`, in percent.
     pub fn percent(self) -> u64 {
         let down = self.slope.saturating_sub(self.left);
         (u128::from(down) * 100 / u128::from(self.slope.max(1))) as u64
     }
 
-    /// How long an append waits: by the square of how near the end is.
+    /// Returns how long an append waits: in proportion to the square of [`percent`](Self::percent).
     pub fn delay(self) -> Duration {
         let percent = self.percent() as u32;
         let delay = LONGEST * (percent * percent) / 10_000;
@@ -33,7 +33,7 @@ impl Gauge {
     }
 }
 
-/// The share of what is left when a checkpoint begins that writers may use at once, per mille.
+/// The share of the rest at the beginning of a checkpoint that writers may use at once, per mille.
 const AT_ONCE: u64 = 250;
 
 /// The ration of memory and ring for writers during a checkpoint. Of the rest at the beginning of
@@ -41,13 +41,13 @@ const AT_ONCE: u64 = 250;
 /// wait a little for each slice of the checkpoint, and not for its end.
 #[derive(Debug, Default)]
 pub(crate) struct Ration {
-    /// What was in use of each when the checkpoint began.
+    /// The bytes of memory and of the ring in use when the checkpoint began.
     begun: Option<[u64; 2]>,
 }
 
 impl Ration {
-    /// The limits. `done` says how far the checkpoint is, per mille, if one goes on; `uses`, how
-    /// many bytes are in use of how many.
+    /// Returns the limits of memory and ring, in bytes. `done` is the progress of the running
+    /// checkpoint, per mille. `uses` holds the bytes in use and the size of each.
     pub fn limits(&mut self, done: Option<u64>, uses: [(u64, u64); 2]) -> [u64; 2] {
         let Some(done) = done else {
             self.begun = None;
@@ -62,8 +62,8 @@ impl Ration {
         [limit(0), limit(1)]
     }
 
-    /// How much of what writers may use by now they do, in percent, of memory or the ring. `uses`
-    /// says how many bytes are in use, and up to how many may be.
+    /// Returns how much of the granted bytes is in use, in percent: the larger of memory and ring.
+    /// `uses` holds the bytes in use and the limit of each.
     pub fn used(&self, uses: [(u64, u64); 2]) -> u64 {
         let Some(begun) = self.begun else { return 0 };
         let percent = |((used, limit), begun): ((u64, u64), u64)| {

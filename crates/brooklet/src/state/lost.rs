@@ -30,30 +30,30 @@ use crate::model::retention_state::State;
 use crate::model::{Bounds, Effect};
 use crate::state::spaces::Spaces;
 
-/// A message names so many logs.
+/// Maximum number of logs that a message names.
 const NAMED: usize = 5;
-/// So many are remembered.
+/// Maximum number of touched logs that are stored.
 const MOST: usize = 10_000;
 
-/// What is missing of a ring, and what is behind that.
+/// The missing part of a ring, and the content behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     first: Hole,
-    /// Where the last hole ends, if it does.
+    /// The number of the first block behind the last hole, if there is one.
     next: Option<u64>,
-    /// Logs that missing blocks are known to have changed, or that such a block names as far as it
-    /// can be made out.
+    /// Logs that missing blocks are known to have changed, and logs that the readable part of a
+    /// damaged block names.
     touched: BTreeSet<Vec<u8>>,
-    /// What blocks behind the last hole tell.
+    /// The content of the blocks behind the last hole.
     pub behind: Arc<Memtable>,
 }
 
-/// What is not known of a log.
+/// The unknown part of a log.
 #[derive(Debug)]
 pub(crate) struct Doubt {
     lost: Arc<Lost>,
-    /// The log's bounds behind the hole as far as they are known, the number from which on its
-    /// entries are, and those.
+    /// The content of the log behind the hole: its bounds as far as they are known, the number of
+    /// its first known entry, and the payloads from that number on.
     behind: Option<(Bounds, u64, Vec<Bytes>)>,
 }
 
@@ -65,14 +65,14 @@ impl Lost {
         lost
     }
 
-    /// Another hole: what is behind the one before is left out.
+    /// Adds another hole. The blocks between the holes are ignored.
     pub fn again(&mut self, hole: &Hole, seed: u64) {
         self.next = hole.next;
         self.behind = Arc::new(Memtable::new(seed));
         self.name(hole);
     }
 
-    /// Takes note of the logs that a damaged block names.
+    /// Records the logs that a damaged block names.
     fn name(&mut self, hole: &Hole) {
         let records = hole.remains.iter().flat_map(|data| Records::new(data).map_while(|record| record));
         for (_, mut rest) in records {
@@ -92,8 +92,8 @@ impl Lost {
         }
     }
 
-    /// Brings back a block behind the hole; `before` is what was there up to it. `None` where the
-    /// block makes no sense.
+    /// Replays a block behind the hole; `before` is the content before the hole. Returns `None` if
+    /// the block is malformed.
     pub fn replay(
         &mut self,
         block: &Block,
@@ -108,12 +108,13 @@ impl Lost {
         done
     }
 
-    /// What a log was before its first effect behind the hole; `None` where the effect does not
-    /// tell enough.
+    /// Returns the state of a log before its first effect behind the hole; `None` if the effect
+    /// does not determine the state.
     fn begin(&mut self, before: &Memtable, entry: &Entry<'_>) -> Option<State> {
         let known = before.find(entry.key).map(|slot| before.log(slot).appended);
         let told = entry.before.bounds;
-        // Without bounds it is not the first since the last checkpoint, or the log was not there.
+        // An effect without bounds is not the log's first one since the last checkpoint, or the log
+        // did not exist.
         let at = |next| Some(Bounds { first: 0, next });
         let bounds = match entry.effect {
             _ if told.is_some() => told,
@@ -131,13 +132,13 @@ impl Lost {
         bounds.map(|_| State { bounds, terms: entry.before.terms.clone() })
     }
 
-    /// What blocks behind the hole tell of a log, where that is all that it holds.
+    /// Returns the state of a log behind the hole if the log is proven.
     pub fn proven(&self, key: &[u8]) -> Option<&LogState> {
         let log = self.behind.log(self.behind.find(key)?);
         is_proven(log).then_some(log)
     }
 
-    /// What is not known of a log, unless it is proven.
+    /// Returns the unknown part of a log; `None` if the log is proven.
     pub fn doubt(self: &Arc<Self>, key: &[u8]) -> Option<Doubt> {
         let behind = match self.behind.find(key).map(|slot| self.behind.log(slot)) {
             Some(log) if is_proven(log) => return None,
@@ -150,7 +151,7 @@ impl Lost {
         Some(Doubt { lost: self.clone(), behind })
     }
 
-    /// Where the damage is.
+    /// Returns the place of the damage.
     pub fn place(&self) -> String {
         let brooklet_wal::Cursor { seq, position, lsn, .. } = self.first.from;
         let at = format!("position {position} (LSN {lsn})");
@@ -161,7 +162,7 @@ impl Lost {
         }
     }
 
-    /// What is wrong there, and which logs it touches.
+    /// Describes the damage, and names logs that it touches.
     pub fn what(&self) -> String {
         let mut what = self.first.what.clone();
         if self.touched.is_empty() {
@@ -179,12 +180,12 @@ impl Lost {
         what
     }
 
-    /// Logs that it is known to touch, or that a damaged block names.
+    /// Returns the logs that the damage is known to touch, or that a damaged block names.
     pub fn touched(&self) -> impl Iterator<Item = &[u8]> {
         self.touched.iter().map(Vec::as_slice)
     }
 
-    /// The error that ends what lists or reads many logs.
+    /// Returns the error that ends a listing, or a read of many logs.
     pub fn error(&self) -> Error {
         let what = self.what();
         Error::damaged(
@@ -194,14 +195,14 @@ impl Lost {
     }
 }
 
-/// Whether blocks behind the hole tell all of a log.
+/// Returns whether the blocks behind the hole determine the whole content of a log.
 pub(crate) fn is_proven(log: &LogState) -> bool {
     log.piece().is_some_and(|piece| piece.bounds.is_none_or(|bounds| bounds.first >= piece.base))
 }
 
 impl Doubt {
-    /// The entries that are not known of a log that went on at `next` before the hole: those that
-    /// are missing, or that stand for others.
+    /// Returns the unknown entries of a log whose next number was `next` before the hole. These
+    /// entries are missing, or their numbers may have been used again.
     pub fn gap(&self, next: u64) -> Range<u64> {
         match &self.behind {
             Some((_, base, _)) => next.min(*base)..*base,
@@ -209,19 +210,21 @@ impl Doubt {
         }
     }
 
-    /// The log's bounds, as far as they are known, by what they were before the hole.
+    /// Returns the log's bounds as far as they are known; `before` is the bounds before the hole.
     pub fn bounds(&self, before: Option<Bounds>) -> Option<Bounds> {
         let Some((behind, ..)) = &self.behind else { return before };
         let first = before.map_or(0, |before| before.first).max(behind.first);
         Some(Bounds { first: first.min(behind.next), next: behind.next })
     }
 
-    /// The entries behind the hole that are known, from the end of the [gap](Self::gap) on.
+    /// Returns the payloads of the known entries behind the hole, from the end of the
+    /// [gap](Self::gap) on.
     pub fn into_payloads(self) -> Vec<Bytes> {
         self.behind.map_or_else(Vec::new, |(.., payloads)| payloads)
     }
 
-    /// What who asks for the log is told, where it went on at `next` before the hole.
+    /// Returns the error for a caller that asks for the log; `next` is the log's next number before
+    /// the hole.
     pub fn error(&self, key: &[u8], next: Option<u64>) -> Error {
         let (key, why) = (KeyText::of(key), &self.lost.first.what);
         let known = match (next, &self.behind) {
@@ -239,7 +242,7 @@ impl Doubt {
     }
 }
 
-/// What is lost, unless nobody is to know.
+/// Returns the lost part of the ring, if any.
 pub(crate) fn of(lost: &Option<Arc<Lost>>) -> Option<&Arc<Lost>> {
     lost.as_ref().filter(|_| !bug("a-hole-is-kept-quiet"))
 }

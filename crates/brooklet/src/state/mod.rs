@@ -34,14 +34,14 @@ use crate::state::spaces::{SpaceTable, Spaces};
 use crate::state::subscribers::Subscribers;
 use crate::state::undo::Undo;
 
-/// Effects of one block, in the order they appended.
+/// The effects of one block, in append order.
 #[derive(Debug)]
 struct PendingBlock {
     seq: u64,
-    /// The memtable they belong to: the active one, or the one before it.
+    /// The memtable of these effects: the active one, or the one before it.
     generation: u64,
     effects: Vec<Pending>,
-    /// When the first deferred commit of the block appended.
+    /// The time at which the first deferred commit of the block appended.
     deferred: Option<Duration>,
 }
 
@@ -64,26 +64,26 @@ pub(crate) struct StoreState {
     pub subscribers: Subscribers,
     pub bounds_cache: BoundsCache,
     pub spaces: Spaces,
-    /// What damage in the ring took, of a store that is open for reading only.
+    /// The damage in the ring, in a store that is open read-only.
     pub lost: Option<Arc<Lost>>,
-    /// The bounds of the log that has the table of spaces, as far as no memtable in memory tells.
+    /// The bounds of the log that holds the table of spaces, before the active memtable.
     table_log: Option<Bounds>,
-    /// The table of spaces as of the frozen memtable's last commit, until that memtable is complete
-    /// and gets it.
+    /// The table of spaces as of the frozen memtable's last commit. The memtable gets the table
+    /// once the memtable is complete.
     last_table: Option<(Slot, Vec<u8>)>,
-    /// What the heap has room for.
+    /// The room in the heap.
     pub room: Room,
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
     pub reads: ReadStats,
     pending: VecDeque<PendingBlock>,
-    /// Logs whose sizes are being looked up for a commit: they stay in the active memtable until
-    /// that is done. A log is here as often as there are such commits.
+    /// Logs whose sizes are being looked up for a commit. These logs stay in the active memtable
+    /// until the lookup ends. A log occurs once for each such commit.
     counting: Vec<Box<[u8]>>,
-    /// `EntrySizes` made so far.
+    /// Number of `EntrySizes` made so far.
     counted: u64,
-    /// The commit at hand: the log of each operation, the effects, and what each log was before
+    /// The current commit: the log of each operation, the effects, and the state of each log before
     /// them.
     slots: Vec<Slot>,
     plan: Vec<Planned>,
@@ -145,8 +145,8 @@ impl StoreState {
         Ok(())
     }
 
-    /// Starts a fresh active memtable. Returns the last block of the old one, which is frozen once
-    /// that block is visible; `None` where there is nothing to freeze.
+    /// Starts a new active memtable. Returns the last block of the old one, which is complete once
+    /// that block is visible. Returns `None` if the active memtable is empty.
     pub fn freeze(&mut self, wal: &Wal, seed: u64) -> Option<u64> {
         assert!(self.frozen.is_none(), "one tier is frozen at a time");
         if self.active.is_empty() {
@@ -165,10 +165,10 @@ impl StoreState {
         Some(cut)
     }
 
-    /// Freezes the memtable of a store that nobody writes to.
+    /// Freezes the memtable of a store that is open read-only.
     pub fn freeze_for_good(&mut self, seed: u64) {
         let mut memtable = std::mem::replace(&mut self.active, Memtable::new(seed));
-        // Where some of the ring is lost, the table may be of later.
+        // If a part of the ring is lost, the table may be newer than the memtable.
         if self.spaces.is_kept() && memtable.claim() > 0 && self.lost.is_none() {
             let slot = memtable.expect_table(self.table_log);
             memtable.put_table(slot, self.spaces.encode().into());
@@ -176,7 +176,7 @@ impl StoreState {
         self.frozen = Some(Arc::new(memtable));
     }
 
-    /// The frozen memtable is complete: its last block is visible.
+    /// Completes the frozen memtable, whose last block is visible.
     pub fn complete(&mut self) {
         if let Some((slot, table)) = self.last_table.take() {
             let memtable = self.frozen.as_mut().expect("what is complete is there");
@@ -185,7 +185,7 @@ impl StoreState {
         }
     }
 
-    /// Forgets the bounds of logs at rest: some have changed, and nobody was told.
+    /// Empties the bounds cache, because bounds may have changed without an update of the cache.
     pub fn clear_bounds_cache(&mut self, table_cache: &TableCache) {
         self.bounds_cache = BoundsCache::new(self.bounds_cache.secret(), table_cache.bounds_cache_budget);
     }
@@ -194,48 +194,49 @@ impl StoreState {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
     }
 
-    /// Bytes of memory that the memtables hold, and what is left of the last one, roughly.
+    /// Returns the approximate bytes of memory of the memtables, including the memtable that is
+    /// being released.
     pub fn memory(&self) -> usize {
         self.memtables().map(Memtable::bytes).sum::<usize>() + self.releasing
     }
 
-    /// Bytes of memory that writers may use, of a `budget`.
+    /// Returns the bytes of memory that writers may use, with a budget of `budget` bytes.
     pub fn most_memory(&self, budget: usize) -> usize {
         budget + self.inherited
     }
 
-    /// What there is by now was found by recovery.
+    /// Records the memory in use as memory that recovery used.
     pub fn inherits(&mut self, budget: usize) {
         self.inherited = self.memory().saturating_sub(budget / 2);
     }
 
-    /// So many bytes are left of a memtable that was written.
+    /// Records that `bytes` bytes of a written memtable are not freed yet.
     pub fn set_releasing(&mut self, bytes: usize) {
         self.releasing = bytes;
         self.inherited = self.inherited.min(bytes);
     }
 
-    /// The oldest memtable in memory; memtables are counted from 0.
+    /// Returns the number of the oldest memtable in memory; memtables are counted from 0.
     pub fn oldest_generation(&self) -> u64 {
         self.generation - u64::from(self.frozen.is_some())
     }
 
-    /// The memtable that commits join.
+    /// Returns the number of the active memtable.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether runs hold everything that appended.
+    /// Returns whether runs hold all appended effects.
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && !self.active.is_changed() && self.frozen.is_none()
     }
 
-    /// What damage in the ring hides of a log.
+    /// Returns the part of a log that damage in the ring makes unknown, if any.
     pub fn doubt(&self, key: &[u8]) -> Option<Doubt> {
         lost::of(&self.lost)?.doubt(key)
     }
 
-    /// What the memtables in memory show of a log, newest first.
+    /// Returns the visible pieces of a log in the memtables, newest first.
     pub fn recent(&self, key: &[u8]) -> Vec<(&Memtable, &LogState, Piece)> {
         if let Some(lost) = &self.lost
             && let Some(log) = lost.proven(key)
@@ -247,12 +248,12 @@ impl StoreState {
         known.filter_map(|(memtable, log)| Some((memtable, log, log.piece()?))).collect()
     }
 
-    /// Logs in the memtables.
+    /// Returns the number of logs in the memtables.
     pub fn memtable_logs(&self) -> usize {
         self.memtables().map(|memtable| memtable.logs.len()).sum()
     }
 
-    /// What tells of a log, of which the memtables know this.
+    /// Returns the source of a read of a log; `known` holds the log's pieces in the memtables.
     pub fn read_source(&self, known: &[(&Memtable, &LogState, Piece)]) -> ReadSource {
         match known.first() {
             Some((memtable, ..)) if std::ptr::eq(*memtable, &self.active) => ReadSource::Active,
@@ -261,7 +262,7 @@ impl StoreState {
         }
     }
 
-    /// The last block that holds a deferred commit on a log; 0 where none does.
+    /// Returns the last block that holds a deferred commit on a log; 0 if no block does.
     pub fn deferred(&self, key: &[u8]) -> u64 {
         let known = self.memtables().filter_map(|memtable| Some(memtable.log(memtable.find(key)?).deferred));
         known.max().unwrap_or_default()

@@ -18,13 +18,13 @@ impl StoreState {
             Error::Conflict { .. } | Error::UnknownLog { .. } | Error::OutOfRange { .. } => {
                 ops.iter().filter_map(|op| self.pending_on(op.key)).max()
             }
-            // What a space holds follows from all of its logs.
+            // The totals of a space depend on all of its logs.
             Error::QuotaReached { .. } => self.pending.back().map(|block| block.seq),
             _ => None,
         }
     }
 
-    /// The last block that is not durable yet and changes a log.
+    /// Returns the last block that is not durable yet and that changes a log.
     fn pending_on(&self, key: &[u8]) -> Option<u64> {
         let memtables = self.memtables().zip((0..=self.generation).rev());
         let moving = memtables.filter_map(|(memtable, generation)| {

@@ -14,7 +14,7 @@ use crate::state::lost::Lost;
 use crate::state::spaces::{Share, Spaces};
 
 impl StoreState {
-    /// Brings a recovered block's effects back, as appending and showing once did.
+    /// Replays a recovered block: applies its effects as the append and the publication did.
     pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
         let place = || format!("block {} of the ring", block.seq());
         let malformed = || Error::damaged(place(), "a record does not make sense");
@@ -26,7 +26,7 @@ impl StoreState {
         done.ok_or_else(malformed)
     }
 
-    /// The same of what recovery around damage finds.
+    /// Replays a block that recovery around damage found, or records a hole.
     pub fn replay_around(&mut self, found: &Found, seed: u64) -> Result<(), Error> {
         match (found, &mut self.lost) {
             (Found::Block(block, _), _) => return self.replay(block),
@@ -38,14 +38,14 @@ impl StoreState {
 }
 
 impl Memtable {
-    /// Brings a block's effects back, and what they do to `spaces`; `effects` is memory to use.
-    /// `None` where it makes no sense.
+    /// Replays a block's effects in the memtable and in `spaces`; `effects` is scratch memory.
+    /// Returns `None` if the block is malformed.
     pub fn replay(&mut self, block: &Block, effects: &mut Vec<Pending>, spaces: &mut Spaces) -> Option<()> {
         self.replay_with(block, effects, spaces, |entry| Some(entry.before.clone()))
     }
 
-    /// The same, where `begin` says what logs were that the memtable does not know; an effect on
-    /// one of which nothing is known is passed over.
+    /// Does the same as [`replay`](Self::replay), but `begin` returns the earlier state of a log
+    /// that the memtable does not know. If `begin` returns `None`, the effect is skipped.
     pub fn replay_with(
         &mut self,
         block: &Block,

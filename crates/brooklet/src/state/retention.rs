@@ -22,7 +22,7 @@ use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::spaces::Spaces;
 
-/// The wall clock as of one commit, asked once and only if need be.
+/// The wall clock as of one commit. The clock is read at most once.
 pub(crate) struct CommitClock<'a> {
     clock: &'a dyn Clock,
     asked: Cell<Option<u64>>,
@@ -33,12 +33,12 @@ impl<'a> CommitClock<'a> {
         Self { clock, asked: Cell::new(None) }
     }
 
-    /// By the clock that is never set, asked anew.
+    /// Returns the current time of the monotonic clock.
     pub fn elapsed(&self) -> Duration {
         self.clock.now()
     }
 
-    /// In milliseconds since the Unix epoch.
+    /// Returns the wall time of the commit, in milliseconds since the Unix epoch.
     pub fn ms(&self) -> u64 {
         let now = self.asked.get().unwrap_or_else(|| wall(self.clock));
         self.asked.set(Some(now));
@@ -46,14 +46,14 @@ impl<'a> CommitClock<'a> {
     }
 }
 
-/// What the wall clock says, in milliseconds since the Unix epoch.
+/// Returns the wall time, in milliseconds since the Unix epoch.
 pub(crate) fn wall(clock: &dyn Clock) -> u64 {
     u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX)
 }
 
 impl StoreState {
-    /// Makes sure that the sizes of entries in memory are known where the commit may ask for them:
-    /// what it does itself is counted as it is worked out.
+    /// Makes sure that the sizes of entries in memory are known if the commit may need them. The
+    /// effects of the commit itself are counted when they are computed.
     pub(super) fn count_sizes(&mut self, ops: &[Op<'_>]) {
         let wants = |spaces: &Spaces, op: &Op<'_>| {
             matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. })) || spaces.sizes(op.key)
@@ -66,8 +66,8 @@ impl StoreState {
             match (log.sizes_mut(), limited || wanted) {
                 (Some(sizes), true) => sizes.begin(first),
                 (Some(sizes), false) => {
-                    // Nobody wants it any more, unless another operation of the commit does, or
-                    // another commit.
+                    // The sizes are not needed any more, unless another operation of this commit or
+                    // another commit needs them.
                     let mut others = ops.iter().zip(&self.slots);
                     let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
                     if wanted || self.counting.iter().any(|key| **key == *op.key) {
@@ -86,7 +86,7 @@ impl StoreState {
         }
     }
 
-    /// The sizes of a log's entries that the memtables in memory hold, as appended.
+    /// Returns the sizes of a log's appended entries that the memtables hold.
     fn sizes(&mut self, slot: Slot) -> EntrySizes {
         self.counted += 1;
         let frozen = self
@@ -121,8 +121,8 @@ impl StoreState {
         *self.active.log_mut(slot).limited_mut().sizes_mut() = Some(sizes);
     }
 
-    /// The sizes of a log are being looked up, for a commit that will
-    /// [`end_count`](Self::end_count).
+    /// Records that the sizes of a log are being looked up for a commit. The commit must call
+    /// [`end_count`](Self::end_count) later.
     pub fn begin_count(&mut self, key: &[u8]) {
         self.counting.push(key.into());
     }
@@ -132,12 +132,12 @@ impl StoreState {
         self.counting.swap_remove(at);
     }
 
-    /// Brings logs whose sizes are being looked up over to a fresh memtable: what was learned goes
-    /// with them.
+    /// Carries the logs whose sizes are being looked up over to a new memtable, with the sizes
+    /// known so far.
     pub(super) fn carry_counted(&mut self) {
         let counting = mem::take(&mut self.counting);
         for key in &counting {
-            // One that is gone has no sizes.
+            // A deleted log has no sizes.
             if !self.is_absent(key) {
                 self.slot(key);
             }
@@ -145,7 +145,7 @@ impl StoreState {
         self.counting = counting;
     }
 
-    /// Takes down sizes of a log that were looked up.
+    /// Stores the sizes of a log that were looked up.
     pub fn learn_sizes(&mut self, key: &[u8], found: SizeAnswer) {
         let Some(slot) = self.active.find(key) else { return };
         let log = self.active.log_mut(slot);
@@ -170,8 +170,8 @@ impl StoreState {
         self.active.log_mut(slot).sizes_mut().expect("sizes are counted where bytes are limited")
     }
 
-    /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those
-    /// it has.
+    /// Returns the bytes of the entries `first..next` of a log; `None` if the log's bytes are not
+    /// limited.
     fn left(&mut self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Retry> {
         let Some(&RetentionState { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
         let bounds = self.bounds(slot);
@@ -179,8 +179,7 @@ impl StoreState {
         left.map(Some).map_err(|missing| Retry::Sizes(i, missing))
     }
 
-    /// An effect that leaves a log its entries `first..next` of those it has, and the sum of their
-    /// bytes.
+    /// Applies a trim or a truncation, and sets the sum of the bytes that are left.
     pub(super) fn cut(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Retry> {
         let bounds = self.bounds(slot);
         let (first, next) = match effect {
@@ -193,7 +192,8 @@ impl StoreState {
         self.drop_entries(op, i, slot, effect, left)
     }
 
-    /// An effect that drops entries, and the bytes that are left then, where bytes are limited.
+    /// Applies an effect that drops entries. `left` is the sum of the bytes that are left, if bytes
+    /// are limited.
     fn drop_entries(
         &mut self,
         op: &Op<'_>,
@@ -206,7 +206,7 @@ impl StoreState {
         left.map_or(Ok(()), |left| Ok(self.effect(op, i, slot, Effect::Held(left))?))
     }
 
-    /// What an entry needs to have gone before it: a mark of its time.
+    /// Writes the mark of time that must precede an entry, if one is needed.
     pub(super) fn mark(
         &mut self,
         op: &Op<'_>,
@@ -219,7 +219,7 @@ impl StoreState {
         Ok(self.effect(op, i, slot, Effect::Mark(time))?)
     }
 
-    /// The first entry that a log keeps by its number and its age.
+    /// Returns the first entry that a log keeps by its limits of number and age.
     pub(super) fn kept(&self, slot: Slot, moment: &CommitClock<'_>) -> u64 {
         let bounds = self.bounds(slot);
         self.terms(slot).map_or(bounds.first, |terms| {
@@ -228,7 +228,7 @@ impl StoreState {
         })
     }
 
-    /// Drops what a log does not keep.
+    /// Drops the entries that exceed a log's limits.
     pub(super) fn limit(
         &mut self,
         op: &Op<'_>,
@@ -266,7 +266,7 @@ impl StoreState {
         if is_cut { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
     }
 
-    /// Sets the terms of a log. What the old ones left out by now stays out.
+    /// Sets the terms of a log. Entries that the old terms left out stay out.
     pub(super) fn retain(
         &mut self,
         op: &Op<'_>,
@@ -278,7 +278,8 @@ impl StoreState {
         if retention.bytes.is_some() {
             self.limit(op, i, slot, moment)?;
         } else {
-            // Nobody asks for the sum any more: a limit can be lifted where sizes cannot be read.
+            // The sum is not needed any more. A limit can therefore be lifted even if sizes cannot
+            // be read.
             self.drop_before(op, i, slot, self.kept(slot, moment), None)?;
         }
         let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
@@ -296,7 +297,7 @@ impl StoreState {
         if let Some(time) = sharper {
             self.effect(op, i, slot, Effect::Mark(time))?;
         }
-        // Where less stays than goes, what stays is counted.
+        // If fewer bytes stay than go, the bytes that stay are counted.
         let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
         if let Some(most) = retention.bytes.filter(anew) {
             let newest = self.counted(slot).walk(bounds.first..bounds.next, true, most);
@@ -307,9 +308,10 @@ impl StoreState {
         self.limit(op, i, slot, moment)
     }
 
-    /// When readers look at the age of a log's entries, who ask at `now`: while new terms are on
-    /// their way to disk, that is when those appended. What was left out by then the commit trims;
-    /// later, the old terms would leave out what the new ones may keep.
+    /// Returns the time by which readers at `now` judge the age of a log's entries. While new terms
+    /// are not durable, this is the time at which the terms appended: the commit trims the entries
+    /// that the old terms left out by then. Later, the old terms would leave out entries that the
+    /// new terms may keep.
     pub fn seen_at(&self, key: &[u8], now: u64) -> u64 {
         let known = self.memtables().filter_map(|memtable| memtable.log(memtable.find(key)?).retained_at());
         known.min().map_or(now, |since| since.min(now))

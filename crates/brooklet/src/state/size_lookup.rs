@@ -16,7 +16,8 @@ use crate::memtable::size_span::Span;
 use crate::model::{Bounds, Piece, resolve};
 use crate::run::{Run, RunSet};
 
-/// Chunks that are read at once, at most: no run is held for longer, and what they tell is kept.
+/// Maximum number of chunks that one lookup reads, so that no run is held for longer. The sizes
+/// that were read are kept.
 const AT_ONCE: usize = 1024;
 
 /// Entries of a log that a run holds.
@@ -27,7 +28,7 @@ struct Part {
 }
 
 impl SizeQuery {
-    /// Looks it up, or a part of it.
+    /// Looks up the sizes, or a part of them.
     pub fn look(&self, runs: &RunSet, key: &[u8]) -> Result<SizeAnswer, Error> {
         let (mut rest, mut sum, mut spans) = (self.range.clone(), 0, Vec::new());
         let parts = match twice(|| self.parts(runs, key)) {
@@ -53,7 +54,7 @@ impl SizeQuery {
             if sum <= self.enough && !span.is_damaged() {
                 span.forget_sizes();
             }
-            // Of what is damaged nobody here knows how much is enough.
+            // The bytes of damaged entries are not known here, so the lookup ends.
             rest = match (span.is_damaged(), self.newest) {
                 (true, _) => 0..0,
                 (false, true) => rest.start..span.range.start,
@@ -64,7 +65,7 @@ impl SizeQuery {
         Ok(SizeAnswer { missing: self.clone(), spans })
     }
 
-    /// The runs that hold what is missing.
+    /// Returns the runs that hold the missing entries.
     fn parts(&self, runs: &RunSet, key: &[u8]) -> Result<Vec<Part>, Error> {
         let Range { start, end } = self.range;
         let heads = runs.heads(key, Some(start), end)?;
@@ -76,7 +77,7 @@ impl SizeQuery {
             Some(Part { range, run, head })
         });
         let parts: Vec<Part> = parts.collect();
-        // The newest first.
+        // The parts are sorted from the newest to the oldest.
         let start_of =
             parts.iter().try_fold(end, |at, part| (part.range.end == at).then_some(part.range.start));
         if start_of == Some(start) {
@@ -86,7 +87,7 @@ impl SizeQuery {
         Err(Error::damaged(format!("log {}", KeyText::of(key)), what))
     }
 
-    /// Entries that are damaged, as a span, and as a word to whoever looks after the store.
+    /// Returns a span of damaged entries, and logs a warning.
     fn give_up(&self, key: &[u8], range: Range<u64>, error: &Error) -> Span {
         let log = key.escape_ascii();
         let why = "entries of a log are damaged; its limit of bytes is applied as if they had their share";
@@ -94,11 +95,12 @@ impl SizeQuery {
         Span::damaged(range)
     }
 
-    /// The entries from `at` on, the way that we go, that are damaged: none of them is whole where
-    /// one was tried. None is where they read back by now.
+    /// Returns the damaged entries from `at` on, in the direction of the lookup. Tries some of
+    /// them, all of which are damaged. Returns an empty range if the entry at `at` can be read by
+    /// now.
     fn damaged(&self, key: &[u8], at: u64, part: &Part) -> Result<Range<u64>, Error> {
         let range = self.range.start.max(part.range.start)..self.range.end.min(part.range.end);
-        // Counted in entries from `at` on.
+        // `end`, `bad` and `good` count entries from `at` on.
         let end = if self.newest { at + 1 - range.start } else { range.end - at };
         let (mut bad, mut good, mut step) = (0, end, 1);
         while good > bad + 1 {
@@ -116,7 +118,7 @@ impl SizeQuery {
     }
 }
 
-/// Reads again what may have been damaged on its way from the device only.
+/// Repeats a read of damaged data, because the data may be damaged only on its way from the device.
 fn twice<T>(read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     match read() {
         Err(Error::Damaged { .. }) => read(),
@@ -125,7 +127,7 @@ fn twice<T>(read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
 }
 
 impl Part {
-    /// The sizes of the entries in the chunk that holds `seq`, as far as they count.
+    /// Returns the sizes of the entries in the chunk that holds `seq`, as far as they count.
     fn sizes(&self, key: &[u8], seq: u64) -> Result<Span, Error> {
         let in_head = self.head.chunk.range().contains(&seq);
         let chunk = if in_head { self.head.chunk.clone() } else { self.run.chunk(key, seq)? };

@@ -40,21 +40,21 @@ use crate::model::space_config::{
     Class, MAX_NAME, MAX_SPACES, MemoryConfig, SEPARATOR, SpaceConfig, SpaceInfo, WhenFull,
 };
 
-/// The key of the log that has the table.
+/// The key of the log that holds the table.
 pub(crate) const TABLE: &[u8] = b"";
-/// The least key of any other.
+/// The smallest key of any other log.
 pub(crate) const FIRST: &[u8] = b"\0";
 
 const VERSION: u8 = 1;
 
-/// What logs hold that are counted.
+/// The totals of the counted logs of a space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub logs: u64,
     pub bytes: u64,
 }
 
-/// What a log adds to the totals of the space of a number; 0: of none.
+/// The share of a log in the totals of the space with number `space`; 0 is no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     space: u64,
@@ -72,7 +72,7 @@ impl Share {
     }
 }
 
-/// What was committed to the logs of a space since the store was opened.
+/// Counters of a space since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     entries: u64,
@@ -86,14 +86,14 @@ pub(crate) struct Space {
     name: Box<[u8]>,
     pub number: u64,
     pub config: SpaceConfig,
-    /// Whether all of its logs are counted: those that were there before the space, too.
+    /// Whether all logs of the space are counted, including logs that are older than the space.
     pub counted: bool,
     totals: Totals,
     done: Done,
 }
 
-/// The spaces of a store as its runs tell, and the bounds of the log that has them, if there is
-/// one.
+/// The spaces of a store according to its runs, and the bounds of the log that holds them; `None`
+/// if that log does not exist.
 #[derive(Debug, Default)]
 pub(crate) struct SpaceTable {
     pub spaces: Spaces,
@@ -105,19 +105,19 @@ pub(crate) struct SpaceTable {
 pub(crate) struct Spaces {
     all: Vec<Space>,
     next: u64,
-    /// Whether there ever was one, and so a log that has the table.
+    /// Whether a space has ever existed, and with it the log that holds the table.
     kept: bool,
-    /// What the commit at hand adds to totals: the space, logs, bytes.
+    /// The changes of totals by the current commit: the space, logs, bytes.
     growth: Vec<(usize, i64, i64)>,
 }
 
 impl Spaces {
-    /// Whether a checkpoint puts the table into its run.
+    /// Returns whether a checkpoint writes the table into its run.
     pub fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// The space that a log belongs to.
+    /// Returns the position of the space that a log belongs to.
     pub fn of(&self, key: &[u8]) -> Option<usize> {
         if self.all.is_empty() {
             return None;
@@ -130,12 +130,12 @@ impl Spaces {
         self.all.binary_search_by(|space| (*space.name).cmp(name)).ok()
     }
 
-    /// Whether a log is kept in memory.
+    /// Returns whether a log is in a memory space.
     pub fn is_in_memory(&self, key: &[u8]) -> bool {
         self.of(key).is_some_and(|at| self.all[at].config.class.memory().is_some())
     }
 
-    /// How a space is kept in memory, if it is.
+    /// Returns the memory configuration of a space; `None` if the space is not in memory.
     pub fn memory_of(&self, name: &[u8]) -> Option<MemoryConfig> {
         self.all[self.find(name)?].config.class.memory()
     }
@@ -144,8 +144,8 @@ impl Spaces {
         &self.all[at]
     }
 
-    /// A table that has this space, new or changed, or without it where there is no `config`. Gives
-    /// the space's number.
+    /// Returns a table in which this space is added or changed, or removed if `config` is `None`.
+    /// Also returns the space's number.
     pub fn with(&self, name: &str, config: Option<(SpaceConfig, bool)>) -> Result<(Self, u64), Error> {
         let mut table = self.clone();
         let at = table.all.binary_search_by(|space| (*space.name).cmp(name.as_bytes()));
@@ -153,7 +153,7 @@ impl Spaces {
             (Ok(at), Some((config, counted))) => {
                 let space = &mut table.all[at];
                 if config.class.memory().is_some() != space.config.class.memory().is_some() {
-                    // What counted in its totals does not any more.
+                    // The logs counted so far do not count any more.
                     (space.number, space.totals) = (table.next, Totals::default());
                     table.next += 1;
                 }
@@ -178,8 +178,8 @@ impl Spaces {
         Ok((table, number))
     }
 
-    /// Takes on what a table says that was committed or found. Totals and counters of spaces that
-    /// are known go on. `None` where it makes no sense.
+    /// Replaces the spaces by those of a table that was committed or found. Known spaces keep their
+    /// totals and counters. Returns `None` if the table is malformed.
     pub fn take_on(&mut self, table: &[u8]) -> Option<()> {
         let mut new = Self::decode(table)?;
         for space in &mut new.all {
@@ -191,7 +191,7 @@ impl Spaces {
         Some(())
     }
 
-    /// The share that a log has in totals changes.
+    /// Applies the change of a log's share to the totals.
     pub fn shift(&mut self, key: &[u8], before: Share, after: Share) {
         if before == after {
             return;
@@ -211,12 +211,12 @@ impl Spaces {
         }
     }
 
-    /// A commit begins.
+    /// Begins a commit.
     pub fn begin(&mut self) {
         self.growth.clear();
     }
 
-    /// Refuses the commit at hand if it takes a space beyond a quota.
+    /// Returns an error if the current commit takes a space beyond a quota.
     pub fn check_quotas(&mut self) -> Result<(), Error> {
         for &(at, logs, bytes) in &self.growth {
             let Space { name, config, totals, done, .. } = &mut self.all[at];
@@ -234,8 +234,8 @@ impl Spaces {
         Ok(())
     }
 
-    /// When a commit is acknowledged for which `asked` was asked: as the strictest of its logs'
-    /// spaces wants it, or more.
+    /// Returns the durability of a commit: the strictest of `asked` and of the classes of its logs'
+    /// spaces.
     pub fn durability(&self, ops: &[Op<'_>], asked: Option<Durability>) -> Durability {
         if self.all.is_empty() {
             return asked.unwrap_or_default();
@@ -253,8 +253,8 @@ impl Spaces {
         ops.iter().map(of_log).reduce(Durability::stricter).unwrap_or_default()
     }
 
-    /// What a log of this key is given as it is made, and the number of the space that it counts
-    /// in.
+    /// Returns the retention that a new log of this key gets, and the number of the space that
+    /// counts the log; 0 if no space does.
     pub fn given(&self, key: &[u8]) -> Option<(Retention, u64)> {
         let space = &self.all[self.of(key)?];
         let counts = if space.config.has_quota() { space.number } else { 0 };
@@ -262,7 +262,7 @@ impl Spaces {
         gives.then_some((space.config.retention, counts))
     }
 
-    /// Whether the bytes of the log of this key are limited by its space, or counted.
+    /// Returns whether the space of a log limits or counts the log's bytes.
     pub fn sizes(&self, key: &[u8]) -> bool {
         self.of(key).is_some_and(|at| {
             let config = &self.all[at].config;
@@ -270,7 +270,7 @@ impl Spaces {
         })
     }
 
-    /// The operations were committed.
+    /// Counts committed operations.
     pub fn note(&mut self, ops: &[Op<'_>]) {
         for op in ops {
             if let Action::Append(payload) | Action::Snapshot(payload) = op.action
@@ -282,7 +282,7 @@ impl Spaces {
         }
     }
 
-    /// A log of this key is being read.
+    /// Counts a read of a log.
     pub fn note_read(&mut self, key: &[u8]) {
         if let Some(at) = self.of(key) {
             self.all[at].done.reads += 1;
@@ -308,7 +308,7 @@ impl Spaces {
         self.all.iter().map(info).collect()
     }
 
-    /// The most bytes that the table takes, whatever the totals become.
+    /// Returns the maximum bytes of the table, for any totals.
     pub fn bound(&self) -> usize {
         let space = |space: &Space| 1 + space.name.len() + 10 + 22 + 1 + 5 * 10 + 2 * 10;
         1 + 2 * 10 + self.all.iter().map(space).sum::<usize>()
@@ -347,7 +347,7 @@ impl Spaces {
         out
     }
 
-    /// Reads a table. `None` where it makes no sense.
+    /// Decodes a table. Returns `None` if the table is malformed.
     pub fn decode(table: &[u8]) -> Option<Self> {
         let (&[VERSION], mut rest) = table.split_first_chunk()? else { return None };
         let mut spaces = Self { next: take_varint(&mut rest)?, kept: true, ..Self::default() };

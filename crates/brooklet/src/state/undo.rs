@@ -7,18 +7,18 @@ use crate::memtable::{Memtable, Slot};
 use crate::model::Bounds;
 use crate::model::retention_state::RetentionState;
 
-/// What a log was before an effect.
+/// The state of a log before an effect.
 pub(super) struct Undo {
     pub slot: Slot,
     pub bounds: Option<Bounds>,
     pub touched: bool,
     pub terms: Option<Arc<RetentionState>>,
-    /// What the effect cut off its entry sizes.
+    /// The entry sizes that the effect cut off.
     pub cut: Option<Cut>,
 }
 
 impl Undo {
-    /// Makes it that again. Effects are undone in reverse.
+    /// Restores the state. Effects must be undone in reverse.
     pub fn apply(self, memtable: &mut Memtable) {
         let log = memtable.log_mut(self.slot);
         (log.appended, log.touched) = (self.bounds, self.touched);
@@ -27,7 +27,7 @@ impl Undo {
         let Some(sizes) = limited.sizes_mut() else { return };
         match self.cut {
             Some(cut) => sizes.restore(cut),
-            // What joined goes.
+            // Removes the sizes that the effect added.
             None => drop(sizes.truncate(self.bounds.map_or(0, |bounds| bounds.next))),
         }
     }

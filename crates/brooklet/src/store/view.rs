@@ -1,8 +1,8 @@
-//! A view of a whole store: all logs as they are at one moment, whatever later commits do.
+//! A view of a whole store: all logs as they are at one moment, regardless of later commits.
 //!
 //! Runs never change. A checkpoint writes the store as it was at the cut of the checkpoint,
-//! whatever is committed meanwhile. So the runs after a checkpoint hold each log with all commits
-//! up to the cut and no later one. A view pins these runs. Commits and merging continue. The store
+//! regardless of later commits. So the runs after a checkpoint hold each log with all commits up to
+//! the cut and no later one. A view pins these runs. Commits and merging continue. The store
 //! reuses the extents of the runs of a view once the view is dropped.
 //!
 //! A store that is open for reading only takes no checkpoint. The view then turns the recovered

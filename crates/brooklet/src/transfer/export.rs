@@ -176,7 +176,7 @@ mod tests {
 
     type Logs = BTreeMap<Vec<u8>, (Bounds, Vec<Bytes>)>;
 
-    /// Logs short and long, in several runs, trimmed, limited, empty and gone.
+    /// Creates a store with short, long, trimmed, limited, empty and deleted logs, in several runs.
     fn store() -> Store {
         let store = Store::in_memory(5).unwrap();
         for round in 0..4u8 {
@@ -203,7 +203,7 @@ mod tests {
         store.scan(prefix).unwrap().map(|found| log(found.unwrap())).collect()
     }
 
-    /// Reads an export as whoever knows runs would.
+    /// Reads an export as a reader that knows the format of runs would.
     fn read(file: &Reader<Bytes>) -> Logs {
         let (mut logs, mut cursor) = (Logs::new(), file.cursor());
         while cursor.next().unwrap() {
@@ -233,7 +233,7 @@ mod tests {
     fn an_export_holds_what_the_view_shows() {
         let store = store();
         let (view, expected) = (store.view().unwrap(), contents(&store, ""));
-        // What comes later is not in it.
+        // Later changes are not in the export.
         store.delete("l\x05").unwrap().wait().unwrap();
         let mut file = Vec::new();
         let exported = view.export("", &mut file).unwrap();

@@ -35,8 +35,8 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// A heap in `start..end` with these extents in use, and the rest loose. `Err` names an extent
-    /// that overlaps another or lies outside.
+    /// Creates a heap in `start..end` with these extents in use, and the rest loose. Returns an
+    /// extent that overlaps another one or is outside as the error.
     pub fn new(start: u64, end: u64, used: impl IntoIterator<Item = Extent>) -> Result<Self, Extent> {
         let mut used: Vec<Extent> = used.into_iter().collect();
         used.sort();
@@ -55,7 +55,8 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Takes the smallest ready extent that holds `len` bytes; what it is too large stays free.
+    /// Takes `len` bytes of the smallest ready extent that holds them. The rest of that extent
+    /// stays free.
     pub fn take(&mut self, len: u64) -> Option<Extent> {
         assert!(
             len > 0 && len.is_multiple_of(SECTOR as u64),
@@ -67,7 +68,7 @@ impl Heap {
         Some(taken)
     }
 
-    /// Gives an extent back, whose space is there, since it was in use.
+    /// Frees an extent. The space of the extent was in use, so the extent is ready.
     pub fn give(&mut self, extent: Extent) {
         if extent.len == 0 {
             return;
@@ -77,14 +78,14 @@ impl Heap {
         self.ready.add(extent);
     }
 
-    /// Takes in the space up to `end`, which the volume now has.
+    /// Adds the space up to `end`, which the volume now has.
     pub fn grow(&mut self, end: u64) {
         let old = std::mem::replace(&mut self.end, end);
         self.give(Extent { offset: old, len: end - old });
     }
 
-    /// Drops free space at the end, as far as `to` at most; returns the new end if that is another
-    /// one.
+    /// Removes free space at the end of the heap, down to `to` at most. Returns the new end; `None`
+    /// if the end stays.
     pub fn shrink(&mut self, to: u64) -> Option<u64> {
         let new = to.max(self.end - self.tail_free());
         if new >= self.end {
@@ -100,7 +101,7 @@ impl Heap {
         Some(new)
     }
 
-    /// Free bytes at the very end.
+    /// Returns the free bytes at the end of the heap.
     pub fn tail_free(&self) -> u64 {
         let mut at = self.end;
         let before = |at: u64| {
@@ -113,23 +114,23 @@ impl Heap {
         self.end - at
     }
 
-    /// Loose extents, by offset.
+    /// Returns the loose extents, by offset.
     pub fn unsecured(&self) -> impl Iterator<Item = Extent> {
         self.unsecured.iter()
     }
 
-    /// Ready extents, by offset.
+    /// Returns the ready extents, by offset.
     pub fn ready(&self) -> impl DoubleEndedIterator<Item = Extent> {
         self.ready.iter()
     }
 
-    /// Takes note that the space of a loose extent, or of a part of one, is certain now.
+    /// Makes a loose extent, or a part of one, ready.
     pub fn secured(&mut self, extent: Extent) {
         self.unsecured.cut(extent);
         self.ready.add(extent);
     }
 
-    /// Takes note that the space of a ready extent, or of a part of one, is not certain any more.
+    /// Makes a ready extent, or a part of one, loose.
     pub fn unsecure(&mut self, extent: Extent) {
         self.ready.cut(extent);
         self.unsecured.add(extent);
@@ -139,7 +140,7 @@ impl Heap {
         self.end
     }
 
-    /// Bytes of the heap, free or not.
+    /// Returns the bytes of the heap, free or not.
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
@@ -148,18 +149,18 @@ impl Heap {
         self.ready.bytes() + self.unsecured.bytes()
     }
 
-    /// Bytes that can be written for certain into ready extents of `least` bytes or more, where
-    /// each may lose `waste` bytes.
+    /// Returns the bytes that can certainly be written into ready extents of at least `least`
+    /// bytes, if each extent may lose `waste` bytes.
     pub fn usable(&self, least: u64, waste: u64) -> u64 {
         self.ready.lens().take_while(|len| *len >= least).map(|len| len.saturating_sub(waste)).sum()
     }
 
-    /// The largest ready extent, in bytes.
+    /// Returns the size of the largest ready extent, in bytes.
     pub fn largest_ready(&self) -> u64 {
         self.ready.lens().next().unwrap_or(0)
     }
 
-    /// The largest free extent, in bytes.
+    /// Returns the size of the largest free extent, in bytes.
     pub fn largest_free(&self) -> u64 {
         self.largest_ready().max(self.unsecured.lens().next().unwrap_or(0))
     }
@@ -174,7 +175,7 @@ mod tests {
         Extent { offset: offset * S, len: len * S }
     }
 
-    /// A heap all of whose free space is ready.
+    /// Creates a heap whose free space is all ready.
     fn ready(start: u64, end: u64, used: &[Extent]) -> Heap {
         let mut heap = Heap::new(start, end, used.iter().copied()).unwrap();
         let unsecured: Vec<_> = heap.unsecured().collect();

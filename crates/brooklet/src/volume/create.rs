@@ -68,17 +68,17 @@ impl Draft {
         Ok(Self { path: path.to_owned(), draft, files: options.files.clone(), volume })
     }
 
-    /// What it will be called.
+    /// Returns the final name of the file.
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// `false` where something has that name.
+    /// Gives the file its final name. Returns `false` if another file has that name.
     fn publish(&self) -> Result<bool, Error> {
         publish(&*self.files, &self.draft, &self.path).map_err(|e| creation_error(&self.path, e))
     }
 
-    /// Whether something has its name, or may have.
+    /// Returns whether the final name exists, or may exist.
     fn is_named(&self) -> bool {
         self.files.exists(&self.path).unwrap_or(true)
     }
@@ -94,12 +94,14 @@ impl Drop for Draft {
     }
 }
 
-/// What the name of a draft has behind that of its store, before a random number.
+/// The part of a draft's name between the store's name and a random number.
 const NEW: &str = ".new-";
-/// Random numbers that are tried: one whose file another takes for a leftover needs another one.
+/// Maximum number of random numbers that are tried. A draft needs another number if another process
+/// locks its file, because that process takes the file for a leftover.
 const TRIES: usize = 8;
 
-/// A new file for a draft. Its name is nobody else's: numbers of processes are not, in containers.
+/// Creates a file for a draft. Its name contains a random number and not the number of the process,
+/// which is not unique in containers.
 fn new_draft(path: &Path, options: &Options) -> io::Result<(PathBuf, Arc<dyn Volume>)> {
     let mut tries = 0;
     loop {
@@ -131,7 +133,7 @@ fn sweep(path: &Path) {
         if is_draft().is_none() {
             continue;
         }
-        // Locked until its name is gone.
+        // The lock is held until the name is removed.
         if let Ok(left) = File::options().read(true).write(true).open(found.path())
             && left.try_lock().is_ok()
         {
@@ -147,7 +149,7 @@ fn creation_error(path: &Path, error: io::Error) -> Error {
     Error::io(format!("creating {}", path.display()))(error)
 }
 
-/// Makes a store on volumes that are there, whose heap `fill` may fill.
+/// Makes a store on existing volumes; `fill` may fill its heap.
 pub(crate) fn create(
     volumes: &Volumes,
     options: &Options,
@@ -188,11 +190,12 @@ pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'
     {
         return Err(Error::ring_exists(ring.name()));
     }
-    // Even a superblock whose writing failed may be there, so from here on a device's ring stays.
+    // A failed write may still have written the superblock. From here on, the ring of a device
+    // therefore stays.
     let Some(data) = drafts.data else { return crown().map(|()| true) };
     let made = data.publish();
-    // The data may have its name although something failed, the sync of its folder say: then it
-    // needs its ring.
+    // The data may have its name despite an error, for example in the sync of its folder. The data
+    // then needs its ring.
     let is_made = match made {
         Ok(made) => made,
         Err(_) => !bug("ring-goes-before-its-data") && data.is_named(),
@@ -206,7 +209,7 @@ pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'
     made
 }
 
-/// All of a store but its superblock.
+/// Writes all of a store except its superblock.
 fn lay(volumes: &Volumes, superblock: &Superblock) -> io::Result<()> {
     zero(&*volumes.data, superblock.heap_offset())?;
     if let (Some(label), Some(ring)) = (Label::of(superblock), &volumes.ring) {
@@ -217,8 +220,8 @@ fn lay(volumes: &Volumes, superblock: &Superblock) -> io::Result<()> {
     volumes.flush()
 }
 
-/// Writes zeros up to `end`: writing a ring for the first time would be metadata in the commit
-/// path.
+/// Writes zeros up to `end`. Otherwise, the first commits in the ring would also have to write
+/// metadata of the file system.
 fn zero(volume: &dyn Volume, end: u64) -> io::Result<()> {
     volume.grow(end)?;
     let zeros = AlignedBuf::zeroed((1 << 20).min(end as usize));
@@ -231,7 +234,7 @@ fn zero(volume: &dyn Volume, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The superblock of a store that is to be made, if the volumes have room for it.
+/// Returns the superblock of a new store; an error if the volumes do not have enough room.
 pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, Error> {
     options.fits(options.new_ring_size())?;
     let mut rng = Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64);
@@ -264,14 +267,15 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
     Ok(superblock)
 }
 
-/// The whole sectors of a device, in bytes.
+/// Returns the bytes of a device in whole sectors; `None` if the volume is not a device.
 fn device_size(volume: &dyn Volume) -> Result<Option<u64>, Error> {
     let info = volume.info();
     let size = volume.size().map_err(Error::io(format!("measuring {}", info.name)))?;
     Ok(info.device.map(|_| size / SECTOR as u64 * SECTOR as u64))
 }
 
-/// Refuses what the volumes have no room for. Files that are too small grow.
+/// Returns an error if the volumes do not have enough room for the store. Files that are too small
+/// grow.
 fn check_room(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
     let wrong = |what: String| Err(Error::InvalidOptions(what));
     let (capacity, ring) = (superblock.capacity, superblock.ring_size);
@@ -308,8 +312,8 @@ mod tests {
     use crate::engine::recovery::load;
     use crate::format::superblock;
 
-    /// The power of a device goes off during every operation on it, while a store is made there
-    /// with its ring in a file: the ring has its name by the time that the device may bear a store.
+    /// A store is made on a device, with its ring in a file. The device loses power after each
+    /// operation in turn. Whenever the device holds a store, the ring has its name.
     #[test]
     fn a_device_is_no_store_before_its_ring_has_a_name() {
         let (mut none, mut whole) = (0, 0);
@@ -344,8 +348,8 @@ mod tests {
         assert!(none > 16 && whole > 16, "{none} none, {whole} whole");
     }
 
-    /// Another gives the data's name to something else meanwhile: the ring, which has its own
-    /// already, goes again.
+    /// Another process meanwhile creates a file with the data's name. The ring already has its
+    /// name, and is removed.
     #[test]
     fn a_store_whose_name_is_taken_leaves_no_ring() {
         let dir = tempfile::tempdir().unwrap();

@@ -152,9 +152,9 @@ impl Place {
     }
 }
 
-/// Wipes all signatures from devices, to their very last byte: backups of partition tables are
-/// there, whether or not the store can use that space. The superblock and label are wiped first:
-/// otherwise, a store could be found that is whole except for its ring.
+/// Wipes all signatures from devices, up to the last byte: backups of partition tables are there,
+/// whether or not the store can use that space. Wipes the superblock and the label first.
+/// Otherwise, a store could be found that is whole except for its ring.
 fn wipe(devices: &[Arc<dyn Volume>]) -> Result<(), Error> {
     for device in devices {
         let name = device.info().name;

@@ -18,17 +18,17 @@ impl Free {
         self.bytes
     }
 
-    /// By offset.
+    /// Returns the extents, by offset.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Extent> {
         self.by_offset.iter().map(|(&offset, &len)| Extent { offset, len })
     }
 
-    /// Lengths, the largest first.
+    /// Returns the lengths in bytes, the largest first.
     pub fn lens(&self) -> impl Iterator<Item = u64> {
         self.by_size.iter().rev().map(|(len, _)| *len)
     }
 
-    /// The smallest extent that holds `len` bytes.
+    /// Returns the smallest extent that holds `len` bytes.
     pub fn best(&self, len: u64) -> Option<Extent> {
         let &(len, offset) = self.by_size.range((len, 0)..).next()?;
         Some(Extent { offset, len })
@@ -72,7 +72,7 @@ impl Free {
         self.insert(extent);
     }
 
-    /// Takes a part of a free extent out.
+    /// Removes a part of a free extent.
     pub fn cut(&mut self, part: Extent) {
         let within = self.touching(part).expect("only what is free is cut out");
         assert!(
@@ -84,7 +84,7 @@ impl Free {
         self.insert(Extent { offset: part.end(), len: within.end() - part.end() });
     }
 
-    /// The last extent that shares a byte with this one.
+    /// Returns the last extent that shares a byte with this one.
     pub fn touching(&self, extent: Extent) -> Option<Extent> {
         let before = self.by_offset.range(..extent.end()).next_back()?;
         let before = Extent { offset: *before.0, len: *before.1 };

@@ -11,8 +11,8 @@ use brooklet_io::{SECTOR, is_open_here, process_exists, read_unlocked};
 use crate::error::HERE;
 use crate::format::superblock::{NOTE_OFFSET, read_note};
 
-/// Where this process counts its processes: numbers say something only to those who count in the
-/// same place, and in containers many have the same.
+/// Returns the namespace of process numbers of this process. A number names a process only within
+/// one namespace, and different containers use the same numbers.
 #[cfg(target_os = "linux")]
 fn namespace() -> Option<String> {
     Some(std::fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
@@ -23,7 +23,7 @@ fn namespace() -> Option<String> {
     None
 }
 
-/// What this process leaves for those who find its store locked.
+/// Returns the note of this process for others that find its store locked.
 pub(crate) fn note() -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().display();
@@ -31,27 +31,28 @@ pub(crate) fn note() -> String {
     format!("process {} ({program}){of}", std::process::id())
 }
 
-/// Between a process and where its number counts.
+/// The separator between a process and its namespace.
 const OF: &str = " of ";
 
-/// Names the holder as well as can be.
+/// Names the holder as well as possible.
 pub(crate) fn name(path: &Path) -> String {
     if is_open_here(path) {
         let note = note();
         return format!("{HERE}: {}", Note::of(&note).process);
     }
-    // What a mounted device bears at the note's place is somebody else's.
+    // On a mounted device, the bytes at the note's place belong to other software.
     let noted = || {
         let text = read_holder(path)?;
         let note = Note::of(&text);
-        // The note of a process whose number this one got: the holder has left none yet.
+        // A note with the number of this process is from an earlier process: the holder has not
+        // written a note yet.
         let outdated = note.counts_here() && note.number() == Some(std::process::id());
         (!outdated).then(|| note.name())
     };
     claimed_by(path).or_else(noted).unwrap_or_else(|| "holder unknown".into())
 }
 
-/// Whether the holder is known, and no more.
+/// Returns whether the holder is known and no longer exists.
 pub(crate) fn is_gone(path: &Path) -> bool {
     read_holder(path).is_some_and(|text| {
         let note = Note::of(&text);
@@ -59,10 +60,10 @@ pub(crate) fn is_gone(path: &Path) -> bool {
     })
 }
 
-/// What the note of a holder says.
+/// The content of a holder's note.
 struct Note<'a> {
     process: &'a str,
-    /// Where its number counts; notes of older versions do not say.
+    /// The namespace of the process number; `None` in notes of older versions.
     namespace: Option<&'a str>,
 }
 
@@ -92,8 +93,9 @@ fn read_holder(path: &Path) -> Option<String> {
     read_unlocked(path, NOTE_OFFSET, SECTOR).ok().and_then(|bytes| read_note(&bytes))
 }
 
-/// Where a device is mounted, what stands on it, or which of its parts is in such use. A device
-/// cannot be had while a partition of it is in use, nor a partition while the whole device is.
+/// Returns the use of a device: its mount point, a device that is built on it, or such a use of one
+/// of its partitions. A device cannot be opened exclusively while one of its partitions is in use.
+/// A partition cannot be opened exclusively while the whole device is in use.
 #[cfg(target_os = "linux")]
 fn claimed_by(path: &Path) -> Option<String> {
     let number = device_number(path)?;
@@ -112,7 +114,7 @@ fn claimed_by(_: &Path) -> Option<String> {
     None
 }
 
-/// `major:minor` of the block device at `path`, if one is there.
+/// Returns `major:minor` of the block device at `path`; `None` if the file is not a block device.
 #[cfg(target_os = "linux")]
 fn device_number(path: &Path) -> Option<String> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -123,26 +125,27 @@ fn device_number(path: &Path) -> Option<String> {
     Some(format!("{major}:{minor}"))
 }
 
-/// What the system tells of devices in use.
+/// The system's tables of devices in use.
 #[cfg(target_os = "linux")]
 struct Tables {
-    /// Directory with a link for each device, named by its number, to what is known of it.
+    /// Directory with a link for each device: the name of the link is the number of the device, and
+    /// its target describes the device.
     sys: PathBuf,
     /// Mounts, as in `/proc/self/mountinfo`.
     mounts: String,
     /// Swap spaces, as in `/proc/swaps`.
     swaps: String,
-    /// The number of the device at a path.
+    /// Returns the number of the device at a path.
     number_of: fn(&Path) -> Option<String>,
 }
 
 #[cfg(target_os = "linux")]
 impl Tables {
-    /// Why the device cannot be had.
+    /// Returns the reason why the device cannot be opened exclusively.
     fn claim(&self, number: &str) -> Option<String> {
         let dir = self.sys.join(number);
         let of_itself = || self.use_of(number).map(|used| used.whole());
-        // The directory of a partition lies in that of its device.
+        // The directory of a partition is in the directory of its device.
         let of_whole = || {
             let whole = dir.canonicalize().ok().filter(|dir| dir.join("partition").exists())?;
             let used = self.use_of(&number_in(whole.parent()?)?)?;
@@ -160,7 +163,7 @@ impl Tables {
         of_itself().or_else(of_whole).or_else(of_parts)
     }
 
-    /// What the device of that number by itself is used for.
+    /// Returns the use of the device with this number, without its partitions.
     fn use_of(&self, number: &str) -> Option<Use> {
         let is_it = |path: &str| {
             path.starts_with("/dev/")
@@ -169,8 +172,8 @@ impl Tables {
         let mounted = self.mounts.lines().find_map(|line| {
             let mut words = line.split(' ');
             let (device, at) = (words.nth(2)?, words.nth(1)?);
-            // A file system over several devices has a number of its own, and names one of them as
-            // its source.
+            // A file system on several devices has its own number. Its source is one of these
+            // devices.
             let source = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1));
             (device == number || source.is_some_and(is_it)).then(|| Use::Mounted(unescaped(at)))
         });
@@ -186,12 +189,12 @@ impl Tables {
     }
 }
 
-/// What a device is used for.
+/// A use of a device.
 #[cfg(target_os = "linux")]
 enum Use {
     Mounted(String),
     Swap,
-    /// Other devices stand on it: volumes of LVM, arrays, encryption.
+    /// Other devices are built on the device: LVM volumes, arrays, encryption.
     Under(String),
 }
 
@@ -214,7 +217,7 @@ impl Use {
     }
 }
 
-/// The number of the device that a directory of `/sys` tells of.
+/// Returns the number of the device that a directory of `/sys` describes.
 #[cfg(target_os = "linux")]
 fn number_in(dir: &Path) -> Option<String> {
     Some(std::fs::read_to_string(dir.join("dev")).ok()?.trim().to_owned())
@@ -225,7 +228,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A path as the kernel's tables have it: blanks are told by their octal numbers.
+/// Decodes a path from the kernel's tables, which write blanks and backslashes as octal numbers.
 #[cfg(target_os = "linux")]
 fn unescaped(path: &str) -> String {
     path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
@@ -238,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk of three partitions, and another one, as the system tells of them.
+    /// Returns the use of a device, given a disk with three partitions, and another disk.
     fn told(number: &str, mounts: &str, swaps: &str, holders: &[(&str, &str)]) -> Option<String> {
         let dir = tempfile::tempdir().unwrap();
         let (numbers, devices) = (dir.path().join("dev"), dir.path().join("devices"));
@@ -270,7 +273,8 @@ mod tests {
         Tables { sys: numbers, mounts: mounts.into(), swaps, number_of }.claim(number)
     }
 
-    /// Two processes in containers have the same number: neither is taken for the other.
+    /// Processes in different containers can have the same number. These processes must not be
+    /// confused.
     #[test]
     fn a_number_names_a_process_only_where_it_counts() {
         let dir = tempfile::tempdir().unwrap();
@@ -325,7 +329,7 @@ mod tests {
             ("8:1", "", "", held, Some("dm-3, md0 stands on it")),
             ("8:0", "", "", held, Some("dm-3, md0 stands on its partition sda1")),
             ("8:2", "", "", &[("sda", "dm-0")], Some("the whole of sda: dm-0 stands on it")),
-            // Neighbours on the same disk are in nobody's way.
+            // A partition does not block another partition of the same disk.
             ("8:2", mounts, "", held, None),
             ("8:16", "", "/dev/sda2 partition 1 0 -2\n", held, None),
             ("9:9", mounts, "", held, None),

@@ -7,17 +7,17 @@ use std::io;
 
 use brooklet_io::{AlignedBuf, SECTOR, Volume, read_exact_at};
 
-/// Bytes at either end that are looked at.
+/// Number of bytes that are searched at each end of a volume.
 pub(crate) const ENDS: u64 = 1 << 20;
 
-/// Where a mark is, in bytes.
+/// The place of a mark, in bytes.
 enum At {
-    /// From the start.
+    /// Offsets from the start.
     Start(&'static [u64]),
-    /// From the start, in each of `count` slots.
+    /// Offsets from the start, one in each of `count` slots.
     Slots { first: u64, step: u64, count: u64 },
-    /// In each of `count` slots of what is left of the volume when its end is rounded down to
-    /// `unit` and `back` is taken away.
+    /// Offsets from the end, one in each of `count` slots. The end is rounded down to a multiple of
+    /// `unit`, and the first slot begins `back` bytes before it.
     End { unit: u64, back: u64, step: u64, count: u64 },
 }
 
@@ -51,7 +51,7 @@ const MD_BIG: &[u8] = &0xa92b_4efc_u32.to_be_bytes();
 const PAGE_ENDS: &[u64] = &[4086, 8182, 16_374, 32_758, 65_526];
 const K: u64 = 1 << 10;
 
-/// The marks, the more telling ones first.
+/// The marks, the more specific ones first.
 const MARKS: &[Mark] = &[
     start("Brooklet store", &[0, 4096, 8192], b"BROOKLET"),
     start("Brooklet ring or log", &[0, 4096, 8192], b"BRK"),
@@ -98,7 +98,7 @@ const MARKS: &[Mark] = &[
 ];
 
 impl At {
-    /// The places on a volume of `size` bytes.
+    /// Returns the places of the mark on a volume of `size` bytes.
     fn places(&self, size: u64) -> Vec<u64> {
         match *self {
             At::Start(offsets) => offsets.to_vec(),
@@ -133,7 +133,7 @@ pub(crate) fn look(volume: &dyn Volume) -> io::Result<Option<String>> {
         let place = at.places(size).into_iter().find(is_there);
         found.extend(place.filter(|_| found.iter().all(|(known, _)| known != name)).map(|at| (*name, at)));
     }
-    // A store's mark is that of a ring, too.
+    // If a store is found, its ring is not reported.
     if found.first().is_some_and(|(name, _)| *name == MARKS[0].name) {
         found.retain(|(name, _)| *name != MARKS[1].name);
     }
@@ -146,8 +146,8 @@ pub(crate) fn look(volume: &dyn Volume) -> io::Result<Option<String>> {
     Ok(Some(told.join(", ")))
 }
 
-/// Reads to the end, which need not be that of a whole sector. Then what is over may be had or not:
-/// a device whose blocks are larger than it has no way to give it.
+/// Reads to the end of the volume, which need not be the end of a sector. The bytes of the last
+/// partial sector are read if possible: a device with larger blocks cannot return them.
 fn read(volume: &dyn Volume, offset: u64, len: u64) -> io::Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len.next_multiple_of(SECTOR as u64) as usize);
     let whole = len as usize / SECTOR * SECTOR;
@@ -172,7 +172,7 @@ mod tests {
         look(&MemVolume::from_image(image, 1)).unwrap()
     }
 
-    /// On a volume whose size is round, and on one that is not even whole sectors.
+    /// Tests a volume of a round size, and one whose size is not a multiple of the sector size.
     #[test]
     fn every_mark_is_found_in_each_of_its_places_and_named() {
         for size in [4 << 20, (4 << 20) + 200_192, ENDS + 4608] {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Also behind the last whole sector, where no store ever writes.
+    /// The marks are also behind the last whole sector, where a store never writes.
     #[test]
     fn whatever_bears_a_mark_is_refused_and_left_as_it_is() {
         let options = || crate::Options::new().ring_size(64 << 10).max_payload(8 << 10);
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(told(size, 3 << 19, &[1]), None);
     }
 
-    /// Where the specifications of each say, told independently of how they are found.
+    /// The expected places are from the specifications, independent of the search.
     #[test]
     fn marks_lie_where_they_are_written() {
         const SIZE: u64 = 100 << 20;

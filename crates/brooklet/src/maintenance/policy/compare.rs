@@ -15,20 +15,21 @@ use crate::maintenance::policy::{
 };
 use crate::model::{Bounds, Effect, Piece, resolve};
 
-/// Bytes of an entry's payload, and those that its log's head takes in a run.
+/// Bytes of an entry's payload, and bytes of a log's head in a run.
 const PAYLOAD: u64 = 288;
 const HEAD: u64 = 24;
-/// Bytes of memory that an entry takes besides its payload, and a log; and of which half starts a
-/// checkpoint.
+/// Bytes of memory for an entry besides its payload, for a log, and for the budget. A checkpoint
+/// starts at half of the budget.
 const ENTRY_COST: u64 = 42;
 const LOG_COST: u64 = 180;
 const BUDGET: u64 = 2 << 20;
-/// Bytes that JSON takes on the device for each of its bytes, in the ring and in a run, by LZ4:
-/// measured with the real store (`tests/it/amplification.rs`).
+/// Bytes on the device for each byte of JSON, compressed by LZ4, in the ring and in a run: measured
+/// with the real store (`tests/it/amplification.rs`).
 const RING: f64 = 0.57;
 const HEAP: f64 = 0.60;
 
-/// A policy that is compared: what it merges next of some runs, and whether the store is idle.
+/// A policy to compare. `next` returns the next merge of some runs; its `bool` says whether the
+/// store is idle.
 struct Candidate {
     name: &'static str,
     next: fn(&[Shape], bool) -> Option<Merge>,
@@ -67,7 +68,7 @@ fn garbage(runs: &[Shape], idle: bool) -> Option<Merge> {
     too_much_garbage(runs, if idle { POLICY.idle_garbage } else { POLICY.garbage })
 }
 
-/// Each full level by itself.
+/// Merges each full level separately.
 fn tiered(runs: &[Shape], fanout: usize) -> Option<Merge> {
     let mut start = 0;
     for level in runs.chunk_by(|a, b| a.level == b.level) {
@@ -79,7 +80,7 @@ fn tiered(runs: &[Shape], fanout: usize) -> Option<Merge> {
     None
 }
 
-/// One run a level, each level `ratio` times as large as the one before.
+/// Keeps one run a level; each level is `ratio` times as large as the level before.
 fn leveled(runs: &[Shape], ratio: u64) -> Option<Merge> {
     let second = runs.windows(2).position(|pair| pair[0].level == pair[1].level)?;
     let level = runs[second].level;
@@ -88,7 +89,7 @@ fn leveled(runs: &[Shape], ratio: u64) -> Option<Merge> {
     Some(Merge { runs: second..second + 2, level: level + u64::from(full) })
 }
 
-/// Memtables, but one run in the last level.
+/// Merges full levels, but keeps one run in the last level.
 fn lazy_leveled(runs: &[Shape], fanout: usize) -> Option<Merge> {
     let last = runs.last()?.level;
     let of_last = runs.iter().filter(|run| run.level == last).count();
@@ -101,7 +102,7 @@ fn lazy_leveled(runs: &[Shape], fanout: usize) -> Option<Merge> {
     tiered(runs, fanout)
 }
 
-/// The newest runs, as many as are no larger than all that are newer ("universal").
+/// Merges the newest runs: as many as are no larger than all newer runs together ("universal").
 fn by_size(runs: &[Shape], from: usize) -> Option<Merge> {
     if runs.len() < from {
         return None;
@@ -142,7 +143,7 @@ impl Run {
     }
 }
 
-/// What was measured.
+/// The measured figures.
 #[derive(Default)]
 struct Figures {
     payload: u64,
@@ -151,7 +152,7 @@ struct Figures {
     dead_runs: u64,
     most_runs: usize,
     touched: Vec<u64>,
-    /// Bytes of runs for each live byte: the most while busy, and after an idle time.
+    /// Bytes of runs for each live byte: the maximum while busy, and the value after an idle time.
     space: f64,
     idle_space: f64,
 }
@@ -161,7 +162,7 @@ struct World<'a> {
     policy: &'a Candidate,
     /// Newest first.
     runs: Vec<Run>,
-    /// What has appended, of every log that was ever there.
+    /// The appended bounds of every log that ever existed.
     logs: BTreeMap<u32, Option<Bounds>>,
     /// The memtable: the bounds before it, and its piece.
     memtable: BTreeMap<u32, (Option<Bounds>, Piece)>,
@@ -215,7 +216,7 @@ impl<'a> World<'a> {
         self.apply(log, Effect::Trim(self.bounds(log).map_or(0, |b| b.next - 1)));
     }
 
-    /// A change to one of so many logs, every 16th a snapshot.
+    /// Changes one of `logs` logs; every 16th change is a snapshot.
     fn snapshot_or_append(&mut self, logs: u64) {
         let log = self.rng.below(logs) as u32;
         if self.rng.below(16) == 0 { self.snapshot(log) } else { self.append(log) }
@@ -235,7 +236,7 @@ impl<'a> World<'a> {
         self.measure();
     }
 
-    /// Counts what the runs lose, as `run/dead_entries.rs` does.
+    /// Counts the entries that the runs lose, as `run/dead_entries.rs` does.
     fn lose(&mut self, log: u32, newer: Piece) {
         let found: Vec<(usize, Piece)> =
             self.runs.iter().enumerate().filter_map(|(i, run)| Some((i, run.piece(log)?))).collect();
@@ -315,7 +316,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Runs in which a read of a whole log finds something.
+    /// Returns the number of runs in which a read of a whole log finds something.
     fn touched(&self, log: u32) -> u64 {
         let mut found = Vec::new();
         for piece in self.runs.iter().filter_map(|run| run.piece(log)) {
@@ -336,11 +337,11 @@ impl<'a> World<'a> {
     }
 }
 
-/// A way to use a store.
+/// A workload of a store.
 struct Workload {
     name: &'static str,
     run: fn(&mut World<'_>, u64),
-    /// How often, so that there are some hundred checkpoints.
+    /// Number of repetitions; enough for some hundred checkpoints.
     times: u64,
 }
 
@@ -433,7 +434,7 @@ fn compare_policies() {
     }
 }
 
-/// The bounds at the head of `maintenance/policy/mod.rs`, for the policy that stores have.
+/// Checks the bounds at the head of `maintenance/policy/mod.rs` for the policy of all stores.
 #[test]
 fn the_chosen_policy_keeps_its_bounds() {
     for workload in WORKLOADS {

@@ -39,53 +39,52 @@ use brooklet_io::seeded::bug;
 use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::RunMeta;
 
-/// The policy of stores.
+/// The policy of all stores.
 pub(crate) const POLICY: Policy = Policy { most: 12, garbage: 60, idle_garbage: 15 };
 
-/// How runs are merged.
+/// A policy for merging runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
-    /// Runs that are borne; at least one.
+    /// Maximum number of runs; at least 1.
     pub most: usize,
-    /// Garbage that is borne, in percent of all bytes.
+    /// Maximum garbage, in percent of all bytes.
     pub garbage: u64,
-    /// The same while the store is idle, or short of room.
+    /// The same limit while the store is idle, or short of room.
     pub idle_garbage: u64,
 }
 
-/// What counts of a run.
+/// The facts about a run that a policy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub level: u64,
     pub bytes: u64,
-    /// Those of its bytes, about, that a merge with all newer runs drops.
+    /// The approximate number of its bytes that a merge with all newer runs drops.
     pub garbage: u64,
 }
 
-/// What merging may be done for: each time for what stands before, too.
+/// A goal of merging. Each goal includes the goals listed before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionGoal {
     /// To keep the bounds.
     Bounds,
-    /// For space: nobody commits, or there is no room.
+    /// To save space: the store is idle, or has no room.
     Space,
-    /// For quick reads: nobody has committed for long.
+    /// For faster reads: there was no commit for a long time.
     Reads,
 }
 
 /// Neighbouring runs to be merged into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Merge {
-    /// Which, counted from the newest.
+    /// The positions of the runs, counted from the newest.
     pub runs: Range<usize>,
     /// The level of the merged run.
     pub level: u64,
 }
 
 impl Shape {
-    /// What counts of a run of so many bytes, of which `dead` entries are known to be dead. Its
-    /// bytes are reckoned to be shared equally by its entries and the logs of which it only tells
-    /// that they are empty or gone.
+    /// Returns the shape of a run of `bytes` bytes, of which `dead` entries are known to be dead.
+    /// Assumes that each entry, each tombstone and each empty log takes the same number of bytes.
     pub fn of(meta: &RunMeta, bytes: u64, dead: u64) -> Self {
         let items = u128::from(meta.entries) + u128::from(meta.tombstones) + u128::from(meta.empties);
         let garbage = u128::from(dead) + u128::from(meta.tombstones);
@@ -95,8 +94,8 @@ impl Shape {
 }
 
 impl Policy {
-    /// What to merge next of these runs, newest first, whose levels never fall from one to the
-    /// next.
+    /// Returns the next merge of these runs. The runs are sorted from the newest to the oldest, and
+    /// their levels never fall from one to the next.
     pub fn next(&self, runs: &[Shape], goal: CompactionGoal) -> Option<Merge> {
         let share = if goal == CompactionGoal::Bounds { self.garbage } else { self.idle_garbage };
         let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
@@ -108,20 +107,21 @@ impl Policy {
         })
     }
 
-    /// The newest runs, those of the lowest level that has several, where there are too many.
+    /// Returns a merge of the newest runs if there are too many runs: the runs of the lowest level
+    /// that has several.
     fn too_many(&self, runs: &[Shape]) -> Option<Merge> {
         if runs.len() <= self.most {
             return None;
         }
-        // The second run is of the lowest level that has several, once a single newest one counts
-        // as of that.
+        // A single newest run counts as a run of the next level. The second run is then of the
+        // lowest level that has several runs.
         let level = runs[1].level;
         let end = runs.iter().take_while(|run| run.level <= level).count();
         Some(Merge { runs: 0..end, level: (level + 1).min(MAX_LEVEL) })
     }
 
-    /// The level of a run that takes in all: the lowest that holds as much as will live in it, so
-    /// that levels follow what there is, and not how long the store has been there.
+    /// Returns the level of a run that replaces all runs: the lowest level that holds all live
+    /// bytes. Levels therefore depend on the live bytes, and not on the age of the store.
     fn level_of_all(&self, runs: &[Shape]) -> u64 {
         let live: u64 = runs.iter().map(|run| run.bytes - run.garbage).sum();
         let mut room =
@@ -135,22 +135,23 @@ impl Policy {
         level
     }
 
-    /// How far merging lags behind, in percent: 0 while there are no more runs than are borne, 100
-    /// where there are twice as many.
+    /// Returns how far merging lags behind, in percent: 0 for at most `most` runs, 100 for at least
+    /// twice as many.
     pub fn backlog(&self, runs: &[Shape]) -> u64 {
         (runs.len().saturating_sub(self.most) as u64 * 100 / self.most as u64).min(100)
     }
 }
 
-/// `n` over `k`; the largest number there is where that is larger.
+/// Returns `n` over `k`, or `u64::MAX` if the result is larger.
 fn binomial(n: u64, k: u64) -> u64 {
     let product = (1..=u128::from(k))
         .try_fold(1u128, |product, i| Some(product.checked_mul(u128::from(n) - u128::from(k) + i)? / i));
     product.and_then(|product| u64::try_from(product).ok()).unwrap_or(u64::MAX)
 }
 
-/// The newest runs, so many that what is older holds half the garbage that is borne, where all hold
-/// more than that.
+/// Returns a merge of the newest runs if the garbage of all runs is more than `share` percent of
+/// their bytes. The merge takes in as many runs as needed, so that the garbage of the older runs is
+/// at most half of that limit.
 fn too_much_garbage(runs: &[Shape], share: u64) -> Option<Merge> {
     let sum = |of: fn(&Shape) -> u64| runs.iter().map(of).fold(0u64, u64::saturating_add);
     let (bytes, garbage) = (sum(|r| r.bytes), sum(|r| r.garbage));
@@ -167,7 +168,8 @@ fn too_much_garbage(runs: &[Shape], share: u64) -> Option<Merge> {
     Some(Merge { runs: 0..end, level: runs[end - 1].level })
 }
 
-/// The newest runs, as many as end with one that is no larger than all newer ones together.
+/// Returns a merge of the newest runs: as many as end with a run that is no larger than all newer
+/// runs together.
 fn no_larger_than_newer(runs: &[Shape]) -> Option<Merge> {
     let mut newer = 0u64;
     let mut ends = 0..0;
@@ -180,9 +182,9 @@ fn no_larger_than_newer(runs: &[Shape]) -> Option<Merge> {
     (!ends.is_empty()).then(|| Merge { level: runs[ends.end - 1].level, runs: ends })
 }
 
-/// Whether nothing lives in a run any more, so that it can go without being read: its entries are
-/// dead, and nobody needs it to tell that a log is empty, or, but for older runs, gone. `dead`
-/// never exceeds what is dead.
+/// Returns whether nothing in a run is alive, so that the run can be freed without being read. Then
+/// all its entries are dead, no log is empty, and the run has no tombstone unless it is the oldest.
+/// `dead` never exceeds the actual number of dead entries.
 pub(crate) fn is_dead(meta: &RunMeta, dead: u64, is_oldest: bool) -> bool {
     let bare = meta.empties > 0 || meta.tombstones > 0 && !is_oldest;
     meta.entries == dead && (!bare || bug("bare-logs-do-not-count"))
@@ -253,7 +255,7 @@ mod tests {
         );
     }
 
-    /// Of a store that has been there for long and holds little, the level is that of a young one.
+    /// An old store that holds little data gets the level of a young store.
     #[test]
     fn levels_follow_what_lives() {
         let shape = |level, bytes, garbage| Shape { level, bytes, garbage };
@@ -312,8 +314,8 @@ mod tests {
         assert_eq!(next(&[1, 2, 3, 99]), Some(0..3));
     }
 
-    /// The bound at the head, however often the store rests, and whatever the size of what came
-    /// meanwhile.
+    /// Checks the bound at the head of this module, for any number of rests and for runs of any
+    /// size.
     #[test]
     fn however_often_a_store_rests_it_writes_an_entry_a_few_times() {
         let mut rng = brooklet_io::Rng::new(2);
@@ -334,7 +336,7 @@ mod tests {
         }
     }
 
-    /// Merging goes on until there is nothing to merge, whatever garbage is left.
+    /// Merging ends, however much garbage the merges leave.
     #[test]
     fn merging_ends() {
         let mut rng = brooklet_io::Rng::new(1);

@@ -6,13 +6,13 @@
 
 use crate::maintenance::policy::{Merge, Policy, Shape};
 
-/// The share of garbage that is worth cleaning while a commit waits for room: this part of all
-/// bytes. A store that is full of live entries is full, and does not rewrite itself for every few
+/// The least garbage that is worth cleaning while a commit waits for room: all bytes divided by
+/// this number. A store that is full of live entries is full, and does not rewrite itself for a few
 /// bytes.
 const WORTH: u64 = 64;
 
 impl Policy {
-    /// What to clean for room. With `any`, however little is garbage.
+    /// Returns the run to clean for room. With `any`, a run with little garbage is enough.
     pub fn reclaim(&self, runs: &[Shape], any: bool) -> Option<Merge> {
         let bytes = runs.iter().map(|run| run.bytes).fold(0u64, u64::saturating_add);
         let least = if any { 1 } else { (bytes / WORTH).max(1) };
