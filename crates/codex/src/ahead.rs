@@ -8,10 +8,10 @@ use crate::format::Ptr;
 use crate::source::Source;
 use crate::source::fetch;
 
-/// The least and the most bytes of one read; the size doubles from one read to the next.
+/// Minimum and maximum bytes of one read; the size doubles from one read to the next.
 const STRIDE: [usize; 2] = [64 << 10, 256 << 10];
-/// Blocks that are no further apart follow each other: an index block lies between data blocks now
-/// and then.
+/// Maximum bytes between two blocks that count as consecutive: sometimes an index block is between
+/// data blocks.
 const GAP: u64 = 64 << 10;
 
 /// The bytes that a cursor has read ahead.
@@ -39,7 +39,7 @@ impl Ahead {
         self.stride = if follows { (2 * self.stride).clamp(least, most) } else { 0 };
         let wanted = (self.stride as u64).min(len - ptr.offset) as usize;
         if wanted > ptr.len as usize && !source.is_memory() {
-            // Where that fails, what is wanted now may be there all the same.
+            // If the longer read fails, the requested frame may still be readable.
             if let Ok(bytes) = source.read(ptr.offset, wanted) {
                 (self.at, self.bytes) = (ptr.offset, bytes);
             }
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes down what is read, and fails where that passes a byte.
+    /// A source that records reads, and fails if a read passes a certain byte.
     struct Told {
         file: Bytes,
         bad: u64,

@@ -12,7 +12,7 @@ use crate::limits::MAX_VALUE;
 use crate::reader::Reader;
 use crate::source::Source;
 
-/// Bytes of a list for each piece.
+/// Bytes of a list's record of one piece.
 const LISTED: usize = 12;
 
 /// The location of a long value.

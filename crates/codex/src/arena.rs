@@ -34,7 +34,7 @@ impl Arena {
         let mapped = (room >= HUGE && !cfg!(miri)).then(|| MmapMut::map_anon(room.next_multiple_of(HUGE)));
         let memory = match mapped {
             Some(Ok(mapped)) => {
-                // Where there are none, small ones do.
+                // If the system has no huge pages, small pages are used.
                 #[cfg(target_os = "linux")]
                 let _ = mapped.advise(memmap2::Advice::HugePage);
                 Memory::Mapped(mapped)
@@ -59,7 +59,7 @@ impl Arena {
         }
     }
 
-    /// Makes sure that so many bytes more have room.
+    /// Makes sure that `more` more bytes have room.
     #[inline]
     pub fn reserve(&mut self, more: usize) {
         if self.len + more > self.room() {
@@ -74,7 +74,7 @@ impl Arena {
         *self = grown;
     }
 
-    /// Appends bytes that there is room for.
+    /// Appends bytes, for which there must be room.
     #[inline]
     pub fn extend(&mut self, data: &[u8]) {
         let end = self.len + data.len();

@@ -14,8 +14,8 @@ use crate::limits::VERSION;
 use crate::options::BuilderOptions;
 use crate::pack::Packed;
 
-/// The least number of children of an index block, even with long keys, so that the levels come to
-/// an end.
+/// Minimum number of children of an index block, even with long keys, so that the number of levels
+/// is finite.
 const LEAST_CHILDREN: usize = 4;
 
 /// The state of a file before its end is written.
@@ -55,8 +55,8 @@ impl Binder {
         self.apart |= packed.apart;
     }
 
-    /// Returns the most bytes that the index takes with two more data blocks, whose first keys have
-    /// up to `first` bytes.
+    /// Returns the maximum bytes of the index after two more data blocks, whose first keys have up
+    /// to `first` bytes.
     pub fn index_most(&self, first: usize) -> u64 {
         self.index.most(first)
     }
@@ -121,7 +121,7 @@ impl Binder {
     }
 }
 
-/// One level of the index: the blocks that are full, and the one that is filling.
+/// One level of the index: the full blocks, and the block that is filling.
 #[derive(Debug, Default)]
 struct Level {
     /// First key and frame of each block.
@@ -129,7 +129,7 @@ struct Level {
     filling: BlockBuilder,
     first: Vec<u8>,
     children: u64,
-    /// The child added last; the root, where it is the only one.
+    /// The child added last; the root, if it is the only child.
     last: Ptr,
     /// Bytes of the frames of full blocks, and the most bytes that their pointers can take in the
     /// level above.
@@ -143,12 +143,12 @@ impl Level {
     fn most(&self, first: usize) -> u64 {
         let frame = (FRAME_HEAD + BlockBuilder::EMPTY) as u64;
         let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
-        // Each of the two may get its own block.
+        // Each of the two children may get its own block.
         let this = self.frames + (FRAME_HEAD + self.filling.len()) as u64 + 2 * (pointer(first) + frame);
         let mut blocks = self.blocks.len() as u64 + 3;
         let above = self.above + pointer(self.first.len()) + 2 * pointer(first);
         let mut most = this;
-        // The first keys of a level are some of those of the level below.
+        // The first keys of a level are a subset of the first keys of the level below.
         while blocks > 1 {
             let parents = blocks.div_ceil(LEAST_CHILDREN as u64);
             most += above + parents * frame;
@@ -251,7 +251,7 @@ pub struct Summary {
     pub footer_sum: u64,
 }
 
-/// Files with sound checksums that no builder should have made: only
+/// Files with correct checksums that no builder makes: only
 /// [`Reader::verify`](crate::Reader::verify) detects them.
 #[cfg(test)]
 mod tests {
@@ -261,7 +261,7 @@ mod tests {
     use crate::pack::Packer;
     use crate::{Error, Reader, Verified};
 
-    /// Data blocks, as packers make them, and what they are bound to.
+    /// Data blocks as packers make them, and the binder of the file.
     struct Forger {
         packer: Packer,
         binder: Binder,
@@ -280,7 +280,7 @@ mod tests {
             self.close();
         }
 
-        /// Ends a block, and brings it into the file.
+        /// Ends a block, and adds it to the file.
         fn close(&mut self) {
             self.packer.close();
             self.out.write(&self.packer.packed.frames).unwrap();
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Verifies a file of several levels that `spoil` may do something to in the middle.
+    /// Verifies a file of several levels. `spoil` may damage the file in the middle.
     fn verify(spoil: impl FnOnce(&mut Forger)) -> Result<Verified> {
         let options = BuilderOptions { block_size: 64, ..Default::default() };
         let mut forger = Forger {

@@ -14,7 +14,7 @@ use crate::error::{Result, damaged};
 use crate::format::{APART, POINTER, Ptr, RESTART_EVERY, put_varint, take_varint, u32_at};
 use crate::limits::MAX_KEY;
 
-/// Puts a block together, entry by entry.
+/// A builder of a block, entry by entry.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     data: Vec<u8>,
@@ -33,20 +33,20 @@ impl BlockBuilder {
         self.data.len() + 4 * self.restarts.len() + 4
     }
 
-    /// Length of a block without entries.
+    /// Length of a block without entries, in bytes.
     pub const EMPTY: usize = 4;
 
-    /// The most that an entry adds, in bytes.
+    /// Returns the most bytes that an entry adds.
     pub fn most(key: &[u8], value: &[u8]) -> usize {
         Self::most_len(key.len(), value.len())
     }
 
-    /// The most that an entry adds whose key and value have these lengths.
+    /// Returns the most bytes that an entry with a key and a value of these lengths adds.
     pub fn most_len(key: usize, value: usize) -> usize {
         3 * 5 + 4 + key + value
     }
 
-    /// The key added last.
+    /// Returns the key added last.
     pub fn last(&self) -> &[u8] {
         &self.last
     }
@@ -80,7 +80,7 @@ impl BlockBuilder {
         self.end(0)
     }
 
-    /// Completes a block whose last value is a [list](crate::apart) of where the value is.
+    /// Completes a block whose last value is the [list](crate::apart) of a long value.
     pub fn finish_apart(&mut self) -> &[u8] {
         self.end(APART)
     }
@@ -119,8 +119,8 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
     data: Bytes,
-    /// Where the entries end and the restart points begin; 0 only in the default block, which
-    /// stands for none.
+    /// The end of the entries and the start of the restart points; 0 only in the default block,
+    /// which means no block.
     end: usize,
     restarts: usize,
     /// Whether its last value is a list of pieces.
@@ -139,7 +139,7 @@ pub(crate) struct Stored {
     pub at: u64,
 }
 
-/// Where the parts of one entry are in the block.
+/// The places of the parts of one entry in the block.
 struct Entry {
     shared: usize,
     key: Range<usize>,
@@ -147,7 +147,7 @@ struct Entry {
 }
 
 impl Block {
-    /// Takes a block decoded from the frame at byte `at` of the file.
+    /// Creates a block from the decoded frame at byte `at` of the file.
     pub fn new(data: Bytes, at: u64) -> Result<Block> {
         let Some(count_at) = data.len().checked_sub(4) else {
             return damaged(at, "the block is too short");
@@ -170,12 +170,12 @@ impl Block {
         self.at
     }
 
-    /// Whether this is the block that `ptr` leads to.
+    /// Returns whether `ptr` points to this block.
     pub fn is(&self, ptr: Ptr) -> bool {
         self.end > 0 && self.at == ptr.offset
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that the block holds.
     pub fn memory(&self) -> usize {
         self.data.len()
     }
@@ -194,7 +194,7 @@ impl Block {
         let entries = &self.data[..self.end];
         let head = entries.get(at..).and_then(<[u8]>::first_chunk::<3>);
         let (shared, unshared, value) = match head {
-            // Mostly, each of these is a varint of one byte.
+            // Usually, each of these is a varint of one byte.
             Some(&[shared, unshared, value]) if shared | unshared | value < 0x80 => {
                 at += 3;
                 (usize::from(shared), usize::from(unshared), usize::from(value))
@@ -217,7 +217,7 @@ impl Block {
         }
     }
 
-    /// The last restart point whose key is at most `key`.
+    /// Returns the index of the last restart point whose key is at most `key`.
     fn search(&self, key: &[u8]) -> Result<Option<usize>> {
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
@@ -240,13 +240,15 @@ impl Block {
         Stored { bytes: self.data.slice(value), apart, at: self.at }
     }
 
-    /// The value of the last entry whose key is at most `key`, and whether it is that key.
+    /// Returns the value of the last entry whose key is at most `key`, and whether the keys are
+    /// equal.
     pub fn floor(&self, key: &[u8]) -> Result<Option<(Stored, bool)>> {
         let found = self.floor_place(key)?;
         Ok(found.map(|(value, exact)| (self.stored(value), exact)))
     }
 
-    /// The same value, as the pointer that it is in an index block.
+    /// Returns the value of the last entry of an index block whose key is at most `key`, as a
+    /// pointer.
     pub fn floor_ptr(&self, key: &[u8]) -> Result<Option<Ptr>> {
         self.floor_place(key)?.map(|(value, _)| self.ptr(value)).transpose()
     }
@@ -258,15 +260,16 @@ impl Block {
         }
     }
 
-    /// Where the value of the last entry is whose key is at most `key`, and whether it is that key.
+    /// Returns the place of the value of the last entry whose key is at most `key`, and whether the
+    /// keys are equal.
     ///
-    /// Keys ascend. So of a key that is not greater it is enough to know how many bytes it has in
-    /// common with `key`, and one that shares more or fewer bytes with it than that is less or
-    /// greater for that alone.
+    /// Keys ascend. So for an entry whose key is not greater, the length of its common prefix with
+    /// `key` is enough. If the next entry shares more bytes with that entry than this length, it is
+    /// less than `key`. If it shares fewer bytes, it is greater.
     fn floor_place(&self, key: &[u8]) -> Result<Option<(Range<usize>, bool)>> {
         let Some(index) = self.search(key)? else { return Ok(None) };
         let mut entry = self.entry(self.restart(index))?;
-        // The search found that this one is not greater.
+        // The search found that this entry is not greater.
         let mut common = shared_len(&self.data[entry.key.clone()], key);
         let mut len = entry.key.len();
         while entry.value.end < self.end {
@@ -292,8 +295,8 @@ impl Block {
         Ok(Some((entry.value, exact)))
     }
 
-    /// Checks everything that reading takes for granted: keys ascend, restart points are where they
-    /// have to be. Calls `each` for every entry in order.
+    /// Checks everything that readers assume: keys ascend, and restart points are at the required
+    /// entries. Calls `each` for every entry in order.
     pub fn check(&self, mut each: impl FnMut(&Spot) -> Result<()>) -> Result<()> {
         let mut spot = Spot::default();
         spot.enter(self.clone());
@@ -320,12 +323,12 @@ impl Block {
     }
 }
 
-/// Where to go in a block.
+/// The target of a move in a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Aim<'k> {
     First,
     Last,
-    /// The last entry whose key is at most this.
+    /// The last entry whose key is at most this key.
     AtMost(&'k [u8]),
 }
 
@@ -339,7 +342,7 @@ pub(crate) struct Spot {
     start: usize,
     next: usize,
     value: Range<usize>,
-    /// How much of its key the current entry took from the one before.
+    /// Number of bytes that the key of the current entry shares with the key before.
     shared: usize,
 }
 
@@ -357,12 +360,12 @@ impl Spot {
         &self.key
     }
 
-    /// What the block holds as the value.
+    /// Returns the value as stored in the block.
     pub fn stored(&self) -> Stored {
         self.block.stored(self.value.clone())
     }
 
-    /// The value, as the pointer that it is in an index block.
+    /// Returns the value of an index block, as a pointer.
     pub fn ptr(&self) -> Result<Ptr> {
         self.block.ptr(self.value.clone())
     }
@@ -408,8 +411,8 @@ impl Spot {
         Ok(true)
     }
 
-    /// Moves to the entry before; stays and says `false` at the first. Goes forward from the
-    /// restart point before, as that has the last whole key.
+    /// Moves to the previous entry; at the first entry, stays and returns `false`. Reads forward
+    /// from the restart point before, which has the nearest whole key.
     pub fn back(&mut self) -> Result<bool> {
         let here = self.start;
         if here == 0 {
@@ -428,7 +431,7 @@ impl Spot {
         Ok(true)
     }
 
-    /// Before the entry at `at`, which is a restart point.
+    /// Moves to the place before the entry at `at`, which is a restart point.
     fn rest_at(&mut self, at: usize) {
         self.key.clear();
         (self.start, self.next, self.value, self.shared) = (at, at, 0..0, 0);
@@ -445,7 +448,7 @@ impl Spot {
         Ok(())
     }
 
-    /// Compares the key of the entry after this one with `key`, without putting it together.
+    /// Compares the key of the next entry with `key`, without joining its parts.
     fn compare(&self, entry: &Entry, key: &[u8]) -> Result<Ordering> {
         let Some(shared) = self.key.get(..entry.shared) else {
             return self.block.damaged("an entry shares more than there is");

@@ -32,13 +32,13 @@ use crate::class::{Class, stays};
 use crate::directory::{Held, Piece};
 use crate::filter::{key_hash, mix};
 
-/// Memory that each entry costs besides its content, in bytes.
+/// Memory of each entry without its content, in bytes.
 const ENTRY: usize = 200;
-/// The most shards, and the least budget of each of several shards, in bytes: large enough for any
-/// usual block.
+/// Maximum number of shards, and minimum budget of each of several shards, in bytes: large enough
+/// for any usual block.
 const MOST_SHARDS: usize = 16;
-/// Most turns of the queue for one new entry, before a used entry is dropped: look-ups in the shard
-/// wait meanwhile.
+/// Maximum turns of the queue for one new entry, before a used entry is dropped. Look-ups in the
+/// shard wait meanwhile.
 const MOST_TURNS: usize = 128;
 const LEAST_SHARD: usize = 1 << 20;
 
@@ -100,8 +100,8 @@ pub(crate) struct Key {
     pub sum: u64,
 }
 
-/// Nobody can choose a key's hash: a sum depends on the block, and a value's sum on its key and the
-/// reader's seed.
+/// No user can choose a key's hash: a sum depends on the block, and a value's sum on its key and
+/// the reader's seed.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(mix(self.offset ^ self.sum ^ self.reader.rotate_left(40)));

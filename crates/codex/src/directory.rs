@@ -33,7 +33,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Takes the directory out of its block.
+    /// Creates the directory from its block.
     pub fn new(block: Block) -> Result<Self> {
         let (limit, mut spot) = (block.at(), Spot::default());
         let (mut firsts, mut parts) = (Vec::<Box<[u8]>>::new(), Vec::new());
@@ -48,7 +48,7 @@ impl Directory {
         Ok(Self::of(firsts, parts, limit))
     }
 
-    /// That of a filter of one part, which is about all keys.
+    /// Creates the directory of a filter with one part for all keys.
     pub fn of_one(part: Ptr, limit: u64) -> Self {
         Self::of(vec![Box::default()], vec![part], limit)
     }
@@ -65,7 +65,7 @@ impl Directory {
         }
     }
 
-    /// The part that a key belongs to; `None` where all begin behind it.
+    /// Returns the index of a key's part; `None` if all parts begin after the key.
     fn find(&self, key: &[u8]) -> Option<usize> {
         let Some(tail) = key.strip_prefix(&*self.common) else {
             return (*key > *self.common).then(|| self.parts.len().checked_sub(1)).flatten();
@@ -79,12 +79,12 @@ impl Directory {
         end.checked_sub(1)
     }
 
-    /// The number of that, where it is, and the byte that it has to end by.
+    /// Returns the index of a key's part, the pointer to it, and the byte by which it must end.
     pub fn part_of(&self, key: &[u8]) -> Option<(usize, Ptr, u64)> {
         self.find(key).map(|index| (index, self.parts[index], self.limit))
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that the directory holds.
     pub fn memory(&self) -> usize {
         let part = size_of::<u64>() + size_of::<Box<[u8]>>() + size_of::<Ptr>() + size_of::<Part>();
         let firsts: usize = self.firsts.iter().map(|first| first.len()).sum();
@@ -92,7 +92,7 @@ impl Directory {
     }
 }
 
-/// The first eight bytes, as a number; of keys in order, those are in order.
+/// Returns the first eight bytes of a key as a number. The numbers of sorted keys are sorted.
 fn head(key: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     let len = key.len().min(8);
@@ -100,7 +100,7 @@ fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// What of a reader's filter is in memory.
+/// The parts of a reader's filter that are in memory.
 #[derive(Default)]
 pub(crate) struct Held {
     state: RwLock<State>,
@@ -109,9 +109,9 @@ pub(crate) struct Held {
 #[derive(Default)]
 struct State {
     directory: Option<Directory>,
-    /// Laps that the directory has left in the cache.
+    /// Remaining laps of the directory in the cache.
     laps: AtomicU8,
-    /// As many as the directory tells, once there was one.
+    /// All parts of the directory, once a directory was read.
     parts: Vec<Part>,
 }
 
@@ -121,30 +121,30 @@ struct Part {
     laps: AtomicU8,
 }
 
-/// Something of a filter that may be in memory.
+/// A piece of a filter that may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Directory,
     Part(usize),
 }
 
-/// What is known at once.
+/// The answer that is possible without a read.
 pub(crate) enum Answer {
     /// Whether the filter lets the item pass.
     Known(bool),
-    /// The directory has to be read first.
+    /// The directory must be read first.
     NoDirectory,
-    /// This part has to be, which has to end by the byte that comes with it.
+    /// This part must be read first: its index, its pointer, and the byte by which it must end.
     NoPart(usize, Ptr, u64),
 }
 
 impl Held {
-    /// Asks about the item of a key.
+    /// Looks up the item of a key.
     pub fn ask(&self, key: &[u8], hash: u64) -> Answer {
         let state = self.read();
         let Some(directory) = &state.directory else { return Answer::NoDirectory };
         stays(&state.laps, Class::Directory);
-        // Where no part begins at or before the key, no item has such a key.
+        // If no part begins at or before the key, no item has this key.
         let Some(index) = directory.find(key) else { return Answer::Known(false) };
         let part = &state.parts[index];
         let Some(filter) = &part.filter else {
@@ -165,13 +165,13 @@ impl Held {
     pub fn put_part(&self, index: usize, filter: Filter) {
         let mut state = self.write();
         if state.parts.len() <= index {
-            // The directory did not stay.
+            // The directory was dropped meanwhile.
             state.parts.resize_with(index + 1, Part::default);
         }
         state.parts[index] = Part { filter: Some(filter), laps: AtomicU8::new(Class::Filter.laps()) };
     }
 
-    /// Lets something go.
+    /// Drops a piece.
     pub fn drop_piece(&self, piece: Piece) {
         let mut state = self.write();
         match piece {
@@ -180,7 +180,7 @@ impl Held {
         }
     }
 
-    /// Takes a lap from something; `false` where it has none left.
+    /// Takes a lap from a piece. Returns `false` if the piece had no lap left.
     pub fn spend_lap(&self, piece: Piece) -> bool {
         let state = self.read();
         let laps = match piece {
@@ -222,8 +222,8 @@ mod tests {
     }
 
     proptest! {
-        /// Keys of few letters have much in common, end where others go on, and are equal for eight
-        /// bytes and more.
+        /// Keys of few letters have long common prefixes, are prefixes of other keys, and are equal
+        /// in eight bytes and more.
         #[test]
         fn the_part_of_a_key_is_the_last_that_begins_at_or_before_it(
             common in proptest::collection::vec(0u8..2, 0..12),

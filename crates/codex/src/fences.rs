@@ -9,39 +9,40 @@ use crate::block::{Block, Spot, shared_len};
 use crate::error::{Result, damaged};
 use crate::format::{Ptr, check_bounds};
 
-/// The most blocks that have fences, at 32 bytes each.
+/// Maximum number of blocks with fences, at 32 bytes each.
 const MOST: u64 = 1 << 20;
 
 /// The fences of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    /// What all begin with, but maybe the first, which is less than all that begin so.
+    /// The common prefix of the first keys. The very first of them may lack the prefix: it is less
+    /// than all keys with the prefix.
     common: Vec<u8>,
-    /// What comes behind that, in the order of keys, and the blocks.
+    /// The eight bytes after the prefix, of each first key in key order, and the blocks.
     words: Vec<u64>,
     blocks: Vec<Ptr>,
 }
 
-/// Where a key is.
+/// The place of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Before all keys.
     Before,
-    /// In this block, if anywhere.
+    /// In this block, if the key exists.
     In(Ptr),
-    /// The index tells.
+    /// Only the index can decide.
     Unclear,
 }
 
 impl Fences {
-    /// Whether so many blocks may have fences.
+    /// Returns whether a file of `blocks` data blocks may have fences.
     pub fn suit(blocks: u64) -> bool {
         (1..=MOST).contains(&blocks)
     }
 
-    /// Goes through the index of a file of `blocks` data blocks, whose root is given with the byte
-    /// it has to end by, and lies `levels` levels above the data. `load` reads a block, of which
-    /// the same is given.
+    /// Reads the index of a file of `blocks` data blocks. `root` is the pointer to the root, and
+    /// the byte by which the root must end. The root is `levels` levels above the data. `load`
+    /// reads a block by its pointer and the byte by which the block must end.
     pub fn new(
         root: Option<(Ptr, u64)>,
         levels: usize,
@@ -51,7 +52,7 @@ impl Fences {
         let (mut keys, mut found) = (Vec::new(), Vec::new());
         if let Some((root, limit)) = root {
             let mut take = |key: &[u8], ptr| {
-                // As many as the footer says, and not as many as an index may claim.
+                // The footer limits the number of blocks; a damaged index may lead to more.
                 if found.len() as u64 == blocks {
                     return damaged(root.offset, "the index leads to more blocks than there are");
                 }
@@ -70,7 +71,7 @@ impl Fences {
         Ok(Self { common, words, blocks: found })
     }
 
-    /// Where `key` is.
+    /// Returns the place of `key`.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Place {
         let Some(rest) = key.strip_prefix(&self.common[..]) else { return Place::Unclear };
@@ -83,9 +84,9 @@ impl Fences {
         }
     }
 
-    /// How many words are less than this one. Begins where it would be if they were spread evenly,
-    /// as keys are that somebody hashed or counted, and goes on from there in steps that get
-    /// longer.
+    /// Returns the number of words that are less than `wanted`. The search begins at the place of
+    /// `wanted` among evenly spread words; hashed or counted keys are spread evenly. From there, it
+    /// continues in growing steps.
     #[inline]
     fn place_of(&self, wanted: u64) -> usize {
         let words = &self.words[..];
@@ -107,7 +108,8 @@ impl Fences {
     }
 }
 
-/// The first bytes of a key, as a number that is in the same order; what is missing counts as zero.
+/// Returns the first eight bytes of a key as a number in the same order. Missing bytes count as
+/// zero.
 #[inline]
 fn word(key: &[u8]) -> u64 {
     if let Some(whole) = key.first_chunk() {
@@ -118,7 +120,7 @@ fn word(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Goes through the index from the block at `ptr` on, which is `level` levels above the data.
+/// Walks through the index from the block at `ptr`, which is `level` levels above the data.
 fn walk(
     load: &mut impl FnMut(Ptr, u64) -> Result<Block>,
     ptr: Ptr,
@@ -127,7 +129,7 @@ fn walk(
     take: &mut impl FnMut(&[u8], Ptr) -> Result<()>,
 ) -> Result<()> {
     if level == 0 {
-        // There is one block, which has no index.
+        // A single data block has no index.
         check_bounds(ptr, limit)?;
         return take(&[], ptr);
     }
@@ -156,7 +158,7 @@ mod tests {
         Reader::open(Bytes::from(file), summary.len, None).unwrap()
     }
 
-    /// Whatever keys there are, they say what the index does, or nothing.
+    /// For any keys, the fences agree with the index or return [`Place::Unclear`].
     #[test]
     fn fences_tell_what_the_index_tells() {
         let numbers = |text: &str, by: usize| -> Vec<Vec<u8>> {

@@ -46,11 +46,12 @@ use crate::write::Writer;
 
 pub use sorter::Sorter;
 
-/// Bytes of a segment. Not too few, because each range searches all segments.
+/// Bytes of a segment. Small segments are slow, because each range searches all segments.
 const SEGMENT: usize = 16 << 20;
-/// The smallest segment: one in which a range mostly begins.
+/// Minimum bytes of a segment: a range usually begins in such a segment.
 const LEAST_SEGMENT: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
-/// Memory for sorting a segment, in segments: the segment, its slots, and the result.
+/// Memory for the sort of a segment, as a multiple of the segment: the segment, its slots, and the
+/// result.
 const SORTING: usize = 3;
 
 /// A builder of a codex file from entries in any order, in bounded memory, with all cores.
@@ -356,7 +357,7 @@ impl FileBuilder {
     /// Sorts all entries.
     fn sort_all(&mut self, rest: Segment) -> Result<()> {
         self.direct = None;
-        // Sorted here, while the others are sorted elsewhere.
+        // This thread sorts the rest, while other threads sort the other segments.
         let rest = rest.sort(self.options.duplicates, &mut Scratch::default())?;
         self.settle_all()?;
         self.sorted.push(rest);

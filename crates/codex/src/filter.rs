@@ -21,8 +21,8 @@ const HEAD: usize = 16;
 const LINE: usize = 64;
 const MOST_PROBES: u32 = 16;
 const PROBES_PER_WORD: u32 = 7;
-/// Bytes of lines in a full part: the most that a look-up reads, in about the time of a single
-/// sector.
+/// Bytes of the lines of a full part: a look-up reads at most these bytes, in about the time of a
+/// single sector.
 const PART: usize = 16 << 10;
 
 pub(crate) fn mix(mut word: u64) -> u64 {
@@ -38,7 +38,8 @@ pub fn key_hash(seed: u64, key: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, key)
 }
 
-/// The line of an item, of so many, and its bits in that, as `(byte, mask)`.
+/// Returns the line of an item among `lines` lines, and the item's bits in that line, as `(byte,
+/// mask)`.
 #[inline]
 fn bits(hash: u64, lines: usize, probes: u32) -> (usize, impl Iterator<Item = (usize, u8)>) {
     let hash = mix(hash);
@@ -54,7 +55,7 @@ fn bits(hash: u64, lines: usize, probes: u32) -> (usize, impl Iterator<Item = (u
     (line, bits)
 }
 
-/// Builds a part from `hashes`, with `bits_per_item` bits for each.
+/// Builds a part from `hashes`, with `bits_per_item` bits for each hash.
 fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
     let probes = (bits_per_item.saturating_mul(69) / 100).clamp(1, MOST_PROBES as usize) as u32; // ln 2: half are set
     let lines = hashes.len().saturating_mul(bits_per_item).div_ceil(8 * LINE).clamp(1, PART / LINE);
@@ -68,17 +69,17 @@ fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
     out
 }
 
-/// Takes items in the order of their keys and builds one part after another.
+/// A builder of filter parts from items in key order.
 #[derive(Debug)]
 pub(crate) struct FilterBuilder {
     bits_per_item: usize,
-    /// Items of the key that comes next.
+    /// Items of the next key.
     waiting: Vec<u64>,
-    /// Items of the part at hand, and its first key.
+    /// Items of the current part, and its first key.
     hashes: Vec<u64>,
     first: Vec<u8>,
     parts: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Bytes of these as they will be stored, and the most of the directory's entries for them.
+    /// Stored bytes of these parts, and the most bytes of their entries in the directory.
     closed: u64,
     firsts: u64,
 }
@@ -103,9 +104,9 @@ impl FilterBuilder {
         }
     }
 
-    /// The items that were added last are of this key.
+    /// Sets the key of the items that were added since the last key.
     pub fn key(&mut self, key: &[u8]) {
-        // The same item again needs no place of its own, as long as no part begins with this key.
+        // A repeated item needs no second place, unless a part begins with this key.
         let again = self.waiting.len() == 1 && self.hashes.last() == self.waiting.last();
         if self.waiting.is_empty() || again {
             return self.waiting.clear();
@@ -128,15 +129,15 @@ impl FilterBuilder {
         self.hashes.clear();
     }
 
-    /// The most bytes that the filter takes with its directory, and with `hashes` more of a key of
-    /// `key` bytes.
+    /// Returns the most bytes of the filter and its directory, after `hashes` more items of a key
+    /// of `key` bytes.
     pub fn most(&self, key: usize, hashes: usize) -> u64 {
         let items = self.hashes.len() + self.waiting.len() + hashes;
         if self.bits_per_item == 0 || items == 0 && self.parts.is_empty() {
             return 0;
         }
         let part = FRAME_HEAD + HEAD + LINE;
-        // What is waiting may begin another part.
+        // The waiting items may begin another part.
         let open = 2 * part + items.saturating_mul(self.bits_per_item).div_ceil(8);
         let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
         let directory = (FRAME_HEAD + BlockBuilder::EMPTY) as u64
@@ -146,7 +147,8 @@ impl FilterBuilder {
         self.closed + open as u64 + directory
     }
 
-    /// The parts, each behind its first key. Items that no key came for belong to the last.
+    /// Returns the parts, each with its first key before it. Items without a key belong to the last
+    /// part.
     pub fn finish(mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.hashes.append(&mut self.waiting);
         if !self.hashes.is_empty() {
@@ -165,7 +167,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Takes the part decoded from the frame at byte `at` of the file.
+    /// Creates a part from the decoded frame at byte `at` of the file.
     pub fn new(mut data: Bytes, at: u64) -> Result<Filter> {
         if data.len() < HEAD + LINE || !(data.len() - HEAD).is_multiple_of(LINE) {
             return damaged(at, "the filter's length is impossible");
@@ -209,8 +211,8 @@ mod tests {
         }
     }
 
-    /// Every part has its share of bits: one that took in too many items would say yes to
-    /// everything.
+    /// Every part has enough bits for its items. A part with too many items would let every item
+    /// pass.
     #[test]
     fn a_filter_is_cut_into_parts_by_key() {
         let mut builder = FilterBuilder::new(12);

@@ -57,14 +57,14 @@
 //! ```
 //!
 //! Valid: the footer's sum holds (and is the one the caller expects), and each frame has the sum
-//! that its pointer says. A child lies before its parent, so that no pointer can lead in a circle.
-//! A later version keeps the place of the magic, the version and the sum, so that a reader tells a
-//! newer file from a damaged one.
+//! that its pointer says. A child is before its parent, so no sequence of pointers is endless. A
+//! later version keeps the place of the magic, the version and the sum, so a reader can distinguish
+//! a newer file from a damaged file.
 //!
-//! Version 2, which is still written where no value is long, has no lists.
+//! Version 2 has no lists. Builders still write it if no value is long.
 //!
-//! Version 1, which is read and no longer written: the pointer to the filter leads to its only
-//! part, which is about all keys; there is no directory, and the seed is 0.
+//! Version 1 is read, but no longer written. Its pointer to the filter is the pointer to the only
+//! part, which has the items of all keys. It has no directory, and the seed is 0.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
@@ -72,15 +72,15 @@ use twox_hash::XxHash3_64;
 use crate::error::{Error, Result, damaged};
 use crate::limits::{MAX_BLOCK, VERSION};
 
-/// The version that is written where no value is long.
+/// The version that builders write if no value is long.
 pub(crate) const PLAIN: u32 = 2;
-/// More levels than any file has: each has at most half as many blocks as the one below, and mostly
-/// far fewer.
+/// A limit that no file reaches: each level has at most half as many blocks as the level below, and
+/// usually far fewer.
 pub(crate) const MAX_LEVELS: u32 = 64;
 pub(crate) const RESTART_EVERY: usize = 16;
-/// With the count of a block's restart points: its last value is a list.
+/// A flag in the count of restart points: the last value of the block is a list.
 pub(crate) const APART: u32 = 1 << 31;
-/// Bytes of a value in each of the pieces it is cut into, but the last.
+/// Bytes of each piece of a long value, except the last piece.
 pub(crate) const PIECE: usize = 64 << 10;
 pub(crate) const FOOTER: usize = 128;
 pub(crate) const POINTER: usize = 20;
@@ -88,9 +88,10 @@ const MAGIC: &[u8; 8] = b"BRKCODEX";
 pub(crate) const FRAME_HEAD: usize = 5;
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
-/// LZ4 cannot grow a byte into more than this. A frame that claims more is not worth an allocation.
+/// Maximum raw bytes for one stored byte of LZ4. For a frame that claims more, the reader allocates
+/// nothing.
 const LZ4_MOST: usize = 255;
-/// The head of an entry alone.
+/// Minimum bytes of an entry: its head.
 const LEAST_ENTRY: u64 = 3;
 
 pub(crate) fn sum(data: &[u8]) -> u64 {
@@ -113,7 +114,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Takes a varint from `data` at `*at` and moves on; `None` where it is cut off or over 64 bits.
+/// Takes a varint from `data` at `*at`, and advances `*at`. Returns `None` if the varint is cut off
+/// or exceeds 64 bits.
 #[inline]
 pub(crate) fn take_varint(data: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
@@ -131,7 +133,7 @@ pub(crate) fn take_varint(data: &[u8], at: &mut usize) -> Option<u64> {
     None
 }
 
-/// Where a frame is and what it must sum to.
+/// A pointer to a frame, with the frame's checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ptr {
     pub offset: u64,
@@ -140,14 +142,15 @@ pub(crate) struct Ptr {
 }
 
 impl Ptr {
-    /// No frame at all; a frame is never empty.
+    /// The pointer to no frame. A real frame is never empty.
     pub const NONE: Ptr = Ptr { offset: 0, len: 0, sum: 0 };
 
     pub fn some(self) -> Option<Ptr> {
         (self != Ptr::NONE).then_some(self)
     }
 
-    /// The first byte after the frame; damaged pointers saturate, and are then out of any bounds.
+    /// Returns the offset of the first byte after the frame. The sum of a damaged pointer
+    /// saturates, and is then out of any bounds.
     pub fn end(self) -> u64 {
         self.offset.saturating_add(u64::from(self.len))
     }
@@ -165,8 +168,8 @@ impl Ptr {
     }
 }
 
-/// Puts `raw` behind what is in `out`, as a frame. Compresses where that saves 1/16 or more, and
-/// says whether it did: less is not worth the time of every later reader.
+/// Appends `raw` to `out` as a frame. Compresses the block if this saves 1/16 or more: a smaller
+/// saving is not worth the time of every reader. Returns whether the block is compressed.
 pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) -> bool {
     assert!(raw.len() <= MAX_BLOCK, "a block of {} bytes is over the limit", raw.len());
     let head = |codec: u8| {
@@ -190,7 +193,7 @@ pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) -> boo
     false
 }
 
-/// Checks the frame that `ptr` leads to and takes the block out of it.
+/// Checks the frame of `ptr`, and returns its block.
 pub(crate) fn decode_frame(frame: &Bytes, ptr: Ptr) -> Result<Bytes> {
     if frame.len() != ptr.len as usize {
         return damaged(ptr.offset, "the source gave another length than asked for");
@@ -216,13 +219,13 @@ pub(crate) fn decode_frame(frame: &Bytes, ptr: Ptr) -> Result<Bytes> {
     }
 }
 
-/// Whether a frame that [`decode_frame`] took holds its block as it is, which then shares the
-/// frame's memory.
+/// Returns whether a frame that [`decode_frame`] accepted stores its block uncompressed. The block
+/// then shares the frame's memory.
 pub(crate) fn is_raw(frame: &[u8]) -> bool {
     frame[0] == RAW
 }
 
-/// The end of the file, and the way into it.
+/// The footer: the end of the file, with pointers to its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
     /// Format version, 1 to 3.
@@ -239,7 +242,7 @@ pub(crate) struct Footer {
 }
 
 impl Default for Footer {
-    /// That of a file without entries.
+    /// Returns the footer of a file without entries.
     fn default() -> Self {
         Footer {
             version: PLAIN,
@@ -274,8 +277,8 @@ impl Footer {
         out.try_into().expect("fields make up the footer")
     }
 
-    /// Decodes the footer found at `offset`. `expected` is the sum it must have; the caller who
-    /// gives one knows that there was a codex here, so that anything else is damage.
+    /// Decodes the footer at byte `offset`. `expected` is the checksum that the footer must have. A
+    /// caller with an expected checksum knows that a codex was here, so other bytes are damage.
     pub fn decode(data: &[u8; FOOTER], offset: u64, expected: Option<u64>) -> Result<Footer> {
         let stored = u64_at(data, FOOTER - 8);
         if expected.is_some_and(|expected| stored != expected) {
@@ -311,7 +314,7 @@ impl Footer {
         if footer.levels > MAX_LEVELS || (footer.root.some().is_none() && footer.levels > 0) {
             return damaged(offset, "the footer's index levels are impossible");
         }
-        // Callers reckon with these; they are bounded by what comes before the footer.
+        // Callers compute with these counts. The size of the data before the footer bounds them.
         let most = offset.saturating_mul(LZ4_MOST as u64);
         if footer.raw_bytes > most
             || footer.entries > footer.raw_bytes / LEAST_ENTRY
@@ -323,7 +326,7 @@ impl Footer {
     }
 }
 
-/// Refuses a pointer to what does not end by `limit`.
+/// Returns an error if the frame of a pointer does not end by `limit`.
 pub(crate) fn check_bounds(ptr: Ptr, limit: u64) -> Result<()> {
     if ptr.end() > limit { damaged(ptr.offset, "a pointer leads out of its bounds") } else { Ok(()) }
 }
@@ -352,7 +355,7 @@ mod tests {
             prop_assert_eq!(decode_frame(&out.into(), ptr).unwrap(), raw);
         }
 
-        /// Whoever writes hostile files gets the checksums right.
+        /// A hostile file has correct checksums.
         #[test]
         fn hostile_frames_are_refused(codec in 0u8..3, claim: u32, bytes: Vec<u8>) {
             let mut out = vec![codec];
@@ -365,8 +368,7 @@ mod tests {
         }
     }
 
-    /// Counts up to 2^64 came out of a footer whose checksum held, and overflowed what callers made
-    /// of them.
+    /// Regression: counts up to 2^64 in a footer with a correct checksum overflowed in callers.
     #[test]
     fn impossible_counts_are_refused() {
         let ptr = Ptr { offset: 0, len: 20, sum: 1 };

@@ -1,4 +1,4 @@
-//! What the fuzz targets need of the private parts: where the checksums of a file are.
+//! Access of the fuzz targets to private parts: the places of the checksums of a file.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ pub const FOOTER: usize = format::FOOTER;
 /// Bytes of a frame before its block.
 const FRAME_HEAD: usize = 5;
 
-/// Where the pointers of a sound file are, each before the ones that lie in blocks above it: sums
-/// made anew in this order hold all together. `None` where an index block is compressed, so that
-/// its pointers have no place of their own.
+/// Returns the places of the pointers of a valid file. Each pointer precedes the pointers in the
+/// blocks above it, so that checksums recomputed in this order are all correct. Returns `None` if
+/// an index block is compressed, because its pointers then have no place of their own.
 pub fn pointers(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let footer_at = file.len().checked_sub(FOOTER)?;
     let footer = Footer::decode(file[footer_at..].try_into().ok()?, footer_at as u64, None).ok()?;
@@ -41,7 +41,7 @@ pub fn pointers(file: &[u8]) -> Option<Vec<Range<usize>>> {
             blocks.push((level - 1, spot.ptr().ok()?, ptr.offset as usize + FRAME_HEAD + within));
         }
     }
-    // What was found later lies lower.
+    // Pointers found later are in lower blocks.
     found.reverse();
     Some(found)
 }

@@ -23,18 +23,19 @@ pub(crate) struct Packed {
     /// Frames of data blocks and pieces.
     pub frames: Vec<u8>,
     pub blocks: Blocks,
-    /// The blocks that ranges begin with; one may be the next that is packed.
+    /// The indexes of the blocks that begin ranges. The last may be the index of the next block to
+    /// pack.
     pub cuts: Vec<usize>,
-    /// Parts of the filter, each behind its first key.
+    /// Parts of the filter, each with its first key before it.
     pub parts: Vec<(Vec<u8>, Vec<u8>)>,
     pub entries: u64,
     pub raw_bytes: u64,
-    /// Whether a value lies apart from its block.
+    /// Whether a value is stored outside its block.
     pub apart: bool,
 }
 
 impl Packed {
-    /// Takes what a file is besides its blocks from what comes behind.
+    /// Adds everything of later output except the blocks.
     pub fn absorb(&mut self, mut other: Packed) {
         self.parts.append(&mut other.parts);
         self.entries += other.entries;
@@ -43,11 +44,11 @@ impl Packed {
     }
 }
 
-/// Data blocks: the first key of each, and where it is.
+/// Data blocks: the first key and the place of each.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     firsts: Vec<u8>,
-    /// Where its first key ends among those.
+    /// For each block, the end of its first key in `firsts`, and its pointer.
     blocks: Vec<(usize, Ptr)>,
 }
 
@@ -70,8 +71,8 @@ impl Blocks {
         self.blocks.push((self.firsts.len(), ptr));
     }
 
-    /// The first of some blocks that does not have a first key of this kind, as those before it
-    /// have.
+    /// Returns the first of some blocks whose first key does not fulfil `is`. The first keys of all
+    /// blocks before it fulfil `is`.
     pub fn partition(&self, blocks: Range<usize>, is: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (blocks.start, blocks.end);
         while low < high {
@@ -91,9 +92,9 @@ impl Blocks {
     }
 }
 
-/// Whether to try to compress the next block. A block that does not shrink costs the time of the
-/// trial, and its neighbours are mostly alike: after a failed trial the next block goes without
-/// one, then 3, 7, and at most 15.
+/// Decides whether to try to compress the next block. A block that does not shrink costs the time
+/// of the trial, and its neighbours are usually similar. So after a failed trial, the next block is
+/// not tried; after more failed trials in a row, the next 3, 7, and at most 15 blocks.
 #[derive(Debug, Default)]
 struct Habit {
     misses: u32,
@@ -121,9 +122,9 @@ pub(crate) struct Packer {
     first: Vec<u8>,
     filter: FilterBuilder,
     habit: Habit,
-    /// The packed output; its owner may take it away at any time.
+    /// The packed output. The owner may take it away at any time.
     pub packed: Packed,
-    /// Bytes of frames that were taken away before.
+    /// Bytes of frames that were taken away so far.
     taken: u64,
 }
 
@@ -161,7 +162,8 @@ impl Packer {
         self.packed.entries += 1;
     }
 
-    /// Adds an entry whose value lies in pieces before its block, which ends with it.
+    /// Adds an entry whose value is stored in pieces before its block. The block ends with this
+    /// entry.
     fn add_apart(&mut self, key: &[u8], value: &[u8]) {
         let most = list_most(value.len());
         let mut list = Vec::with_capacity(most);
@@ -179,8 +181,8 @@ impl Packer {
         self.close_with(true);
     }
 
-    /// Makes sure that an entry with this key and a value of `len` bytes fits into the block at
-    /// hand.
+    /// Makes sure that an entry with this key and a value of `len` bytes fits into the current
+    /// block.
     fn begin(&mut self, key: &[u8], len: usize) {
         let most = BlockBuilder::most_len(key.len(), len);
         if self.block.entries() > 0 && self.block.len() + most > self.options.block_size {
@@ -209,7 +211,7 @@ impl Packer {
         self.block = block;
     }
 
-    /// Puts a frame behind the others, compressed where that has paid of late.
+    /// Appends a frame, compressed if recent blocks shrank.
     fn frame(&mut self, raw: &[u8]) -> Ptr {
         let (start, tries) = (self.packed.frames.len(), self.options.compress && self.habit.tries());
         let saved = encode_frame(raw, tries, &mut self.packed.frames);
@@ -221,21 +223,21 @@ impl Packer {
         Ptr { offset: self.taken + start as u64, len, sum: sum(frame) }
     }
 
-    /// Forgets the frames and blocks, which its owner has brought to where they belong. What comes
-    /// is counted from behind them.
+    /// Drops the frames and blocks, after the owner has stored them. Offsets of later frames count
+    /// from their end.
     pub fn taken(&mut self) {
         self.taken += self.packed.frames.len() as u64;
         self.packed.frames.clear();
         self.packed.blocks.clear();
     }
 
-    /// Begins a range: what comes now is packed as if it were the first, whatever came before.
+    /// Begins a range: later entries are packed independently of earlier entries.
     pub fn begin_range(&mut self) {
         self.end_range();
         self.packed.cuts.push(self.packed.blocks.len());
     }
 
-    /// Ends the range at hand, and its part of the filter.
+    /// Ends the current range, and its part of the filter.
     pub fn end_range(&mut self) {
         self.close();
         self.habit = Habit::default();
@@ -251,8 +253,8 @@ impl Packer {
         self.packed
     }
 
-    /// The most bytes that the block at hand and a further entry take in frames, and the most that
-    /// the filter takes with `hashes` more for it.
+    /// Returns the most bytes that the current block and one more entry take in frames, and the
+    /// most bytes that the filter takes with `hashes` more hashes for that entry.
     pub fn most(&self, key: usize, value: usize, hashes: usize) -> (u64, u64) {
         let (mut entry, mut pieces) = (value, 0);
         if value >= self.options.apart_from {
@@ -264,7 +266,7 @@ impl Packer {
         (frames as u64, self.filter.most(key, hashes))
     }
 
-    /// The first key of the block at hand.
+    /// Returns the first key of the current block.
     pub fn first(&self) -> &[u8] {
         &self.first
     }

@@ -1,4 +1,4 @@
-//! Entries in memory: taken in as they come, and sorted.
+//! Entries in memory, in the order in which they come, and their sort.
 //!
 //! An entry is stored as the lengths of its key and its value, both varints, then the key and the
 //! value. For sorting, a slot holds eight bytes of each key, as a number, after the common prefix
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::{put_varint, sum, take_varint};
 use crate::options::Duplicates;
 
-/// Average bytes of keys and values in a range, which is packed alone; tests have many ranges.
+/// Average bytes of keys and values in a range, which is packed alone. Tests use many ranges.
 pub(crate) const RANGE: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
 /// Most entries of a segment: their slots stay within a core's cache during sorting.
 const MOST_ENTRIES: u64 = 160_000;
@@ -35,7 +35,7 @@ pub(crate) fn is_cut(key: &[u8], value_len: usize) -> bool {
 pub(crate) struct Entry<'a> {
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// As it lies there.
+    /// The whole entry as stored, including its lengths.
     pub whole: &'a [u8],
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn put_entry(out: &mut Arena, key: &[u8], value: &[u8]) {
     out.extend(value);
 }
 
-/// The entry at a byte where one begins.
+/// Returns the entry that begins at byte `start`.
 #[inline]
 pub(crate) fn entry_at(bytes: &[u8], start: usize) -> Entry<'_> {
     let bytes = &bytes[start..];
@@ -70,14 +70,15 @@ pub(crate) fn entry_at(bytes: &[u8], start: usize) -> Entry<'_> {
     Entry { key: &bytes[at..key_end], value: &bytes[key_end..end], whole: &bytes[..end] }
 }
 
-/// Where an entry is, and what its key has behind the bytes that all share.
+/// The place of an entry, and the bytes of its key after the common prefix of all keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub prefix: u64,
     pub place: u64,
 }
 
-/// The first eight bytes as a number: in order where the keys are, or equal.
+/// Returns the first eight bytes of a key as a number. The numbers of ascending keys ascend or are
+/// equal.
 #[inline]
 pub(crate) fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk() {
@@ -90,15 +91,15 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
     }
 }
 
-/// Puts slots in the order of their prefixes, with the help of spare memory: first into buckets by
-/// the bits in which they differ most, a few to each where they are spread evenly, and then each
-/// bucket in order.
+/// Sorts slots by their prefixes, with spare memory. Distributes the slots into buckets by the
+/// highest bits in which prefixes differ, a few slots to each if prefixes are spread evenly, and
+/// then sorts each bucket.
 pub(crate) fn sort_slots(slots: &mut Vec<Slot>, spare: &mut Vec<Slot>) {
     let prefixes = || slots.iter().map(|slot| slot.prefix);
     let (Some(least), Some(most)) = (prefixes().min(), prefixes().max()) else { return };
     let bits = (slots.len() / IN_BUCKET).checked_ilog2().unwrap_or(0);
     let shift = (u64::BITS - (most - least).leading_zeros()).saturating_sub(bits);
-    // Few slots have one bucket, whatever lies between their prefixes.
+    // A few slots have one bucket, at any distance between their prefixes.
     let bucket = |slot: &Slot| (slot.prefix - least).checked_shr(shift).unwrap_or(0) as usize;
     let mut ends = vec![0u32; bucket(&Slot { prefix: most, place: 0 }) + 2];
     slots.iter().for_each(|slot| ends[bucket(slot) + 1] += 1);
@@ -118,8 +119,8 @@ pub(crate) fn sort_slots(slots: &mut Vec<Slot>, spare: &mut Vec<Slot>) {
     }
 }
 
-/// Puts slots in order whose prefixes are in order: those with the same one by their keys, and
-/// those of the same key by their places.
+/// Sorts slots that are sorted by prefix: slots with equal prefixes by their keys, and slots with
+/// equal keys by their places.
 pub(crate) fn settle<'a>(slots: &mut [Slot], key: impl Fn(Slot) -> &'a [u8]) {
     for group in slots.chunk_by_mut(|a, b| a.prefix == b.prefix) {
         if group.len() > 1 {
@@ -128,19 +129,19 @@ pub(crate) fn settle<'a>(slots: &mut [Slot], key: impl Fn(Slot) -> &'a [u8]) {
     }
 }
 
-/// What to do with an entry of a key that came before.
+/// Returns the rule for an entry whose key came before; an error if duplicates are refused.
 pub(crate) fn settled(rule: Duplicates, key: &[u8]) -> Result<Duplicates> {
     if rule == Duplicates::Refuse { Err(Error::Duplicate { key: key.to_vec() }) } else { Ok(rule) }
 }
 
-/// Entries in the order in which they came.
+/// A segment: entries in the order in which they came.
 #[derive(Debug)]
 pub(crate) struct Segment {
     bytes: Arena,
     entries: u64,
-    /// Whether each key is greater than the one before.
+    /// Whether each key is greater than the key before.
     ascending: bool,
-    /// While that holds: the last entry, and those that ranges begin with.
+    /// While `ascending`: the offset of the last entry, and of the entries that begin ranges.
     last: usize,
     cuts: Vec<usize>,
 }
@@ -151,7 +152,7 @@ impl Default for Segment {
     }
 }
 
-/// Memory that sorting took, to be used again.
+/// Memory of a sort, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub bytes: Arena,
@@ -160,7 +161,8 @@ pub(crate) struct Scratch {
 }
 
 impl Segment {
-    /// An empty one in the memory of another, unless that was for a longer entry than most.
+    /// Creates an empty segment in the memory of another segment, unless that memory is too small
+    /// or more than four times too large.
     pub fn within(mut bytes: Arena, room: usize) -> Self {
         bytes.truncate(0);
         if bytes.room() < room || bytes.room() > 4 * room {
@@ -183,7 +185,8 @@ impl Segment {
         self.entries += 1;
     }
 
-    /// Whether an entry of so many bytes more were too much for the room there is.
+    /// Returns whether an entry of `more` bytes would exceed `room` bytes. An empty segment is
+    /// never full.
     #[inline]
     pub fn is_full(&self, more: usize, room: usize) -> bool {
         (self.bytes.len() + more > room || self.entries == MOST_ENTRIES) && self.entries > 0
@@ -201,22 +204,24 @@ impl Segment {
         self.ascending
     }
 
-    /// The last key; of an ascending one that is not empty.
+    /// Returns the last key. The segment must be ascending and not empty.
     pub fn last(&self) -> &[u8] {
         entry_at(&self.bytes, self.last).key
     }
 
-    /// The first key; of one that is not empty.
+    /// Returns the first key. The segment must not be empty.
     pub fn first(&self) -> &[u8] {
         entry_at(&self.bytes, 0).key
     }
 
-    /// Where the last range of an ascending one begins; `None` where all of it is one.
+    /// Returns the offset of the last range of an ascending segment; `None` if the segment is a
+    /// single range.
     pub fn last_range(&self) -> Option<usize> {
         self.cuts.last().copied().filter(|&cut| cut > 0)
     }
 
-    /// Splits an ascending one before that, and gives the rest of it, in the memory of another.
+    /// Splits an ascending segment at the beginning of its last range, and returns the rest in the
+    /// memory `bytes`.
     pub fn split_off(&mut self, cut: usize, bytes: Arena, room: usize) -> Segment {
         let mut tail = Segment::within(bytes, room);
         tail.bytes.reserve(self.bytes.len() - cut);
@@ -234,7 +239,8 @@ impl Segment {
         tail
     }
 
-    /// The entries of an ascending one, each with whether a range begins there.
+    /// Returns the entries of an ascending segment. The flag of each entry is set if the entry
+    /// begins a range.
     pub fn ranges(&self) -> impl Iterator<Item = (Entry<'_>, bool)> {
         let mut cuts = self.cuts.iter().copied().peekable();
         let entries = Entries { bytes: &self.bytes, at: 0, end: self.bytes.len() };
@@ -245,7 +251,7 @@ impl Segment {
         self.bytes
     }
 
-    /// Sorts the entries, in scratch memory, and leaves one of each key.
+    /// Sorts the entries with scratch memory, and keeps one entry of each key.
     pub fn sort(self, rule: Duplicates, scratch: &mut Scratch) -> Result<Sorted> {
         if self.ascending {
             return Ok(Sorted::of(self.bytes, self.entries));
@@ -276,7 +282,7 @@ impl Segment {
     }
 }
 
-/// Entries that follow one another, each with where it begins.
+/// An iterator over consecutive entries, each with its offset.
 #[derive(Clone, Copy)]
 struct Entries<'a> {
     bytes: &'a [u8],
@@ -285,7 +291,7 @@ struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// How many bytes all their keys begin with.
+    /// Returns the length of the common prefix of all keys, in bytes.
     fn shared(self) -> usize {
         let mut keys = self.map(|(_, entry)| entry.key);
         let Some(first) = keys.next() else { return 0 };
@@ -319,14 +325,14 @@ pub(crate) struct Sorted {
     bytes: Arena,
     entries: u64,
     last: usize,
-    /// Every 64th entry.
+    /// The offset of every 64th entry.
     marks: Vec<usize>,
-    /// Those that ranges begin with.
+    /// The offsets of the entries that begin ranges.
     cuts: Vec<usize>,
 }
 
 impl Sorted {
-    /// Takes entries that are sorted already.
+    /// Creates the result from entries that are sorted already.
     fn of(bytes: Arena, entries: u64) -> Self {
         let mut sorted = Sorted::default();
         for (at, entry) in (Entries { bytes: &bytes, at: 0, end: bytes.len() }) {
@@ -353,7 +359,7 @@ impl Sorted {
         self.entries += 1;
     }
 
-    /// Takes back the entry pushed last.
+    /// Removes the entry pushed last.
     fn pop(&mut self) {
         self.bytes.truncate(self.last);
         self.entries -= 1;
@@ -361,22 +367,22 @@ impl Sorted {
         self.cuts.pop_if(|cut| *cut == self.last);
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that the entries hold.
     pub fn memory(&self) -> usize {
         self.bytes.room() + (self.marks.capacity() + self.cuts.capacity()) * size_of::<usize>()
     }
 
-    /// The first and the last key; `None` where it is empty.
+    /// Returns the first and the last key; `None` if there are no entries.
     pub fn ends(&self) -> Option<(&[u8], &[u8])> {
         (self.entries > 0).then(|| (entry_at(&self.bytes, 0).key, entry_at(&self.bytes, self.last).key))
     }
 
-    /// The keys that ranges begin with.
+    /// Returns the keys of the entries that begin ranges.
     pub fn cuts(&self) -> impl Iterator<Item = &[u8]> {
         self.cuts.iter().map(|&at| entry_at(&self.bytes, at).key)
     }
 
-    /// The entries from `from` on and before `to`, each with its place.
+    /// Returns the entries from `from` on and before `to`, each with its offset.
     pub fn range(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> impl Iterator<Item = (usize, Entry<'_>)> {
         let at = from.map_or(0, |from| self.place_of(from));
         Entries { bytes: &self.bytes, at, end: to.map_or(self.bytes.len(), |to| self.place_of(to)) }
@@ -386,7 +392,7 @@ impl Sorted {
         entry_at(&self.bytes, place)
     }
 
-    /// The first entry whose key is `key` or greater.
+    /// Returns the offset of the first entry whose key is `key` or greater.
     fn place_of(&self, key: &[u8]) -> usize {
         let after = self.marks.partition_point(|&mark| entry_at(&self.bytes, mark).key < key);
         let at = after.checked_sub(1).map_or(0, |before| self.marks[before]);

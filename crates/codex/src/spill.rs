@@ -100,7 +100,7 @@ impl Spill {
         if first >= end {
             return Ok(());
         }
-        // The pieces of a value lie before its block.
+        // The pieces of a value are before its block.
         let begin = if first > blocks.start { self.blocks.ptr(first - 1).end() } else { *start };
         let read = self.read(begin..self.blocks.ptr(end - 1).end())?;
         let load = |ptr: Ptr| match ptr.offset.checked_sub(begin) {

@@ -104,7 +104,7 @@ impl<S: Source> Walk<'_, S> {
     fn block(&mut self, level: usize, ptr: Ptr, limit: u64, first: Option<&[u8]>) -> Result<()> {
         if level == 0 {
             let block = self.reader.block_ahead(ptr, limit, &mut self.ahead)?;
-            // Pieces that lie before the block belong to it.
+            // Pieces directly before the block belong to it.
             let start = self.data(&block, first)?;
             self.span(level, start, ptr.end())?;
             self.done(ptr.end() - start)?;

@@ -182,7 +182,7 @@ impl Manifest {
         out
     }
 
-    /// Reads a manifest whose checksum, as the superblock gives it, is `sum`.
+    /// Decodes a manifest. `sum` is the checksum that the superblock names.
     pub fn decode(bytes: &[u8], sum: u64) -> Result<Self, &'static str> {
         if bytes.len() < 24 || bytes[..8] != MAGIC {
             return Err("the magic bytes are missing");
@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Lengths and numbers that a sound checksum goes with, and that nothing can have.
+    /// Impossible lengths and numbers with a correct checksum.
     #[test]
     fn a_forged_manifest_is_refused() {
         let sound = Manifest {

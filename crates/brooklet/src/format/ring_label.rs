@@ -50,7 +50,7 @@ pub(crate) struct Label {
     mark: u64,
 }
 
-/// The label as it was found.
+/// The label as found on the volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     label: Label,
@@ -163,7 +163,7 @@ mod tests {
 
     const LABEL: Label =
         Label { store: 1 << 90, ring: 2 << 90, ring_size: 1 << 20, created: 7, epoch: 9, mark: 3 << 60 };
-    /// As the superblock names it while an opening marks both.
+    /// The label before an opening that marks both volumes.
     const BEFORE: Label = Label { epoch: 7, mark: 5 << 60, ..LABEL };
 
     #[test]

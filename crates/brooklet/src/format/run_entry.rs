@@ -28,17 +28,18 @@ use crate::limits::MAX_KEY;
 use crate::model::retention_state::{Ageing, RetentionState};
 use crate::model::{Bounds, Piece};
 
-/// Bytes after which a chunk is full: of payloads, and one for each.
+/// Maximum bytes of a chunk with several entries: the payloads, plus one byte for each entry.
 pub(crate) const CHUNK: usize = 16 << 10;
 
 const END: [u8; 2] = [0, 1];
 
-/// Hash of a log key in a run's filter of this seed.
+/// Returns the hash of a log key in a run's filter with this seed.
 pub(crate) fn filter_hash(seed: u64, key: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, key)
 }
 
-/// The escaped log key without its terminator: what all keys with this prefix start with.
+/// Appends the escaped log key without its terminator. The codex keys of all logs whose keys have
+/// this prefix start with these bytes.
 pub(crate) fn escape(key: &[u8], out: &mut Vec<u8>) {
     if !key.contains(&0) {
         return out.extend_from_slice(key);
@@ -51,7 +52,7 @@ pub(crate) fn escape(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Codex key of a log's head.
+/// Returns the codex key of a log's head.
 pub(crate) fn head_key(key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len() + 11);
     escape(key, &mut out);
@@ -60,14 +61,14 @@ pub(crate) fn head_key(key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Codex key of the chunk that starts at `seq`.
+/// Returns the codex key of the chunk that starts at `seq`.
 pub(crate) fn chunk_key(key: &[u8], seq: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len() + 11);
     put_chunk_key(key, seq, &mut out);
     out
 }
 
-/// The same, behind what `out` has.
+/// Appends the codex key of the chunk that starts at `seq`.
 pub(crate) fn put_chunk_key(key: &[u8], seq: u64, out: &mut Vec<u8>) {
     escape(key, out);
     out.extend_from_slice(&END);
@@ -75,15 +76,15 @@ pub(crate) fn put_chunk_key(key: &[u8], seq: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&seq.to_be_bytes());
 }
 
-/// A key that sorts behind every part of the log.
+/// Returns a key that sorts after every part of the log.
 pub(crate) fn key_after(key: &[u8]) -> Vec<u8> {
     let mut out = head_key(key);
     *out.last_mut().expect("a head key ends in its part") = 2;
     out
 }
 
-/// Splits a codex key into the log key and, for a chunk, its first number. `None` where it is not
-/// such a key.
+/// Splits a codex key into the log key and, for a chunk, its first number. Returns `None` if the
+/// key is not valid.
 pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
     let (key, part) = unescape(codex_key);
     if key.len() > MAX_KEY {
@@ -96,8 +97,8 @@ pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
     }
 }
 
-/// The log key that a codex key begins with, and what is behind its end; `None` where the end is
-/// not there.
+/// Returns the log key at the beginning of a codex key, and the rest after the terminator. The rest
+/// is `None` if the terminator is missing.
 pub(crate) fn unescape(codex_key: &[u8]) -> (Vec<u8>, Option<&[u8]>) {
     let mut key = Vec::with_capacity(codex_key.len());
     let mut bytes = codex_key;
@@ -118,7 +119,7 @@ pub(crate) fn unescape(codex_key: &[u8]) -> (Vec<u8>, Option<&[u8]>) {
     (key, None)
 }
 
-/// A chunk as read: some consecutive entries.
+/// A decoded chunk: some consecutive entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
     pub base: u64,
@@ -127,7 +128,7 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Reads a chunk. `None` where the bytes are not one.
+    /// Decodes a chunk. Returns `None` if the bytes are not a chunk.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         let mut rest = &bytes[..];
         let base = take_varint(&mut rest)?;
@@ -144,17 +145,17 @@ impl Chunk {
         (rest.len() as u64 == end).then(|| Self { base, ends, payloads: bytes.slice_ref(rest) })
     }
 
-    /// The numbers of its entries.
+    /// Returns the numbers of its entries.
     pub fn range(&self) -> Range<u64> {
         self.base..self.base + self.ends.len() as u64
     }
 
-    /// The payload of entry `seq`, which must be in range.
+    /// Returns the payload of entry `seq`, which must be in range.
     pub fn payload(&self, seq: u64) -> Bytes {
         self.payloads.slice(self.place(seq))
     }
 
-    /// The same, not shared.
+    /// Returns the payload of entry `seq`, borrowed. The entry must be in range.
     pub fn payload_bytes(&self, seq: u64) -> &[u8] {
         &self.payloads[self.place(seq)]
     }
@@ -166,7 +167,7 @@ impl Chunk {
     }
 }
 
-/// A head as read.
+/// A decoded head.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub piece: Piece,
@@ -175,7 +176,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Reads a head. `None` where the bytes are not one.
+    /// Decodes a head. Returns `None` if the bytes are not a head.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         let mut rest = &bytes[..];
         let (piece, terms) = head_piece(&mut rest)?;
@@ -187,8 +188,8 @@ impl Head {
     }
 }
 
-/// Takes what a head begins with, the piece and the log's terms; its chunk is left. `None` where
-/// the bytes are not a head.
+/// Takes the piece and the log's terms from the front of a head; the chunk remains in `rest`.
+/// Returns `None` if the bytes are not a head.
 pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<RetentionState>>)> {
     let (&flags, after) = rest.split_first()?;
     *rest = after;
@@ -204,7 +205,7 @@ pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<Retentio
     fits.then_some((Piece { bounds, base }, terms))
 }
 
-/// Begins a head with the piece and the log's terms; its chunk follows.
+/// Appends the beginning of a head: the piece and the log's terms. The chunk follows.
 fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&RetentionState>) {
     let bounds = piece.bounds.unwrap_or_default();
     value.push(u8::from(piece.bounds.is_some()) | terms.map_or(0, |_| 2));
@@ -216,7 +217,7 @@ fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&RetentionState>) {
     }
 }
 
-/// The head of a log that is brought to another store, where it counts in no totals yet.
+/// Returns the head of a log that moves to another store, where no totals include the log yet.
 pub(crate) fn head_carried_over(head: &[u8]) -> Option<Vec<u8>> {
     let mut rest = head;
     let (piece, terms) = head_piece(&mut rest)?;
@@ -226,15 +227,15 @@ pub(crate) fn head_carried_over(head: &[u8]) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// Receives codex entries in order.
+/// A receiver of codex entries in order.
 pub(crate) trait Out {
     type Error;
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
-    /// The next head is of this log.
+    /// Announces the log of the next head.
     fn log(&mut self, key: &[u8]);
 }
 
-/// Writes pieces, log after log in the order of their keys.
+/// A writer of pieces, log after log in key order.
 pub(crate) struct PieceWriter<O> {
     out: O,
     key: Vec<u8>,
@@ -247,11 +248,11 @@ pub(crate) struct PieceWriter<O> {
     value: Vec<u8>,
     pub logs: u64,
     pub entries: u64,
-    /// Logs that are said to be gone.
+    /// Number of logs that are recorded as deleted.
     pub tombstones: u64,
-    /// Logs that are said to be there, without an entry.
+    /// Number of logs that are recorded as existing, but without an entry.
     pub empties: u64,
-    /// When the entries of all these logs become too old.
+    /// The times at which the entries of all these logs become too old.
     pub ageing: Option<Ageing>,
 }
 
@@ -291,14 +292,14 @@ impl<O: Out> PieceWriter<O> {
         self.empties += u64::from(piece.bounds.is_some() && piece.held().is_empty());
     }
 
-    /// The log whose piece is being written.
+    /// Returns the key of the current log.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
     /// Adds the next entry of the log.
     pub fn entry(&mut self, payload: &[u8]) -> Result<(), O::Error> {
-        // A length takes a byte at least.
+        // A length takes at least one byte.
         let len = self.payloads.len() + self.lens.len() + payload.len() + 1;
         if !self.lens.is_empty() && len > CHUNK {
             self.flush()?;
@@ -345,7 +346,7 @@ impl<O: Out> PieceWriter<O> {
         self.out.put(&codex_key, &self.value)
     }
 
-    /// What receives them.
+    /// Returns the receiver.
     pub fn out(&mut self) -> &mut O {
         &mut self.out
     }
@@ -356,7 +357,7 @@ impl<O: Out> PieceWriter<O> {
     }
 }
 
-/// Keeps what is put, in memory.
+/// A receiver that collects the entries in memory.
 #[cfg(any(test, fuzzing))]
 #[derive(Default)]
 pub(crate) struct Collected(pub Vec<(Vec<u8>, Bytes)>);
@@ -434,9 +435,9 @@ mod tests {
             &[1, 0, 1, 0, 0, 1, 5, b'x'],
             &[1, 0, 1, 0, 0, 200, 1],
             &[1, 0, 1, 0, 7, 1, 0],
-            // A log that does not exist and yet has an entry, or a number for the next one.
+            // A log that does not exist, but has an entry or a next number.
             &[0, 0, 1, 0, 0, 1, 1, b'x'],
-            // Terms of a log that does not exist, and none where they should be.
+            // Terms of a log that does not exist, and missing terms.
             &[2, 0, 0, 0, 1, 1, 0, 0],
             &[3, 0, 0, 0, 0, 0, 0],
             &[0, 0, 1, 0, 0, 0],

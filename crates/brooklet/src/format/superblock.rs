@@ -53,21 +53,21 @@ use brooklet_wal::{Cursor, Zone};
 
 use crate::error::Error;
 
-/// Newest format this version reads and writes.
+/// The newest format that this version reads and writes.
 pub(crate) const FORMAT: u32 = 5;
-/// Copies of the superblock.
+/// Number of copies of the superblock.
 pub(crate) const COPIES: usize = 3;
-/// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
+/// Bytes of the superblock zone, and the offset of the ring on its volume.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
-/// The least that a capacity leaves to the heap, in bytes: a run of a small memtable beside the one
-/// it replaces.
+/// Minimum bytes of the heap under any capacity: a run of a small memtable, and the run that it
+/// replaces.
 pub(crate) const MIN_HEAP: u64 = 1 << 20;
-/// Largest ring, in bytes.
+/// Maximum size of the ring, in bytes.
 pub(crate) const MAX_RING: u64 = 1 << 40;
-/// Where the note of the holder is.
+/// Offset of the note that names the holder.
 pub(crate) const NOTE_OFFSET: u64 = RING_OFFSET - SECTOR as u64;
 
-/// Sectors whose contents nobody needs, on whichever volume the ring lies.
+/// The spare sectors: their contents are not needed. The range is the same on both volumes.
 pub(crate) const SCRATCH: Range<u64> = 16 << 10..NOTE_OFFSET;
 
 const _: () = assert!((COPIES * SECTOR) as u64 <= SCRATCH.start);
@@ -98,7 +98,7 @@ pub(crate) struct Superblock {
     pub created: u64,
     /// Maximum size that the store may use, in bytes; 0 for no limit.
     pub capacity: u64,
-    /// The identity of the ring, where it has a volume of its own.
+    /// The identity of the ring, if the ring has its own volume.
     pub ring: Option<u128>,
     /// The mark of the last opening for writing on both volumes, if the ring has its own volume.
     pub mark: u64,
@@ -106,21 +106,21 @@ pub(crate) struct Superblock {
     pub mark_before: u64,
 }
 
-/// What a slot holds.
+/// The content of a slot.
 pub(crate) type Slot = slot::Slot<Superblock>;
 
 impl Superblock {
-    /// Where the heap starts.
+    /// Returns the offset of the heap, in bytes.
     pub fn heap_offset(&self) -> u64 {
         if self.ring.is_some() { RING_OFFSET } else { self.ring_end() }
     }
 
-    /// Where the ring ends, on whichever volume it lies.
+    /// Returns the end of the ring on its volume, in bytes.
     pub fn ring_end(&self) -> u64 {
         RING_OFFSET + self.ring_size
     }
 
-    /// The ring, for the log that lies in it.
+    /// Returns the zone of the ring.
     pub fn zone(&self) -> Zone {
         let store = self.id as u64 ^ (self.id >> 64) as u64;
         Zone { offset: RING_OFFSET, size: self.ring_size, store }
@@ -132,8 +132,8 @@ impl Superblock {
         slot::write(volume, 0..COPIES, self, persist)
     }
 
-    /// Picks the newest valid copy, for a volume of `size` bytes; `fixed` says that the volume, a
-    /// device, had that size when the store was made.
+    /// Returns the newest valid copy, for a volume of `size` bytes. `fixed`: the volume is a
+    /// device, which cannot grow.
     pub fn choose(slots: &[Slot], name: &str, size: u64, fixed: bool) -> Result<Superblock, Error> {
         let newest = slot::choose(slots).map_err(|found| Error::NewerFormat {
             name: name.into(),
@@ -173,8 +173,8 @@ impl Superblock {
 
     fn check_numbers(&self) -> Result<(), Error> {
         let Superblock { trim, acked, epoch, generation, next_run, capacity, .. } = *self;
-        // Every number below counts something that happened; none can have come near this, so sums
-        // of them are safe.
+        // Each of these numbers counts events or bytes, and no real count comes near 2^62. So sums
+        // of them do not overflow.
         let sane = [trim.position, trim.seq, trim.lsn, acked, epoch, generation, next_run, capacity]
             .iter()
             .all(|n| *n < 1 << 62);
@@ -237,7 +237,7 @@ impl SlotContent for Superblock {
     }
 }
 
-/// Leaves a note of who has the store open; purely a courtesy to whoever finds it locked.
+/// Writes a note that names the holder of the store, for users who find the store locked.
 pub(crate) fn write_note(volume: &dyn Volume, note: &str) -> std::io::Result<()> {
     let mut buf = AlignedBuf::zeroed(SECTOR);
     let len = note.len().min(SECTOR);
@@ -245,7 +245,7 @@ pub(crate) fn write_note(volume: &dyn Volume, note: &str) -> std::io::Result<()>
     write_all_at(volume, NOTE_OFFSET, &buf, Persist::Cached)
 }
 
-/// Reads such a note from the raw bytes of its sector.
+/// Reads the note from the raw bytes of its sector.
 pub(crate) fn read_note(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let text = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -302,7 +302,7 @@ mod tests {
         assert!(matches!(Superblock::choose(&slots[1..], "f", 1 << 16, false), Err(Error::Damaged { .. })));
     }
 
-    /// Numbers under a sound checksum that no store writes: refused, and not reckoned with.
+    /// Numbers with a correct checksum that no store writes are refused before any computation.
     #[test]
     fn numbers_that_nothing_can_have_counted_are_refused() {
         let most = u64::MAX;
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// A file that is shorter than its capacity grows there; a device must have it.
+    /// A file that is shorter than its capacity grows. A device must have the capacity.
     #[test]
     fn a_device_must_have_the_capacity_and_no_other_volume() {
         let slots = [Slot::Valid(sample()), Slot::Valid(sample()), Slot::Valid(sample())];

@@ -10,14 +10,14 @@ use crate::model::Bounds;
 use crate::model::commit::{Action, Op};
 use crate::model::space_config::WhenFull;
 
-/// What an undone commit brings back: a log's key, and the log as it was.
+/// The data to undo a commit on one log: the key, and the log's previous state.
 struct Saved {
     key: Vec<u8>,
     log: Option<(Frozen, u32)>,
 }
 
 impl Logs {
-    /// Does a commit. Gives the numbers of what was appended.
+    /// Applies a commit. Returns the numbers of the appended entries.
     pub fn commit(&mut self, ops: &[Op<'_>], now: &dyn Fn() -> u64) -> Result<Seqs, Rejected> {
         if self.phase != Phase::Open {
             return Err(Rejected::Phase(self.phase));
@@ -52,7 +52,7 @@ impl Logs {
         Ok(seqs)
     }
 
-    /// Looks whether all logs are known, and as they are expected to be.
+    /// Checks that all logs are known and meet the expectations.
     fn check(&self, ops: &[Op<'_>]) -> Result<(), Rejected> {
         let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Lookup::Below);
         let below: Vec<usize> =
@@ -93,7 +93,7 @@ impl Logs {
         String::from_utf8_lossy(&self.prefix[..self.prefix.len() - 1]).into_owned()
     }
 
-    /// Makes room in memory for what a commit brings, or refuses it.
+    /// Makes room in memory for a commit, or refuses the commit.
     fn make_room(&mut self, ops: &[Op<'_>]) -> Result<(), Error> {
         let budget = self.config.bytes as usize;
         let brings = |op: &Op<'_>| match op.action {
@@ -130,7 +130,7 @@ impl Logs {
         Err(Error::MemoryFull { space: self.name(), limit: self.config.bytes })
     }
 
-    /// Keeps a log as it is, for when the commit at hand does not fit.
+    /// Saves a log's state, to undo the current commit if it fails.
     fn save(&mut self, key: &[u8], saved: &mut Vec<Saved>) {
         if saved.iter().any(|saved| saved.key == key) {
             return;
@@ -153,7 +153,7 @@ impl Logs {
         }
     }
 
-    /// Does one operation. Fails before it does anything.
+    /// Applies one operation. A failed operation changes nothing.
     fn apply(&mut self, op: &Op<'_>, now: &dyn Fn() -> u64) -> Result<Option<u64>, Error> {
         let unknown = || Error::UnknownLog { key: KeyText::of(op.key) };
         let found = self.places.find(op.key);

@@ -16,29 +16,29 @@ use crate::memory_space::slots::Slot;
 use crate::memory_space::{Logs, tombstone_cost};
 use crate::model::Bounds;
 
-/// Slots that are looked at under one lock, and logs that are frozen.
+/// Number of slots that are read under one lock, and of logs that are frozen.
 const SLOTS: Slot = 4096;
 const AT_ONCE: usize = 256;
 
-/// What a dump that goes on is of.
+/// The cut of a running dump.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Logs that were changed since, as they were.
+    /// Logs that changed after the cut, with their state at the cut.
     before: BTreeMap<Vec<u8>, Frozen>,
-    /// Those that were no more, and may be in runs.
+    /// Logs that did not exist at the cut and may be in runs.
     pub tombstones: BTreeSet<Vec<u8>>,
-    /// Whether there was something to write.
+    /// Whether the dump has changes to write.
     changed: bool,
 }
 
-/// What of a memory space is still to be dumped.
+/// The part of a memory space that is still to be dumped.
 pub(crate) struct Rest {
-    /// The keys of its logs, and of those that are no more; the next one last.
+    /// The keys of its logs and of its tombstones; the next key is last.
     keys: Vec<Vec<u8>>,
 }
 
 impl Logs {
-    /// Begins a dump. [`collect`](Self::collect), for all slots, says what is in it.
+    /// Begins a dump. [`collect`](Self::collect), called for all slots, returns the dump's keys.
     pub fn begin_dump(&mut self) {
         assert!(self.cut.is_none(), "one dump goes on at a time");
         self.generation += 1;
@@ -47,7 +47,7 @@ impl Logs {
         self.cut = Some(Cut { before: BTreeMap::new(), tombstones, changed });
     }
 
-    /// A log is about to change, or to go.
+    /// Saves a log for the running dump, before the log changes or is removed.
     pub(super) fn keep_for_cut(&mut self, slot: Slot) {
         let place = self.places.get_mut(slot);
         if mem::replace(&mut place.changed, self.generation) == self.generation {
@@ -59,8 +59,8 @@ impl Logs {
         }
     }
 
-    /// Collects the keys of some logs that are as they were at the cut, of the slots from `from`
-    /// on; gives where to go on. Drops what is too old by `now`.
+    /// Collects the keys of some logs that have not changed since the cut, in the slots from `from`
+    /// on. Returns the slot to continue at. Drops the entries that are too old by `now`.
     pub fn collect(&mut self, from: Slot, keys: &mut Vec<Vec<u8>>, now: &dyn Fn() -> u64) -> Option<Slot> {
         let end = self.places.end().min(from + SLOTS);
         for slot in from..end {
@@ -73,7 +73,7 @@ impl Logs {
         (end < self.places.end()).then_some(end)
     }
 
-    /// All keys, those that were collected being all that were left as they are.
+    /// Returns the keys of the whole dump. `keys` are all collected keys.
     pub fn rest(&self, mut keys: Vec<Vec<u8>>) -> Rest {
         let cut = self.cut.as_ref().expect("a dump goes on");
         let tombstones = cut.tombstones.iter().filter(|_| !bug("dump-forgets-the-deleted"));
@@ -81,7 +81,7 @@ impl Logs {
         Rest { keys }
     }
 
-    /// The next logs as they were at the cut; `None` for those that were no more.
+    /// Returns the next logs with their state at the cut; `None` for a log that did not exist.
     pub fn next(&mut self, rest: &mut Rest) -> Vec<(Vec<u8>, Option<Frozen>)> {
         let cut = self.cut.as_mut().expect("a dump goes on");
         let some = rest.keys.split_off(rest.keys.len().saturating_sub(AT_ONCE));
@@ -96,7 +96,7 @@ impl Logs {
         some.into_iter().rev().map(as_it_was).collect()
     }
 
-    /// Ends a dump, which is part of the store by now if it `succeeded`.
+    /// Ends a dump. If it `succeeded`, the dump is part of the store by now.
     pub fn end_dump(&mut self, succeeded: bool) {
         let cut = self.cut.take().expect("a dump goes on");
         if succeeded {
@@ -114,7 +114,7 @@ impl Logs {
 }
 
 impl Rest {
-    /// Puts the keys in order.
+    /// Sorts the keys.
     pub fn sort(&mut self) {
         self.keys.sort_unstable_by(|a, b| b.cmp(a));
         self.keys.dedup();

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use crate::model::Bounds;
 use crate::model::retention_state::{RetentionState, shown};
 
-/// Bytes of a chunk, unless one entry takes more.
+/// Maximum bytes of a chunk, unless a single entry takes more.
 const CHUNK: usize = 16 << 10;
-/// The least bytes of a chunk.
+/// Minimum bytes of a chunk.
 const LEAST: usize = 32;
 
 /// Consecutive entries.
@@ -27,23 +27,23 @@ struct Chunk {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     bounds: Bounds,
-    /// The newest entries, the first of which may have been trimmed.
+    /// The newest entries. The first of them may have been trimmed.
     tail: Vec<u8>,
     tail_entries: u32,
-    /// What most logs do not have.
+    /// Fields that most logs do not need.
     more: Option<Box<More>>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct More {
-    /// The entries before those of the tail.
+    /// The entries before the tail.
     chunks: VecDeque<Chunk>,
-    /// Bytes of theirs.
+    /// Bytes of these chunks.
     bytes: usize,
     terms: Option<Arc<RetentionState>>,
 }
 
-/// A log as it was at one moment.
+/// The state of a log at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub bounds: Bounds,
@@ -52,7 +52,7 @@ pub(crate) struct Frozen {
 }
 
 impl Log {
-    /// A log that is there, of which the next entries to be pushed are those of `bounds`.
+    /// Creates an existing log without entries. The first pushed entry gets the number `first`.
     pub fn empty_at(first: u64, terms: Option<Arc<RetentionState>>) -> Self {
         let mut log = Self { bounds: Bounds { first, next: first }, ..Self::default() };
         log.set_terms(terms);
@@ -77,12 +77,12 @@ impl Log {
         }
     }
 
-    /// The bounds that readers see at `now`.
+    /// Returns the bounds that readers see at `now`.
     pub fn shown(&self, now: u64) -> Bounds {
         shown(self.bounds, self.terms().map(|terms| &**terms), now)
     }
 
-    /// Bytes of memory that it takes besides itself, roughly.
+    /// Returns the approximate memory of the log outside of its own struct, in bytes.
     pub fn memory(&self) -> usize {
         let more = self.more.as_ref().map_or(0, |more| {
             let terms = more.terms.as_ref().map_or(0, |terms| terms.bound());
@@ -91,7 +91,7 @@ impl Log {
         self.tail.capacity() + more
     }
 
-    /// Adds an entry.
+    /// Appends an entry.
     pub fn push(&mut self, payload: &[u8]) {
         let needed = varint_len(payload.len() as u64) + payload.len();
         if self.tail.capacity() - self.tail.len() < needed {
@@ -110,14 +110,14 @@ impl Log {
         if len > 0 && len + needed > CHUNK {
             self.seal();
         }
-        // A long log takes large chunks at once; a short one doubles.
+        // A long log gets large chunks at once. The chunk of a short log doubles.
         let sealed = self.more.as_ref().map_or(0, |more| more.bytes);
         let wanted = (self.tail.len() + needed).max(self.tail.len() * 2).max(sealed / 8).max(LEAST);
         let capacity = if needed > CHUNK { needed } else { wanted.min(CHUNK) };
         self.tail.reserve_exact(capacity - self.tail.len());
     }
 
-    /// Makes the tail a chunk.
+    /// Turns the tail into a chunk.
     fn seal(&mut self) {
         let bytes = std::mem::take(&mut self.tail).into();
         let chunk = self.tail_chunk(bytes);
@@ -135,7 +135,7 @@ impl Log {
         Chunk { base: self.tail_base(), entries: self.tail_entries, bytes }
     }
 
-    /// Drops the entries before `first`, which is within its bounds.
+    /// Drops the entries before `first`, which must be within the bounds.
     pub fn trim(&mut self, first: u64) {
         debug_assert!((self.bounds.first..=self.bounds.next).contains(&first));
         self.bounds.first = first;
@@ -149,14 +149,15 @@ impl Log {
             self.tail.clear();
             self.tail_entries = 0;
         } else if first > base && (first - base) * 2 >= u64::from(self.tail_entries) {
-            // Only then, so that each entry is moved a few times at most.
+            // The tail is moved only if at least half of its entries were trimmed. So each entry is
+            // moved a few times at most.
             let gone = (first - base) as u32;
             self.tail.drain(..offset_of(&self.tail, gone.into()));
             self.tail_entries -= gone;
         }
     }
 
-    /// Drops the entries from `next` on, which is within its bounds.
+    /// Drops the entries from `next` on. `next` must be within the bounds.
     pub fn truncate(&mut self, next: u64) {
         debug_assert!((self.bounds.first..=self.bounds.next).contains(&next));
         let base = self.tail_base();
@@ -179,13 +180,13 @@ impl Log {
         self.bounds.next = next;
     }
 
-    /// The bytes of the payloads of some of its entries.
+    /// Returns the payload bytes of the entries of a range.
     pub fn sum(&self, range: Range<u64>) -> u64 {
         self.parts(range).flat_map(|(bytes, skip, take)| payloads(bytes).skip(skip).take(take)).map(len).sum()
     }
 
-    /// The first entry of `range` before which there are more than `enough` bytes of payloads in
-    /// it, or its end; and those bytes.
+    /// Returns the first entry of `range` that has more than `enough` payload bytes before it in
+    /// the range, or the end of the range. Also returns these bytes.
     pub fn walk(&self, range: Range<u64>, enough: u64) -> (u64, u64) {
         let (mut at, mut sum) = (range.start, 0);
         for payload in self.parts(range).flat_map(|(bytes, skip, take)| payloads(bytes).skip(skip).take(take))
@@ -199,8 +200,8 @@ impl Log {
         (at, sum)
     }
 
-    /// The bytes of chunks that hold entries of a range, how many entries of theirs come before it,
-    /// and how many are in it.
+    /// Returns the bytes of each chunk that holds entries of a range, the number of the chunk's
+    /// entries before the range, and the number of its entries in the range.
     fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (&[u8], usize, usize)> {
         let tail = (self.tail_base(), self.tail_entries, &self.tail[..]);
         let chunks = self.more.iter().flat_map(|more| &more.chunks);
@@ -211,7 +212,7 @@ impl Log {
         })
     }
 
-    /// The log as it is, with those of its entries that are in `range`.
+    /// Returns the current state of the log, with the entries of `range`.
     pub fn freeze(&self, range: Range<u64>) -> Frozen {
         let within = |chunk: &&Chunk| chunk.base < range.end && range.start < chunk.end();
         let chunks = self.more.iter().flat_map(|more| &more.chunks);
@@ -222,7 +223,7 @@ impl Log {
         Frozen { bounds: self.bounds, terms: self.terms().cloned(), chunks }
     }
 
-    /// The log as it was.
+    /// Creates a log from a saved state.
     pub fn thaw(frozen: Frozen) -> Self {
         let bytes = frozen.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         let chunks = frozen.chunks.into();
@@ -238,12 +239,12 @@ impl Chunk {
 }
 
 impl Frozen {
-    /// The payloads of the entries of `range` that it has, shared.
+    /// Returns the available payloads of `range`, sharing memory with the chunks.
     pub fn shared(&self, range: Range<u64>) -> impl Iterator<Item = Bytes> {
         self.parts(range).map(|(chunk, payload)| chunk.slice_ref(payload))
     }
 
-    /// The same, not shared.
+    /// Returns the available payloads of `range`, borrowed.
     pub fn payloads(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
         self.parts(range).map(|(_, payload)| payload)
     }
@@ -266,7 +267,7 @@ fn varint_len(n: u64) -> usize {
     (64 - (n | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Where the entry begins that follows so many.
+/// Returns the offset of the entry after the first `entries` entries.
 fn offset_of(bytes: &[u8], entries: u64) -> usize {
     payloads(bytes).take(entries as usize).map(|payload| varint_len(len(payload)) + payload.len()).sum()
 }

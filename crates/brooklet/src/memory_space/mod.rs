@@ -78,29 +78,30 @@ pub(crate) struct Logs {
     pub sets_aside: bool,
     /// Runs that no longer count after a dump of a complete memory space.
     pub supersedes: Vec<u64>,
-    /// When the last dump was begun, by the clock that is never set.
+    /// The time when the last dump began, by the monotonic clock.
     pub dumped_at: Duration,
     places: Places,
     tombstones: BTreeSet<Vec<u8>>,
-    /// Bytes of memory, and of payloads.
+    /// Memory of the logs, and their payloads, both in bytes.
     memory: usize,
     bytes: u64,
-    /// Counts dumps that were begun, from 1: what was made in an earlier one may be in runs.
+    /// Number of started dumps, from 1. A log that was created in an earlier generation may be in
+    /// runs.
     generation: u32,
-    /// Whether something has changed since the last dump that succeeded was begun.
+    /// Whether a log has changed since the last successful dump began.
     changed: bool,
     cut: Option<Cut>,
     pub counts: Counts,
 }
 
-/// What was done since the store was opened.
+/// Counters since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub appended: u64,
     pub appended_bytes: u64,
     pub reads: u64,
     pub refused: u64,
-    /// Logs that were dropped since memory was full.
+    /// Number of logs that were dropped because memory was full.
     pub dropped: u64,
     pub dumps: u64,
 }
@@ -119,8 +120,8 @@ pub(crate) enum Rejected {
     Error(Error),
     /// The space is being moved, or was.
     Phase(Phase),
-    /// Whatever the runs say of these logs, by operation, must be brought here first. As of this
-    /// generation.
+    /// The states of some logs must be loaded from the runs first: the indexes of their operations,
+    /// and the generation of the check.
     Below(Vec<usize>, u32),
 }
 
@@ -156,26 +157,26 @@ impl MemorySpace {
         Self { name: name.into(), prefix, logs: Mutex::new(logs), moving, dumping }
     }
 
-    /// Changes what is asked of the space.
+    /// Sets the configuration of the space.
     pub fn configure(&self, space: SpaceConfig, config: MemoryConfig) {
         let mut logs = self.logs();
         (logs.space, logs.config) = (space, config);
     }
 
-    /// What the keys of its logs begin with.
+    /// Returns the prefix of the keys of its logs.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// The logs.
+    /// Locks and returns the logs.
     ///
     /// # Panics
-    /// Where a thread panicked while it changed them.
+    /// If a thread panicked while it changed the logs.
     pub fn logs(&self) -> MutexGuard<'_, Logs> {
         self.logs.lock().expect("no panics")
     }
 
-    /// Whether no thread panicked while it changed the logs.
+    /// Returns whether no thread panicked while it changed the logs.
     pub fn is_sound(&self) -> bool {
         self.logs.lock().is_ok()
     }
@@ -188,7 +189,7 @@ impl std::fmt::Debug for MemorySpace {
 }
 
 impl Logs {
-    /// Puts what these logs are and did into what is reported of their space.
+    /// Adds the state and the counters of these logs to the report on their space.
     pub fn report(&self, info: &mut SpaceInfo) {
         let Counts { appended, appended_bytes, reads, refused, dropped, dumps } = self.counts;
         (info.appended, info.appended_bytes) = (appended, appended_bytes);
@@ -216,7 +217,7 @@ impl Logs {
         self.generation
     }
 
-    /// Whether a dump would write something that the last one did not.
+    /// Returns whether a dump would write changes since the last dump.
     pub fn is_changed(&self) -> bool {
         self.changed
     }
@@ -236,13 +237,13 @@ impl Logs {
         slot
     }
 
-    /// Changes a log by `how`, which tells by how many bytes of payloads.
+    /// Changes a log with `how`, which returns the difference of its payload bytes.
     fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
         self.keep_for_cut(slot);
         self.alter(slot, how);
     }
 
-    /// The same, where a dump that goes on may see it.
+    /// Changes a log like [`change`](Self::change), but a running dump sees the change.
     fn alter(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
         let log = &mut self.places.get_mut(slot).log;
         let before = log.memory();
@@ -267,22 +268,23 @@ impl Logs {
         place
     }
 
-    /// Runs may know a log that is no more.
+    /// Adds a tombstone for a log that does not exist and may be in runs.
     fn forget(&mut self, key: &[u8]) {
         if self.tombstones.insert(key.to_vec()) {
             self.memory += tombstone_cost(key);
         }
     }
 
-    /// Brings in a log that runs have, unless that was done meanwhile. `false` where there is no
-    /// room for it.
+    /// Adds a log that was loaded from the runs, unless another call has added it. Returns `false`
+    /// if the log does not fit in memory.
     pub fn bring(&mut self, key: &[u8], log: Option<LoadedLog>, generation: u32) -> bool {
         let unknown = self.places.find(key).is_none() && bug("stale-log-is-brought");
         if !unknown && (generation != self.generation || !matches!(self.state(key), Lookup::Below)) {
             return true;
         }
         let Some(LoadedLog { log }) = log else {
-            // Nothing to look for again: until the next dump that is certain.
+            // The runs do not have the log. The tombstone avoids further look-ups until the next
+            // dump.
             self.forget(key);
             return true;
         };
@@ -294,7 +296,7 @@ impl Logs {
         true
     }
 
-    /// Gives all logs another retention.
+    /// Sets the retention of all logs.
     pub fn retain_all(&mut self, retention: Retention, now: &dyn Fn() -> u64) {
         for slot in 0..self.places.end() {
             if self.places.occupied(slot).is_some() {
@@ -304,7 +306,7 @@ impl Logs {
         self.changed = true;
     }
 
-    /// Drops what has become too old.
+    /// Drops the entries of a log that are too old.
     fn expire(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
         let place = self.places.get(slot);
         if place.log.terms().is_some_and(|limits| limits.age.is_some())
@@ -326,12 +328,12 @@ impl Logs {
         }
     }
 
-    /// What a log is.
+    /// Returns the state of a log.
     pub fn state(&self, key: &[u8]) -> Lookup<State> {
         self.lookup(key).map(|log| State { bounds: Some(log.bounds()), terms: log.terms().cloned() })
     }
 
-    /// The entries of a log that `wanted` chooses by its bounds, as of `now`.
+    /// Returns the entries that `wanted` selects by the bounds of a log at `now`.
     pub fn read<E>(
         &mut self,
         key: &[u8],
@@ -349,7 +351,7 @@ impl Logs {
         })
     }
 
-    /// What logs are here that are listed, in no order, and which are no more.
+    /// Returns the states of the listed logs in memory, and of listed tombstones, in no order.
     pub fn states(&self, listed: &Listed) -> Vec<(Vec<u8>, State)> {
         let here = self.places.iter().filter(|place| listed.has(&place.key)).map(|place| {
             let state = State { bounds: Some(place.log.bounds()), terms: place.log.terms().cloned() };
@@ -361,13 +363,13 @@ impl Logs {
     }
 }
 
-/// A log on its way from runs.
+/// A log that is being loaded from the runs.
 pub(crate) struct LoadedLog {
     log: Log,
 }
 
 impl LoadedLog {
-    /// It begins at `first`; its entries are [pushed](Self::push).
+    /// Creates a log that begins at `first`. Its entries are [pushed](Self::push) next.
     pub fn new(first: u64, terms: Option<&RetentionState>) -> Self {
         Self { log: Log::empty_at(first, terms.and_then(RetentionState::carried_over).map(Into::into)) }
     }
@@ -387,7 +389,7 @@ impl<T> Lookup<T> {
     }
 }
 
-/// Memory that a log costs which is no more.
+/// Returns the memory of a tombstone, in bytes.
 fn tombstone_cost(key: &[u8]) -> usize {
     key.len() + 48
 }

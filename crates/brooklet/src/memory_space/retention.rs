@@ -7,7 +7,7 @@ use crate::model::retention::Retention;
 use crate::model::retention_state::{self, RetentionState};
 use crate::model::{Bounds, Effect};
 
-/// Bytes of payloads that went.
+/// Payload bytes of dropped entries.
 type Gone = u64;
 
 impl Log {
@@ -16,7 +16,7 @@ impl Log {
         retention_state::apply(self.terms_mut(), effect, Some(bounds), len);
     }
 
-    /// Adds an entry at `now`. Whether all still fit is another matter.
+    /// Appends an entry at `now`, without applying the limits.
     pub fn append(&mut self, payload: &[u8], now: &dyn Fn() -> u64) {
         let Some(limits) = self.terms() else {
             self.push(payload);
@@ -53,14 +53,14 @@ impl Log {
         gone
     }
 
-    /// The first entry that it keeps by number and age.
+    /// Returns the first entry within the limits of entries and age.
     pub fn kept(&self, now: &dyn Fn() -> u64) -> u64 {
         self.terms().map_or(self.bounds().first, |limits| {
             limits.kept(self.bounds(), if limits.age.is_some() { now() } else { 0 })
         })
     }
 
-    /// Drops what it does not keep.
+    /// Drops the entries beyond the limits.
     pub fn limit(&mut self, now: &dyn Fn() -> u64) -> Gone {
         let Some(limits) = self.terms() else { return 0 };
         let (most, held) = (limits.bytes, limits.held);
@@ -76,7 +76,7 @@ impl Log {
         if first > was { self.cut_before(first) } else { 0 }
     }
 
-    /// Sets what it keeps. What the old terms left out by now stays out.
+    /// Sets the retention. Entries that are beyond the old limits now are dropped first.
     pub fn retain(&mut self, retention: Retention, now: &dyn Fn() -> u64) -> Gone {
         if self.terms().is_none() && !retention.is_limited() {
             return 0;

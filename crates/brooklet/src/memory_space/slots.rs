@@ -10,20 +10,20 @@ use crate::model::key::Key;
 
 pub(super) type Slot = u32;
 
-/// Memory that a log costs besides a long key and its entries.
+/// Bytes of memory of a log without a long key and without its entries.
 pub(super) const COST: usize = size_of::<Place>() + 8;
 
-/// Of all logs, this share is put in order at once where the oldest are to go: an eighth, and some
-/// at least.
+/// The share of the logs, one eighth plus a few logs, that is sorted at once to find the oldest
+/// logs.
 const SHARE: usize = 8;
 
-/// A log and what is known of it.
+/// A log and its metadata.
 #[derive(Debug)]
 pub(super) struct Place {
     pub key: Key,
     pub log: Log,
-    /// The generation of the memory space in which it was changed last, and the one in which it was
-    /// made.
+    /// The generations of the memory space in which the log was last changed, and in which it was
+    /// created.
     pub changed: u32,
     pub created: u32,
     hash: u64,
@@ -37,13 +37,13 @@ pub(super) struct Places {
     places: Vec<Place>,
     free: Vec<Slot>,
     stamp: u64,
-    /// Those that were written to least lately when this was made, the oldest first, with their
-    /// stamps then: who has another one by now was written to since.
+    /// The least recently written logs at the last sort, oldest first, with their stamps at that
+    /// time. A log that has another stamp now was written since.
     oldest: VecDeque<(u64, Slot)>,
 }
 
 impl Places {
-    /// None; `seed` makes the positions of keys unpredictable.
+    /// Creates a set without logs. `seed` makes the positions of keys unpredictable.
     pub fn new(seed: u64) -> Self {
         let (table, places, free, oldest) = Default::default();
         Self { seed, table, places, free, stamp: 0, oldest }
@@ -53,7 +53,7 @@ impl Places {
         self.table.len()
     }
 
-    /// One more than the largest slot there ever was.
+    /// Returns one more than the largest slot that was ever used.
     pub fn end(&self) -> Slot {
         self.places.len() as Slot
     }
@@ -75,7 +75,7 @@ impl Places {
         &mut self.places[slot as usize]
     }
 
-    /// The log of a slot, where it has one.
+    /// Returns the log of a slot, if the slot has one.
     pub fn occupied(&self, slot: Slot) -> Option<&Place> {
         self.places.get(slot as usize).filter(|place| !place.key.is_empty())
     }
@@ -84,7 +84,7 @@ impl Places {
         self.places.iter().filter(|place| !place.key.is_empty())
     }
 
-    /// Adds a log that is not there.
+    /// Adds a log. The key must be new.
     pub fn add(&mut self, key: &[u8], log: Log, created: u32, changed: u32) -> Slot {
         let hash = self.hash(key);
         self.stamp += 1;
@@ -103,7 +103,7 @@ impl Places {
         slot
     }
 
-    /// Takes a log out.
+    /// Removes a log.
     pub fn remove(&mut self, slot: Slot) -> Place {
         let nothing = Place {
             key: Key::from(&b""[..]),
@@ -120,18 +120,18 @@ impl Places {
         place
     }
 
-    /// A log is written to.
+    /// Records a write to a log.
     pub fn touch(&mut self, slot: Slot) {
         self.stamp += 1;
         self.places[slot as usize].stamp = self.stamp;
     }
 
-    /// Stamps of all that is written to from here on are larger than this.
+    /// Returns the newest stamp. All later writes get larger stamps.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// The log that was written to least lately, if that was not after `stamp`.
+    /// Returns the least recently written log, if it was not written after `stamp`.
     pub fn oldest(&mut self, stamp: u64) -> Option<Slot> {
         for sorted in [false, true] {
             if sorted {
@@ -180,7 +180,7 @@ mod tests {
         while let Some(slot) = places.oldest(before) {
             let key = places.remove(slot).key;
             gone.push(u32::from_be_bytes(key[..].try_into().unwrap()));
-            // Who is written to meanwhile stays for longer.
+            // A log that is written meanwhile stays longer.
             if gone.len() == 10 {
                 let slot = places.find(&21u32.to_be_bytes()).unwrap();
                 places.touch(slot);

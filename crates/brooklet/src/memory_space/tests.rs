@@ -16,7 +16,7 @@ fn memory_space() -> MemorySpace {
     memory_space
 }
 
-/// A commit on some of a few thousand logs; the twin does the same.
+/// Commits on some of a few thousand logs, and applies the same commit to the twin.
 fn commit(memory_space: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
     let keys: Vec<Vec<u8>> =
         (0..1 + rng.below(4)).map(|_| format!("s/{}", rng.below(3000)).into_bytes()).collect();
@@ -40,8 +40,8 @@ fn commit(memory_space: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
     assert!(memory_space.logs().commit(&ops, &|| 0).is_ok());
 }
 
-/// Commits come between all steps of a dump: it has each log as it was when it began, and knows
-/// each that went.
+/// Commits happen between all steps of a dump. The dump has each log with its state at the begin,
+/// and each deleted log.
 #[test]
 fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
     for seed in 0..20 {
@@ -74,7 +74,7 @@ fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
                 }
             }
             assert!(found == expected, "seed {seed}, round {round}");
-            // What the last dump had, this one has, or says that it is no more.
+            // Each log of the last dump is in this dump, or is recorded as deleted.
             let told = |key: &&Vec<u8>| found.contains_key(*key) || gone.contains(key);
             assert!(dumped.keys().all(|key| told(&key)), "seed {seed}, round {round}");
             assert!(gone.iter().all(|key| !expected.contains_key(key)));
@@ -94,7 +94,7 @@ fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
     }
 }
 
-/// What is taken of memory is given back with what it was taken for.
+/// The memory that was counted for a log is released with the log.
 #[test]
 fn memory_is_counted_to_the_byte() {
     let (memory_space, mut rng, mut twin) = (memory_space(), Rng::new(1), Entries::new());
@@ -103,7 +103,7 @@ fn memory_is_counted_to_the_byte() {
         memory_space.logs().begin_dump();
         (0..3000).for_each(|_| commit(&memory_space, &mut twin, &mut rng));
         memory_space.logs().end_dump(rng.percent(50));
-        // One that does not fit is undone.
+        // A commit that does not fit is undone.
         let payload = [7; 100];
         let ops = [b"s/1", b"s/2"].map(|key| Op { key, action: Action::Append(&payload) });
         let bad = Op { key: b"s/none", action: Action::Delete };

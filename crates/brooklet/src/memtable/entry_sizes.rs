@@ -24,46 +24,45 @@ use std::ops::Range;
 use crate::memtable::size_span::Span;
 use crate::model::{Bounds, Effect};
 
-/// Spans of what only runs hold, beyond which those are put together.
+/// Maximum number of spans of entries that only runs hold. Beyond it, spans are merged.
 const MOST: usize = 32;
 
-/// Bytes that must be looked up in the runs.
+/// A query for sizes that must be looked up in the runs.
 #[derive(Clone, Debug)]
 pub(crate) struct SizeQuery {
     stamp: (u64, u64),
-    /// Entries that runs hold.
+    /// Numbers of the entries to add up; runs hold them.
     pub range: Range<u64>,
-    /// They are added up from the newest on, or from the oldest.
+    /// Whether to add up from the newest entry on, and not from the oldest.
     pub newest: bool,
-    /// Until they are more bytes than that. Of the entries that make it so each size is wanted, of
-    /// those before only the sum.
+    /// The sum ends once it exceeds this number of bytes. The last entries, which make the sum
+    /// exceed it, are needed as single sizes. Of the entries before them, the sum is enough.
     pub enough: u64,
 }
 
-/// What was looked up.
+/// The result of a look-up.
 #[derive(Debug)]
 pub(crate) struct SizeAnswer {
     pub missing: SizeQuery,
-    /// One behind the other, as they were read.
+    /// Adjacent spans, in the order in which they were read.
     pub spans: Vec<Span>,
 }
 
 #[derive(Debug)]
 pub(crate) struct EntrySizes {
-    /// Which entry sizes of its log it is, and how often the log was cut where only runs hold it:
-    /// what was looked up before is not about the same entries.
+    /// The id of this `EntrySizes`, and the number of truncations of entries that only runs hold.
+    /// The result of a look-up with another stamp is about other entries.
     stamp: (u64, u64),
-    /// The same as the commit at hand began: what that cuts off may come back. It asks for nothing
-    /// that it cut off.
+    /// The stamp when the current commit began. Queries carry this stamp, because the truncations
+    /// of the commit may be undone. No query asks for entries that the commit truncated.
     begun: (u64, u64),
     spans: VecDeque<Span>,
-    /// The first entry that memory may hold, and the first that the memtable does that commits
-    /// join.
+    /// The first entry that memory may hold, and the first entry that the active memtable may hold.
     memory: u64,
     recent: u64,
 }
 
-/// What was cut off an `EntrySizes`.
+/// The truncated part of an `EntrySizes`.
 #[derive(Debug)]
 pub(crate) struct Cut {
     stamp: (u64, u64),
@@ -74,17 +73,19 @@ pub(crate) struct Cut {
 }
 
 impl EntrySizes {
-    /// Knows nothing of the entries before `next`. No other of the store's has the same `id`.
+    /// Creates an `EntrySizes` without any size of the entries before `next`. `id` must be unique
+    /// in the store.
     pub fn new(id: u64, next: u64) -> Self {
         Self { stamp: (id, 0), begun: (id, 0), spans: VecDeque::new(), memory: next, recent: next }
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the memory of these sizes, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>() + self.spans.iter().map(Span::memory).sum::<usize>()
     }
 
-    /// Works in an effect; `len` is the length of an entry that joins. Gives what it cuts off.
+    /// Applies an effect. `len` is the length of an appended entry, in bytes. Returns the truncated
+    /// part.
     pub fn apply(&mut self, effect: Effect, len: u32) -> Option<Cut> {
         match effect {
             Effect::Append(seq) => self.join(seq, [len]),
@@ -95,7 +96,7 @@ impl EntrySizes {
         None
     }
 
-    /// Entries join from `seq` on, behind all that are there.
+    /// Appends the sizes of entries from `seq` on, after all known entries.
     pub fn join(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
         for (seq, size) in (seq..).zip(sizes) {
             match self.spans.back_mut().filter(|last| last.range.start >= self.recent) {
@@ -105,7 +106,7 @@ impl EntrySizes {
         }
     }
 
-    /// Entries from `next` on go; 0 where the log goes.
+    /// Removes the entries from `next` on. `next` is 0 when the log is deleted.
     pub fn truncate(&mut self, next: u64) -> Cut {
         let Self { stamp, memory, recent, .. } = *self;
         let mut spans = Vec::new();
@@ -124,7 +125,7 @@ impl EntrySizes {
         Cut { stamp, spans, memory, recent }
     }
 
-    /// Entries come back that were cut off last.
+    /// Restores the entries of the last truncation.
     pub fn restore(&mut self, cut: Cut) {
         (self.stamp, self.memory, self.recent) = (cut.stamp, cut.memory, cut.recent);
         for span in cut.spans.into_iter().rev() {
@@ -143,7 +144,8 @@ impl EntrySizes {
         }
     }
 
-    /// A commit begins: what those before it did is for good, and entries before `first` have gone.
+    /// Begins a commit. Earlier commits are not undone any more, and the entries before `first`
+    /// were trimmed.
     pub fn begin(&mut self, first: u64) {
         self.begun = self.stamp;
         while let Some(oldest) = self.spans.front_mut().filter(|oldest| oldest.range.start < first) {
@@ -154,8 +156,8 @@ impl EntrySizes {
         }
     }
 
-    /// A memtable is frozen, and commits join another. By now runs hold what memory held before
-    /// that one.
+    /// Begins a new active memtable at `next`. By now, runs hold all entries from before the frozen
+    /// memtable.
     pub fn freeze(&mut self, next: u64) {
         let old = self.memory..self.recent;
         for span in self.spans.iter_mut().skip(1).filter(|span| old.contains(&span.range.start)) {
@@ -165,8 +167,8 @@ impl EntrySizes {
         self.tidy();
     }
 
-    /// Puts together what is known of the past, where that is much. The oldest entries are about to
-    /// go, and the newest that somebody looked up may be.
+    /// Merges the spans of entries that only runs hold, if there are more than [`MOST`]. The first
+    /// span keeps its single sizes, because the oldest entries are dropped next.
     fn tidy(&mut self) {
         let past = self.spans.partition_point(|span| span.range.end <= self.memory);
         if past <= MOST {
@@ -187,19 +189,20 @@ impl EntrySizes {
         self.spans = spans;
     }
 
-    /// Entries that a memtable in memory holds, from `seq` on, in the place of what older ones hold
-    /// from there.
+    /// Sets the sizes of a memtable's entries from `seq` on. They replace the sizes that older
+    /// memtables have from there on.
     pub fn hold(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
         self.truncate(seq);
         if self.spans.back().map_or(self.memory, |last| last.range.end) < seq {
-            // What was in between has been trimmed.
+            // The entries in between were trimmed.
             *self = Self::new(self.stamp.0, seq);
         }
         self.join(seq, sizes);
     }
 
-    /// Adds up entries of `range`, from the newest or the oldest on, until they are more than
-    /// `enough` bytes; gives where that is so, and the bytes.
+    /// Adds up the sizes of entries of `range`, from the newest or from the oldest on, until the
+    /// sum exceeds `enough` bytes. Returns the place where the sum ended, and the sum in bytes.
+    /// `Err` names the missing sizes.
     pub fn walk(&self, range: Range<u64>, newest: bool, enough: u64) -> Result<(u64, u64), SizeQuery> {
         let (mut rest, mut sum) = (range, 0);
         while rest.start < rest.end && sum <= enough {
@@ -226,19 +229,19 @@ impl EntrySizes {
         Ok((if newest { rest.end } else { rest.start }, sum))
     }
 
-    /// The place of the first span that ends behind an entry.
+    /// Returns the index of the first span that ends after an entry.
     fn place(&self, seq: u64) -> usize {
         self.spans.partition_point(|span| span.range.end <= seq)
     }
 
-    /// The entries before the span at a place of which nothing is known.
+    /// Returns the unknown entries directly before the span at index `place`.
     fn gap(&self, place: usize) -> Range<u64> {
         let before = place.checked_sub(1).map_or(0, |before| self.spans[before].range.end);
         before..self.spans.get(place).map_or(u64::MAX, |span| span.range.start)
     }
 
-    /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at
-    /// `first`, or, for a truncation, ends at `next`.
+    /// Returns the bytes that a log keeps after a trim to `first`, or after a truncation to `next`.
+    /// Before that, the log has the entries `bounds` and `held` bytes.
     pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, SizeQuery> {
         if (first, next) == (bounds.first, bounds.next) {
             return Ok(held);
@@ -247,7 +250,7 @@ impl EntrySizes {
         let kept = first..next;
         let gone = if cuts { next..bounds.next } else { bounds.first..first };
         let cost = |range: &Range<u64>| (self.unknown(range), range.end - range.start);
-        // What is kept is at the other end of the log than what goes.
+        // The kept entries and the dropped entries are at opposite ends of the log.
         if cost(&kept) <= cost(&gone) {
             self.walk(kept, !cuts, u64::MAX).map(|(_, kept)| kept)
         } else {
@@ -255,7 +258,7 @@ impl EntrySizes {
         }
     }
 
-    /// How many entries of `range` would have to be looked up for their sum.
+    /// Returns the number of entries of `range` whose sizes must be looked up for their sum.
     fn unknown(&self, range: &Range<u64>) -> u64 {
         let known = |span: &Span| {
             let part = span.range.start.max(range.start)..span.range.end.min(range.end);
@@ -265,8 +268,8 @@ impl EntrySizes {
         range.end - range.start - self.spans.iter().map(known).sum::<u64>()
     }
 
-    /// Takes down what was looked up, of a log that has the entries `bounds` now, and holds `held`,
-    /// where that is counted.
+    /// Stores looked-up sizes. The log has the entries `bounds` now, and `held` bytes, if those are
+    /// counted.
     pub fn learn(&mut self, found: SizeAnswer, bounds: Bounds, held: Option<u64>) {
         if found.missing.stamp != self.stamp {
             return;
@@ -275,7 +278,7 @@ impl EntrySizes {
         self.tidy();
         let mut last: Option<Span> = None;
         for span in found.spans {
-            // Others have learned, and trimmed, meanwhile.
+            // Other threads may have stored sizes and trimmed in the meantime.
             if span.range.start < bounds.first || !self.takes(&span.range) {
                 continue;
             }
@@ -293,8 +296,8 @@ impl EntrySizes {
         last.into_iter().for_each(|last| self.insert(last, bounds, held));
     }
 
-    /// Whether something new would be known of entries: of all of them nothing is, or only the sum
-    /// of a span.
+    /// Returns whether sizes of `range` are new: no size of these entries is known, or only the sum
+    /// of a span that contains them.
     fn takes(&self, range: &Range<u64>) -> bool {
         let place = self.place(range.start);
         within(range, &self.gap(place)) && range.end <= self.memory
@@ -320,7 +323,7 @@ impl EntrySizes {
         if span.is_damaged() {
             span.take_share(bytes, range.end - range.start);
         }
-        // Of the rest of what was known together the sum is known, if it lies on one side.
+        // The sum of the rest of the known span is known, if that rest is on one side.
         let bytes = bytes.saturating_sub(span.bytes);
         let (before, after) = (range.start..span.range.start, span.range.end..range.end);
         let one = before.is_empty() || after.is_empty();

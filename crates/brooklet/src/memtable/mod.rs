@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
-//! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older
-//!    memtables give.
+//! 2. The first applied effect sets `visible`, which starts from `origin`, the log's bounds in
+//!    older memtables.
 //! 3. The piece's entries are those of `Piece::held`, in order.
 //! 4. `claim` is the maximum size of a run of the memtable: of the touched logs, their visible
 //!    entries, and all appended effects that are not visible yet.
@@ -42,7 +42,7 @@ use crate::sync::Mutex;
 /// Index of a log in its memtable.
 pub(crate) type Slot = u32;
 
-/// Where an entry's payload is: a block of the memtable, and a range in it.
+/// The place of an entry's payload: a block of the memtable, and a range in it.
 #[derive(Clone, Copy, Debug)]
 struct EntryRef {
     block: u32,
@@ -50,45 +50,47 @@ struct EntryRef {
     len: u32,
 }
 
-/// A log as a memtable knows it. Among 100,000 logs an append finds each part of its own in no
-/// cache: so what appending asks for comes first, in 64 bytes, and what is shown later behind it.
+/// The state of a log in a memtable. With 100,000 logs, a log's state is in no CPU cache when a
+/// commit appends to it. The fields that an append needs are therefore in the first 64 bytes; the
+/// fields for readers follow.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct LogState {
     pub key: Key,
-    /// The log's bounds after everything that appended; `None` where it does not exist.
+    /// The log's bounds after all appended effects; `None` if the log does not exist.
     pub appended: Option<Bounds>,
-    /// Of a log that keeps a part of its entries only, or did.
+    /// The retention state of a log that has, or had, limits.
     pub limited: Option<Box<Limited>>,
-    /// Whether an effect of this memtable appended yet: the first tells the ring what the log was
-    /// before it.
+    /// Whether this memtable has an appended effect of the log. With the first one, the ring
+    /// records the log's state before it.
     pub touched: bool,
-    /// Bytes of the entries that appended in this memtable, as far as they can be in one chunk.
+    /// Bytes of the entries that were appended in this memtable, at most as many as fit in one
+    /// chunk.
     added: u16,
-    /// Effects that appended and are not visible yet.
+    /// Number of effects that are appended and not visible yet.
     pub in_flight: u32,
-    /// Its bounds before this memtable.
+    /// The log's bounds before this memtable.
     origin: Option<Bounds>,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
-    /// Last block that holds a deferred commit on the log: readers make it durable before they
-    /// look.
+    /// The last block that holds a deferred commit on the log. Readers make this block durable
+    /// before they read.
     pub deferred: u64,
     hash: u64,
 }
 
 const _: () = assert!(offset_of!(LogState, origin) == 64);
 
-/// What a memtable knows of a log that keeps a part of its entries only.
+/// The retention state of a log with limits, in a memtable.
 #[derive(Debug, Default)]
 pub(crate) struct Limited {
-    /// The terms after everything that appended.
+    /// The terms after all appended effects.
     pub appended: Option<Arc<RetentionState>>,
     visible: Option<Arc<RetentionState>>,
-    /// The sizes of its entries, as appended, while bytes are limited. It moves on to the memtable
-    /// that commits join next, and by then this one is shared.
+    /// The sizes of the log's appended entries, while the log has a limit of bytes. The sizes move
+    /// to the next active memtable; this memtable is shared by then.
     sizes: Mutex<Option<EntrySizes>>,
-    /// When the changes of its terms appended that are not visible.
+    /// The append times of the changes of terms that are not visible yet.
     changes: VecDeque<u64>,
 }
 
@@ -101,9 +103,10 @@ pub(crate) struct Pending {
     pub len: u32,
 }
 
-/// The most bytes that a run takes for a log besides its entries: the escaped key with what stands
-/// around it in a head, and half as much again for its share of the index, whose keys are as long,
-/// and which has one for every 8 KiB at most. The keys of chunks are in the share of the entries.
+/// Returns the maximum number of bytes that a run takes for a log without its entries. These are
+/// the escaped key and the other fields of the head, plus half of their bytes for the share of the
+/// index. The index has equally long keys, and at most one key for every 8 KiB. The share of the
+/// entries includes the keys of chunks.
 fn log_claim(log: &LogState) -> u64 {
     let terms = log.terms().map_or(0, RetentionState::bound);
     (escaped(&log.key) + terms + 76) as u64 * 3 / 2
@@ -113,29 +116,29 @@ fn escaped(key: &[u8]) -> usize {
     key.len() + key.iter().filter(|&&byte| byte == 0).count()
 }
 
-/// The most bytes that a run takes for an entry whose payload has so many. A chunk begins with an
-/// entry.
+/// Returns the maximum number of bytes that a run takes for an entry with a payload of `payload`
+/// bytes. A chunk begins with an entry.
 fn entry_claim(payload: usize) -> u64 {
     let payload = payload as u64;
     payload + payload / 2 + 10
 }
 
-/// What an effect adds to a chunk, as chunks are measured.
+/// Returns the bytes that an effect adds to a chunk, by the measure of [`CHUNK`].
 pub(crate) fn entry_bytes(effect: Effect, payload: usize) -> usize {
     if matches!(effect, Effect::Append(_)) { payload + 1 } else { 0 }
 }
 
-/// What the lengths of the entries of a chunk take beyond a byte each, at most: those of 128 bytes
-/// and more a second one.
+/// Maximum bytes of the entry lengths in a chunk beyond one byte each: the length of an entry of
+/// 128 bytes or more takes a second byte.
 const LENGTHS: usize = CHUNK / 128 + 8;
 
-/// What an effect may add to a log's terms.
+/// Maximum bytes that an effect adds to a log's terms.
 const TERMS_CLAIM: u64 = 32;
 
-/// Memory a log costs besides a long key and its entries.
+/// Bytes of memory of a log without a long key and without its entries.
 const LOG_COST: usize = size_of::<LogState>() + 16;
 
-/// What it takes to free a log or a block, however small, in bytes of a large one: roughly.
+/// The approximate fixed work to free one log or block, expressed in bytes of a large block.
 pub(crate) const FREEING: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -151,38 +154,40 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable; `seed` makes the positions of keys in its table unpredictable.
+    /// Creates an empty memtable. `seed` makes the positions of keys in the table unpredictable.
     pub fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// Bytes of memory the memtable holds, roughly.
+    /// Returns the approximate memory of the memtable, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The most bytes that a run takes which holds what appended; what was trimmed and deleted
-    /// counts until that is durable. 0 where nothing appended, whatever was looked up.
+    /// Returns the maximum bytes of a run that holds all appended effects. Trimmed and deleted
+    /// entries count until the trim or deletion is durable. The claim is 0 if no effect was
+    /// appended, even after look-ups.
     pub fn claim(&self) -> u64 {
         self.claim
     }
 
-    /// The most bytes that an entry takes, of a run which holds what appended.
+    /// Returns the maximum bytes of a codex entry in a run that holds all appended effects.
     pub fn largest(&self) -> usize {
         self.largest
     }
 
-    /// The same of a log, once it has so many bytes of entries more, the longest of them of
-    /// `entry`: a chunk is full before that, or with it. Its key stands in the entry and, twice at
-    /// most, in the index, where no key shares a part with the one before.
+    /// Returns the maximum bytes of a codex entry of one log, after `more` bytes of entries are
+    /// added to the log. The longest added entry has `entry` bytes: a chunk is full before that
+    /// entry, or with it. The key is in the codex entry and at most twice in the index, where no
+    /// key shares a prefix with the key before it.
     pub fn largest_with(&self, slot: Slot, more: usize, entry: usize) -> usize {
         let log = self.log(slot);
         let terms = log.terms().map_or(0, RetentionState::bound);
         6 * escaped(&log.key) + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
     }
 
-    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this memtable
-    /// has appended yet.
+    /// Returns the bytes that an effect on a log adds to the [claim](Self::claim). `is_first`: this
+    /// memtable has no appended effect of this log yet.
     pub fn claim_of(&self, slot: Slot, effect: Effect, payload: usize, is_first: bool) -> u64 {
         let log = if is_first { log_claim(self.log(slot)) } else { 0 };
         log + match effect {
@@ -197,7 +202,7 @@ impl Memtable {
         }
     }
 
-    /// Takes note of an effect that appended.
+    /// Records an appended effect.
     pub fn adds(&mut self, slot: Slot, effect: Effect, payload: usize) {
         let entry = entry_bytes(effect, payload);
         self.largest = self.largest.max(self.largest_with(slot, entry, entry));
@@ -205,7 +210,7 @@ impl Memtable {
         log.added = log.added.saturating_add(entry.min(CHUNK) as u16);
     }
 
-    /// Takes note of what claims what appended has, and of how long an entry it takes.
+    /// Adds the claim of appended effects, and records the maximum bytes of their codex entries.
     pub fn claims(&mut self, claim: u64, largest: usize) {
         self.claim += claim;
         self.largest = self.largest.max(largest);
@@ -215,12 +220,12 @@ impl Memtable {
         self.logs.is_empty()
     }
 
-    /// Counts memory that a log takes besides.
+    /// Counts additional memory of a log, in bytes.
     pub fn charge(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
-    /// Whether something visible happened to a log of the memtable.
+    /// Returns whether the memtable has visible effects.
     pub fn is_changed(&self) -> bool {
         !self.blocks.is_empty()
     }
@@ -229,8 +234,8 @@ impl Memtable {
         XxHash3_64::oneshot_with_seed(self.seed, key)
     }
 
-    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left.
-    /// Nobody looks at the memtable any more.
+    /// Frees some logs and blocks, until the work reaches `work` bytes. Returns `false` once all
+    /// are freed. No reader uses the memtable any more.
     pub fn release_some(&mut self, work: usize) -> bool {
         let mut done = 0;
         while done < work {
@@ -254,7 +259,7 @@ impl Memtable {
         self.table.find(hash, |&slot| *self.logs[slot as usize].key == *key).copied()
     }
 
-    /// Adds a log that is not known yet, which older memtables know like that.
+    /// Adds a log that the memtable does not have yet, with its state in older memtables.
     pub fn add(&mut self, key: &[u8], State { bounds: origin, terms }: State) -> Slot {
         let hash = self.hash(key);
         let slot =
@@ -290,8 +295,8 @@ impl Memtable {
         &mut self.logs[slot as usize]
     }
 
-    /// Makes a durable block's effects visible. `None` where one does not fit, which only damage
-    /// can bring about.
+    /// Makes a durable block's effects visible. Returns `None` if an effect does not fit; only
+    /// damage causes this.
     pub fn apply(&mut self, block: &Block, effects: &[Pending]) -> Option<()> {
         if effects.is_empty() {
             return Some(());
@@ -344,19 +349,20 @@ impl Memtable {
 }
 
 impl Memtable {
-    /// What a table of spaces of so many bytes claims, and how long an entry it takes.
+    /// Returns the claim of a table of spaces of `table` bytes, and the maximum bytes of its codex
+    /// entry.
     pub fn claim_of_table(table: usize) -> (u64, usize) {
         (76 * 3 / 2 + entry_claim(table), LENGTHS + table)
     }
 
-    /// The memtable will get a table of spaces, in the place of the last one that was committed:
-    /// what the ring says of the log goes on from that. The bounds of the log before the memtable
-    /// are these.
+    /// Prepares the memtable for a table of spaces that will replace the last committed one. The
+    /// ring's records of the table's log continue from the committed one. `before` are the log's
+    /// bounds before this memtable.
     pub fn expect_table(&mut self, before: Option<Bounds>) -> Slot {
         self.find(b"").unwrap_or_else(|| self.add(b"", State { bounds: before, terms: None }))
     }
 
-    /// Gives the memtable that table; nothing of the log is in flight any more.
+    /// Stores the table of spaces in the memtable. No effect of its log is in flight any more.
     pub fn put_table(&mut self, slot: Slot, table: Bytes) {
         let block = self.blocks.len() as u32;
         let log = &mut self.logs[slot as usize];
@@ -376,33 +382,33 @@ fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
 }
 
 impl LogState {
-    /// What readers see, if this memtable changed the log visibly.
+    /// Returns the piece that readers see, if this memtable has visible effects of the log.
     pub fn piece(&self) -> Option<Piece> {
         self.visible
     }
 
-    /// The log's bounds before this memtable.
+    /// Returns the log's bounds before this memtable.
     pub fn origin(&self) -> Option<Bounds> {
         self.origin
     }
 
-    /// The log's state after everything that appended.
+    /// Returns the log's state after all appended effects.
     pub fn state(&self) -> State {
         let terms = self.limited.as_ref().and_then(|limited| limited.appended.clone());
         State { bounds: self.appended, terms }
     }
 
-    /// Its terms after everything that appended.
+    /// Returns the log's terms after all appended effects.
     pub fn terms(&self) -> Option<&RetentionState> {
         self.limited.as_ref()?.appended.as_deref()
     }
 
-    /// The terms that go with what readers see.
+    /// Returns the terms that belong to the piece that readers see.
     pub fn visible_terms(&self) -> Option<&Arc<RetentionState>> {
         self.limited.as_ref()?.visible.as_ref()
     }
 
-    /// When terms appended that are not visible yet.
+    /// Returns the append time of the oldest change of terms that is not visible yet.
     pub fn retained_at(&self) -> Option<u64> {
         self.limited.as_ref()?.changes.front().copied()
     }
@@ -411,22 +417,22 @@ impl LogState {
         self.limited.get_or_insert_default()
     }
 
-    /// The sizes of its entries, where they are counted.
+    /// Returns the sizes of the log's entries, if they are counted.
     pub fn sizes_mut(&mut self) -> Option<&mut EntrySizes> {
         self.limited.as_mut()?.sizes_mut().as_mut()
     }
 
-    /// Takes them from a memtable that commits do not join any more.
+    /// Takes the sizes of the log's entries from a frozen memtable.
     pub fn take_sizes(&self) -> Option<EntrySizes> {
         self.limited.as_ref()?.sizes.lock().expect("no panics").take()
     }
 
-    /// The sizes of the payloads that the piece holds.
+    /// Returns the sizes of the piece's payloads, in bytes.
     pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
         self.entries.iter().map(|entry| entry.len)
     }
 
-    /// The payloads of `range`, which must be within the piece's entries.
+    /// Returns the payloads of `range`, which must be within the piece's entries.
     pub fn payloads<'a>(
         &'a self,
         memtable: &'a Memtable,
@@ -443,7 +449,7 @@ impl LogState {
 }
 
 impl Limited {
-    /// What is told of a log apart, if an effect changes it.
+    /// Returns the log's retention state, if an effect changes it.
     pub fn of(limited: &mut Option<Box<Self>>, effect: Effect) -> Option<&mut Self> {
         match effect {
             Effect::Entries(_) | Effect::Bytes(_) | Effect::Age(_) => Some(limited.get_or_insert_default()),
@@ -451,19 +457,19 @@ impl Limited {
         }
     }
 
-    /// The sizes of the log's entries, where they are counted.
+    /// Returns the sizes of the log's entries, if they are counted.
     pub fn sizes_mut(&mut self) -> &mut Option<EntrySizes> {
         self.sizes.get_mut().expect("no panics")
     }
 
-    /// Works an effect into what has appended: the bounds are those after it. Gives the sizes of
-    /// what it cuts off.
+    /// Applies an effect to the appended state. `bounds` are the bounds after the effect. Returns
+    /// the truncated sizes.
     pub fn append(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) -> Option<Cut> {
         retention_state::apply(&mut self.appended, effect, bounds, len.into());
         self.sizes_mut().as_mut()?.apply(effect, len)
     }
 
-    /// New terms appended at this time.
+    /// Records that new terms were appended at `now`.
     pub fn changes_at(&mut self, now: u64) {
         self.changes.push_back(now);
     }
@@ -471,7 +477,7 @@ impl Limited {
     fn record(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
         retention_state::apply(&mut self.visible, effect, bounds, len.into());
         if matches!(effect, Effect::Age(_)) {
-            // There is none for what recovery brings back.
+            // Effects that recovery applies have no time here.
             self.changes.pop_front();
         }
     }

@@ -3,7 +3,7 @@
 use crate::memtable::Pending;
 use crate::model::Effect;
 
-/// Sequence numbers; the usual single one needs no memory of its own.
+/// Sequence numbers. A single number, the usual case, needs no separate memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Seqs {
     One([u64; 1]),

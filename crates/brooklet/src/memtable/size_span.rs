@@ -10,13 +10,13 @@ pub(crate) struct Span {
     sizes: Sizes,
 }
 
-/// What is known of the entries one by one.
+/// The known sizes of single entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sizes {
     Each(VecDeque<u32>),
-    /// Nothing.
+    /// Only the sum is known.
     Sum,
-    /// They are damaged. All are held to have the same share.
+    /// The entries are damaged. Each is counted with an equal share of the bytes.
     Even,
 }
 
@@ -30,7 +30,7 @@ impl Span {
         Self { range, bytes, sizes: Sizes::Sum }
     }
 
-    /// Entries that are damaged; what their share is, is not said yet.
+    /// Creates a span of damaged entries. [`take_share`](Self::take_share) sets their bytes later.
     pub fn damaged(range: Range<u64>) -> Self {
         Self { range, bytes: 0, sizes: Sizes::Even }
     }
@@ -39,7 +39,7 @@ impl Span {
         self.range.end - self.range.start
     }
 
-    /// Whether only the sum is known.
+    /// Returns whether only the sum is known.
     pub fn is_sum(&self) -> bool {
         self.sizes == Sizes::Sum
     }
@@ -48,18 +48,18 @@ impl Span {
         self.sizes == Sizes::Even
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the memory of the span, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + if let Sizes::Each(sizes) = &self.sizes { sizes.len() * size_of::<u32>() } else { 0 }
     }
 
-    /// Forgets the sizes of its entries, but not their sum.
+    /// Drops the sizes of single entries, but keeps their sum.
     pub fn forget_sizes(&mut self) {
         self.sizes = Sizes::Sum;
     }
 
-    /// The size of an entry, where that is known.
+    /// Returns the size of an entry in bytes, if that size is known.
     pub fn size(&self, seq: u64) -> Option<u64> {
         let at = seq - self.range.start;
         match &self.sizes {
@@ -69,18 +69,18 @@ impl Span {
         }
     }
 
-    /// Gives entries that are damaged their share of what so many have together.
+    /// Sets the bytes of damaged entries to their share of `bytes`, the total of `entries` entries.
     pub fn take_share(&mut self, bytes: u64, entries: u64) {
         let share = u128::from(bytes) * u128::from(self.len()) / u128::from(entries.max(1));
         self.bytes = share.min(bytes.into()) as u64;
     }
 
-    /// The bytes of its first entries, as many as are said.
+    /// Returns the bytes of the first `entries` entries.
     fn share(&self, entries: u64) -> u64 {
         (u128::from(self.bytes) * u128::from(entries) / u128::from(self.len().max(1))) as u64
     }
 
-    /// The next entry joins; its size is known, as those of all others here must be.
+    /// Adds the next entry with its size. All sizes in this span must be known.
     pub fn push(&mut self, size: u32) {
         let Sizes::Each(sizes) = &mut self.sizes else {
             unreachable!("an entry joins those that memory holds")
@@ -90,8 +90,8 @@ impl Span {
         self.bytes += u64::from(size);
     }
 
-    /// What comes right behind joins; `Err` gives it back where one of them does not know each
-    /// size.
+    /// Adds the span that directly follows. Returns `Err` with that span if one of the two spans
+    /// does not know each size.
     pub fn append(&mut self, other: Self) -> Result<(), Self> {
         match (&mut self.sizes, other) {
             (Sizes::Each(sizes), Self { range, bytes, sizes: Sizes::Each(more) }) => {
@@ -104,7 +104,7 @@ impl Span {
         }
     }
 
-    /// Takes off what is before `first`. `false` where it is not known what is left then.
+    /// Removes the entries before `first`. Returns `false` if the rest would have an unknown size.
     pub fn prune(&mut self, first: u64) -> bool {
         let first = first.clamp(self.range.start, self.range.end);
         let gone = first - self.range.start;
@@ -118,8 +118,8 @@ impl Span {
         true
     }
 
-    /// Takes off what is from `next` on, and gives that. `Err` gives the whole where it is not
-    /// known what is left then.
+    /// Splits the span before `next`, and returns both parts. Returns `Err` with the whole span if
+    /// the parts would have unknown sizes.
     pub fn split_off(mut self, next: u64) -> Result<(Self, Self), Self> {
         let kept = next - self.range.start;
         let sizes = match &mut self.sizes {

@@ -10,23 +10,23 @@ use std::vec;
 
 use crate::memtable::{LogState, Memtable, Slot};
 
-/// Logs of a step: some tenths of a millisecond.
+/// Number of logs of a step, which takes a few tenths of a millisecond.
 const AT_ONCE: usize = 1024;
 
-/// Logs on the way into order.
+/// A sort of logs in progress.
 #[derive(Default)]
 pub(crate) struct IncrementalSort {
-    /// So many logs of the memtable were looked at, of so many.
+    /// The number of logs looked at so far, and of all logs of the memtable.
     seen: usize,
     of: usize,
-    /// What is left of each sorted part.
+    /// The unmerged rest of each sorted part.
     parts: Vec<vec::IntoIter<Slot>>,
     merged: Vec<Slot>,
 }
 
 impl IncrementalSort {
-    /// Does a step. `wanted` tells which logs of the memtable, always the same one, are to be in
-    /// order. `false` once they are.
+    /// Does one step. `wanted` selects the logs to sort; `memtable` must be the same in all steps.
+    /// Returns `false` once the logs are in order.
     pub fn step(&mut self, memtable: &Memtable, wanted: impl FnMut(&LogState) -> bool) -> bool {
         self.of = memtable.logs.len();
         if self.seen < self.of {
@@ -36,12 +36,12 @@ impl IncrementalSort {
         self.merge(memtable)
     }
 
-    /// How far it is, per mille.
+    /// Returns the progress, per mille.
     pub fn progress(&self) -> u64 {
         ((self.seen + self.merged.len()) * 500 / self.of.max(1)) as u64
     }
 
-    /// The logs, once they are in order.
+    /// Returns the sorted logs.
     pub fn end(self) -> Vec<Slot> {
         self.merged
     }

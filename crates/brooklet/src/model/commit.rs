@@ -111,14 +111,14 @@ struct OwnedOp {
 
 #[derive(Clone, Copy)]
 enum OwnedAction {
-    /// The start and the end of the payload in these bytes.
+    /// The start and the end of the payload in the bytes of the commit.
     Append(usize, usize),
     Snapshot(usize, usize),
     /// An operation without a payload.
     Other(Action<'static>),
 }
 
-/// The most operations of a commit that is passed on without an allocation.
+/// Maximum number of operations of a commit that is passed on without an allocation.
 const FEW: usize = 4;
 
 impl Commit {

@@ -61,7 +61,8 @@ pub(crate) enum Effect {
     Bytes(u64),
     /// Sets the age limit of entries in milliseconds, plus one; 0: no limit.
     Age(u64),
-    /// The entries to come are committed before this time, in milliseconds since the Unix epoch.
+    /// Sets a mark: later entries are committed before this time, in milliseconds since the Unix
+    /// epoch.
     Mark(u64),
     /// Sets the bytes of all payloads of the log.
     Held(u64),
@@ -69,7 +70,7 @@ pub(crate) enum Effect {
     Count(u64),
 }
 
-/// The bounds and the base of a piece; `bounds` is `None` where the log does not exist.
+/// The bounds and the base of a piece. `bounds` is `None` if the log does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub bounds: Option<Bounds>,
@@ -125,7 +126,7 @@ impl Piece {
 /// A log, assembled from its pieces.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
-    /// The log's bounds; `None` where it does not exist.
+    /// The log's bounds; `None` if the log does not exist.
     pub bounds: Option<Bounds>,
     /// The entries that each piece contributes, newest piece first: index of the piece, and numbers
     /// of the entries.
@@ -210,12 +211,12 @@ mod tests {
         let log = resolve([piece(40, 60, 60), piece(0, 60, 50), piece(0, 100, 0)]);
         assert_eq!((log.bounds, log.upper), (Some(Bounds { first: 40, next: 60 }), 40));
         assert_eq!(log.parts, vec![(1, 50..60), (2, 40..50)]);
-        // Deleted and created anew: the old entries are dead.
+        // The log was deleted and created anew: the old entries are dead.
         let log = resolve([piece(0, 3, 0), piece(0, 100, 0)]);
         assert_eq!((log.parts, log.upper), (vec![(0, 0..3)], 0));
-        // Deleted.
+        // The log was deleted.
         assert_eq!(resolve([Piece { bounds: None, base: 0 }, piece(0, 100, 0)]).bounds, None);
-        // A memtable that was not passed holds a part of the log.
+        // A piece that was not passed holds a part of the log.
         assert_eq!(resolve([piece(5, 9, 8)]).upper, 8);
     }
 }

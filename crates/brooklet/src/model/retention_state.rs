@@ -85,7 +85,7 @@ pub(crate) fn retention(terms: Option<&RetentionState>) -> Retention {
     })
 }
 
-/// The entries from `seq` on were committed before `time`.
+/// A mark: the entries from `seq` on were committed before `time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AgeMark {
     seq: u64,
@@ -96,7 +96,7 @@ struct AgeMark {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ageing {
     pub entries: u64,
-    /// The first and the last of these times.
+    /// The first and the last of these times, in milliseconds since the Unix epoch.
     pub from: u64,
     pub to: u64,
 }
@@ -113,7 +113,7 @@ impl Ageing {
 pub(crate) struct RetentionState {
     pub entries: Option<u64>,
     pub bytes: Option<u64>,
-    /// In milliseconds.
+    /// The age limit, in milliseconds.
     pub age: Option<u64>,
     pub held: u64,
     marks: Vec<AgeMark>,

@@ -5,15 +5,15 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::model::retention::Retention;
 
-/// Longest name of a space, in bytes.
+/// Maximum length of a space's name, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
-/// The most spaces of a store. Each change of one space commits all of them.
+/// Maximum number of spaces of a store. Each change of one space commits all spaces.
 pub(crate) const MAX_SPACES: usize = 256;
 /// The byte between the name of a space and the rest of a log's key.
 pub(crate) const SEPARATOR: u8 = b'/';
-/// The longest bound of a deferred commit.
+/// The longest bound of a deferred commit, one hour.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The least and the most memory of a space, in bytes.
+/// Minimum and maximum memory of a space, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
 const MOST_MEMORY: u64 = 1 << 46;
 /// The shortest and the longest time from one dump to the next.

@@ -31,38 +31,38 @@ use brooklet_io::seeded::bug;
 use crate::model::Bounds;
 use crate::model::keyed_hash::Secret;
 
-/// Places of a set: a log may stand in any of one.
+/// Number of places of a set. A log may be in any place of its set.
 const WAYS: usize = 16;
 /// Bytes of a set.
 const SET: usize = WAYS * size_of::<Place>();
-/// The most bytes of a shard, and so of what is moved at once when one grows.
+/// Maximum bytes of a shard, and therefore of one move when a shard grows.
 const SHARD: usize = 64 << 10;
 const NUMBER: u32 = 24;
 const EMPTY: Place = 0;
 
-/// A log, or nothing.
+/// A log, or [`EMPTY`].
 type Place = u128;
 
 pub(crate) struct BoundsCache {
     secret: Secret,
     shards: Box<[Shard]>,
-    /// The most sets of a shard.
+    /// Maximum number of sets of a shard.
     most_sets: usize,
     bytes: usize,
-    /// How often a log was asked for that is here.
+    /// Number of look-ups that found their log.
     pub hits: u64,
 }
 
 #[derive(Default)]
 struct Shard {
-    /// In each, the log that was set last comes first.
+    /// In each set, the log that was set last is first.
     sets: Vec<[Place; WAYS]>,
     logs: usize,
 }
 
 impl BoundsCache {
-    /// An empty table that will take `budget` bytes at most; whoever names the logs must not know
-    /// the secret.
+    /// Creates an empty table that takes at most `budget` bytes. A person who chooses log keys must
+    /// not know the secret.
     pub fn new(secret: Secret, budget: usize) -> Self {
         let shards = (budget / SHARD).max(1);
         Self {
@@ -74,12 +74,12 @@ impl BoundsCache {
         }
     }
 
-    /// Bytes of memory that the table takes now.
+    /// Returns the memory of the table now, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The bounds of a log, where they are remembered.
+    /// Returns the bounds of a log, if the table has them.
     pub fn get(&mut self, key: &[u8]) -> Option<Bounds> {
         if self.bytes == 0 {
             return None;
@@ -90,9 +90,9 @@ impl BoundsCache {
         found.map(bounds)
     }
 
-    /// Remembers the bounds that a log has now, and that it keeps all of its entries; forgets it
-    /// where it does not exist, or has larger numbers than there is room for. `hash` is that of its
-    /// key, by the table's secret.
+    /// Stores the current bounds of a log that keeps all of its entries. Removes the log if it does
+    /// not exist, or if its numbers are too large. `hash` is the hash of the log's key with the
+    /// table's secret.
     pub fn set(&mut self, hash: u128, bounds: Option<Bounds>) {
         let (shard, tag) = self.find(hash);
         let shard = &mut self.shards[shard];
@@ -103,18 +103,19 @@ impl BoundsCache {
         }
     }
 
-    /// By what keys are hashed, so that whoever sets many logs can do so beforehand.
+    /// Returns the secret that keys are hashed with, so that a caller can hash many keys
+    /// beforehand.
     pub fn secret(&self) -> Secret {
         self.secret
     }
 
-    /// The shard of a log, and what it is known by there.
+    /// Returns the shard of a log, and the log's tag there.
     fn find(&self, hash: u128) -> (usize, u128) {
         (scale((hash >> 96) as u32, self.shards.len()), hash & ((1 << 80) - 1))
     }
 }
 
-/// One of `count`, by what is as likely to be any number.
+/// Maps a uniformly distributed number to an index below `count`.
 fn scale(number: u32, count: usize) -> usize {
     ((u64::from(number) * count as u64) >> 32) as usize
 }
@@ -134,7 +135,7 @@ fn bounds(place: Place) -> Bounds {
 }
 
 impl Shard {
-    /// The set of a log; `None` where there are none yet.
+    /// Returns the set of a log; `None` if the shard has no sets yet.
     fn set(&mut self, tag: u128) -> Option<&mut [Place; WAYS]> {
         let set = scale((tag >> 48) as u32, self.sets.len());
         self.sets.get_mut(set)
@@ -144,10 +145,10 @@ impl Shard {
         self.set(tag)?.iter().copied().find(|&place| place != EMPTY && tag_of(place) == tag)
     }
 
-    /// Puts a log first in its set; gives the sets by which the shard grew.
+    /// Puts a log first in its set. Returns the number of sets by which the shard grew.
     fn keep(&mut self, place: Place, most_sets: usize) -> usize {
-        // Half full or so; a set that fills up while there are few is bad luck, and not worth twice
-        // the memory.
+        // Grow only if the log's set is full and the shard is a quarter full. A full set in an
+        // emptier shard is a coincidence, and not worth twice the memory.
         let is_short = |shard: &mut Self| {
             let crowded = shard.logs >= shard.sets.len() * WAYS / 4;
             crowded && shard.set(tag_of(place)).is_none_or(|set| set[WAYS - 1] != EMPTY)
@@ -164,7 +165,7 @@ impl Shard {
     fn insert(&mut self, place: Place) {
         let Some(set) = self.set(tag_of(place)) else { return };
         let known = |&old: &Place| old == EMPTY || tag_of(old) == tag_of(place);
-        // Where all places are taken by others, the last one goes.
+        // If other logs have all places, the last log is evicted.
         let at = set.iter().position(known).unwrap_or(WAYS - 1);
         let is_new = set[at] == EMPTY;
         set[..=at].rotate_right(1);
@@ -184,7 +185,7 @@ impl Shard {
         let sets = vec![[EMPTY; WAYS]; self.sets.len() + by];
         self.logs = 0;
         for set in std::mem::replace(&mut self.sets, sets) {
-            // The one that was set last comes last, so that it is first again.
+            // The log that was set last is inserted last, so that it is first again.
             set.into_iter().rev().filter(|&place| place != EMPTY).for_each(|place| self.insert(place));
         }
     }

@@ -10,16 +10,16 @@ use crate::format::run_entry::{Chunk, chunk_key};
 use crate::run::Run;
 use crate::run::table::{Table, TableReader};
 
-/// A place in a run: at a codex entry, or at none.
+/// A cursor in a run: at a codex entry, or at no entry.
 pub(crate) struct RunCursor {
     run: Arc<Run>,
-    /// The table that it is in; past the last one at the end.
+    /// The index of the cursor's table; past the last table at the end.
     at: usize,
     cursor: Option<Cursor<TableReader>>,
 }
 
 impl RunCursor {
-    /// A cursor before the first entry. Reads nothing yet.
+    /// Creates a cursor before the first entry, without a read.
     pub fn new(run: Arc<Run>) -> Self {
         Self { run, at: 0, cursor: None }
     }
@@ -28,7 +28,8 @@ impl RunCursor {
         &self.run
     }
 
-    /// Moves to the first entry whose key is `key` or greater. `false` where there is none.
+    /// Moves to the first entry whose key is `key` or greater. Returns `false` if no such entry
+    /// exists.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool, Error> {
         let at = self.run.place_of(key).unwrap_or(0);
         // A cursor that stays in its table keeps its block.
@@ -39,8 +40,8 @@ impl RunCursor {
         if found { Ok(true) } else { self.next_table() }
     }
 
-    /// The chunk that holds entry `seq` of a log. Nothing of it is kept in memory, which is for who
-    /// reads everything once.
+    /// Returns the chunk that holds entry `seq` of a log, and does not cache its block. This is for
+    /// callers that read all entries once.
     pub fn chunk(&mut self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
         let place = chunk_key(key, seq);
         let at = self.run.place_of(&place).ok_or_else(|| self.run.malformed(key))?;
@@ -52,19 +53,19 @@ impl RunCursor {
         self.run.decode_chunk(key, seq, found)
     }
 
-    /// Moves to the next entry. `false` where there is none.
+    /// Moves to the next entry. Returns `false` if no such entry exists.
     pub fn next(&mut self) -> Result<bool, Error> {
         let found = self.go(Cursor::next)?;
         if found { Ok(true) } else { self.next_table() }
     }
 
-    /// Between which keys nothing can be read, where moving on from `key` failed: from the first,
-    /// up to the second, or to the end.
+    /// Returns the key range that cannot be read, after a move from `key` failed. The range begins
+    /// at the first key and ends before the second key, or at the end of the run.
     pub fn hole(&mut self, key: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         self.at = self.run.place_of(key).unwrap_or(0);
         self.cursor = None;
-        // It may be the block of the key that cannot be read, or something in it, or the block
-        // behind it.
+        // The unreadable part may be the block of the key, something in that block, or the block
+        // after it.
         let stands = self.go(|cursor| cursor.seek_le(key)).is_ok();
         let begin = if stands && self.go(Cursor::next).is_err() { self.next_block(key) } else { None };
         let begin = begin.unwrap_or_else(|| key.to_vec());
@@ -72,7 +73,7 @@ impl RunCursor {
         (begin, end)
     }
 
-    /// Where the block behind the one of `key` begins.
+    /// Returns the first key of the block after the block of `key`.
     fn next_block(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         (self.at, self.cursor) = (self.run.place_of(key).unwrap_or(0), None);
         let mut next = None;
@@ -98,7 +99,7 @@ impl RunCursor {
         self.run.tables.get(self.at)
     }
 
-    /// Moves within the table; at none where that was the last.
+    /// Moves within the table. The cursor is at no entry after the last one.
     fn go(
         &mut self,
         action: impl FnOnce(&mut Cursor<TableReader>) -> brooklet_codex::Result<bool>,
@@ -111,17 +112,17 @@ impl RunCursor {
         action(cursor).map_err(|error| table.error(error))
     }
 
-    /// Whether it is at an entry.
+    /// Returns whether the cursor is at an entry.
     pub fn valid(&self) -> bool {
         self.cursor.as_ref().is_some_and(Cursor::valid)
     }
 
-    /// The key of the entry; empty where it is at none.
+    /// Returns the key of the entry; empty if the cursor is at no entry.
     pub fn key(&self) -> &[u8] {
         self.cursor.as_ref().map_or(&[], Cursor::key)
     }
 
-    /// The value of the entry; empty where it is at none.
+    /// Returns the value of the entry; empty if the cursor is at no entry.
     pub fn value(&self) -> Result<Bytes, Error> {
         match (&self.cursor, self.table()) {
             (Some(cursor), Some(table)) => cursor.value().map_err(|error| table.error(error)),
@@ -129,18 +130,18 @@ impl RunCursor {
         }
     }
 
-    /// Bytes of the table that it is in, from the block of its entry on.
+    /// Returns the bytes of the cursor's table from the block of the current entry on.
     pub fn left(&self) -> u64 {
         let before = self.cursor.as_ref().map_or(0, Cursor::offset);
         self.table().map_or(0, |table| table.meta.extent.saturating_sub(before))
     }
 
-    /// Tables behind the one that it is in.
+    /// Returns the tables after the cursor's table.
     pub fn coming(&self) -> &[Arc<Table>] {
         self.run.tables.get(self.at + 1..).unwrap_or_default()
     }
 
-    /// Tables before the one that it is in.
+    /// Returns the tables before the cursor's table.
     pub fn passed(&self) -> &[Arc<Table>] {
         &self.run.tables[..self.at.min(self.run.tables.len())]
     }

@@ -14,11 +14,11 @@ use crate::model::{Bounds, Piece, resolve};
 use crate::run::cursor::RunCursor;
 use crate::run::{Run, RunSet, Wanted};
 
-/// Counts what the runs lose to one checkpoint.
+/// A count of the entries that one checkpoint makes irrelevant in the runs.
 pub(crate) struct DeadEntries {
     /// The runs, newest first.
     runs: Vec<RunCursor>,
-    /// For each of them, its number and the entries that it lost.
+    /// For each run, its number and its number of lost entries.
     known: Vec<(u64, u64)>,
 }
 
@@ -30,8 +30,8 @@ impl DeadEntries {
         }
     }
 
-    /// Counts what the runs lose of a log whose bounds they gave as `origin` to `piece`, which is
-    /// newer than all of them. `false` where nobody needed to look.
+    /// Counts the entries of a log that the runs lose to `piece`, which is newer than all runs.
+    /// `origin` are the log's bounds in the runs. Returns `false` if no look-up was needed.
     pub fn count(&mut self, key: &[u8], origin: Option<Bounds>, piece: Piece) -> bool {
         let lost = |origin: Bounds| {
             !origin.is_empty()
@@ -49,7 +49,7 @@ impl DeadEntries {
         true
     }
 
-    /// The log's pieces that matter, newest first, each with the place of its run.
+    /// Returns the log's relevant pieces, newest first, each with the index of its run.
     fn pieces(&mut self, key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
         pieces_in(&mut self.runs, key)
     }
@@ -70,14 +70,14 @@ impl DeadEntries {
         }
     }
 
-    /// Entries that each run, by its number, is known to have lost.
+    /// Returns each run's number and its number of lost entries.
     pub fn known(&self) -> &[(u64, u64)] {
         &self.known
     }
 }
 
-/// A log's pieces that matter in some runs, newest first, each with the place of its run. For logs
-/// in the order of their keys, so that blocks are read once.
+/// Returns a log's relevant pieces in some runs, newest first, each with the index of its run.
+/// Callers pass logs in key order, so that each block is read once.
 pub(crate) fn pieces_in(runs: &mut [RunCursor], key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
     let mut wanted = Wanted::new(key);
     let mut found: Vec<(usize, Piece)> = Vec::new();

@@ -27,13 +27,13 @@ use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::ops::ControlFlow;
 
-/// A log that the runs are asked about.
+/// A log that is looked up in the runs.
 pub(crate) struct Wanted<'k> {
     key: &'k [u8],
     head: Vec<u8>,
-    /// A seed of filters, and its hash for those: most have the same.
+    /// A filter seed, and the key's hash with this seed. Most filters have the same seed.
     hash: Option<(u64, u64)>,
-    /// How many filters were asked about it.
+    /// Number of filters that were asked for the log.
     asked: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'k> Wanted<'k> {
         Self { key, head: head_key(key), hash: None, asked: 0 }
     }
 
-    /// The key of its head in a run.
+    /// Returns the codex key of the log's head in a run.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
@@ -58,13 +58,12 @@ impl<'k> Wanted<'k> {
 /// An immutable run.
 pub(crate) struct Run {
     pub meta: RunMeta,
-    /// In the order of their keys.
+    /// Tables in key order.
     pub tables: Vec<Arc<Table>>,
-    /// The first log that counts; empty for all.
+    /// The first log that counts; empty if all logs count.
     pub from: Vec<u8>,
     table_cache: Arc<TableCache>,
-    /// Its entries that newer runs are known to have made irrelevant, as the durable manifest has
-    /// it.
+    /// Number of the run's entries that newer runs made irrelevant, as in the durable manifest.
     dead: AtomicU64,
 }
 
@@ -74,55 +73,55 @@ impl Run {
         Self { meta, tables, from: from.to_vec(), table_cache: table_cache.clone(), dead }
     }
 
-    /// This run with its first tables left out, counting from a log on.
+    /// Returns this run without its first `passed` tables. Logs from `from` on count.
     pub fn cut(&self, passed: usize, from: &[u8]) -> Self {
         Self::new(&self.table_cache, self.meta(), self.tables[passed..].to_vec(), from)
     }
 
-    /// This run, its tables kept elsewhere. Nothing is merged with it any more: it counts as of the
-    /// last level.
+    /// Returns this run with its tables stored elsewhere. The run is on the last level, so no merge
+    /// includes it.
     pub fn gone(&self, tables: Vec<Arc<Table>>) -> Self {
         let meta = RunMeta { level: MAX_LEVEL, ..self.meta() };
         Self::new(&self.table_cache, meta, tables, &self.from)
     }
 
-    /// This run as one of the last level: nothing is merged with it.
+    /// Returns this run on the last level, so that no merge includes it.
     pub fn set_aside(&self) -> Self {
         self.gone(self.tables.clone())
     }
 
-    /// Whether damage was met in it.
+    /// Returns whether damage was found in the run.
     pub fn is_damaged(&self) -> bool {
         self.tables.iter().any(|table| table.is_damaged())
     }
 
-    /// Whether its tables are kept elsewhere.
+    /// Returns whether the run's tables are stored elsewhere.
     pub fn is_offloaded(&self) -> bool {
         self.tables.iter().any(|table| table.meta.is_offloaded())
     }
 
-    /// What the manifest says of it.
+    /// Returns the manifest's record of the run.
     pub fn chain(&self, dead: u64) -> Chain {
         let tables = self.tables.iter().map(|table| table.meta.clone()).collect();
         (RunMeta { dead, ..self.meta }, tables)
     }
 
-    /// What is known of it now.
+    /// Returns the run's metadata with the current number of dead entries.
     pub fn meta(&self) -> RunMeta {
         RunMeta { dead: self.dead(), ..self.meta }
     }
 
-    /// Its bytes on the volume; none where it lies elsewhere.
+    /// Returns the run's bytes on the volume; 0 if the run is stored elsewhere.
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.meta.extent).sum()
     }
 
-    /// The bytes of its largest table on the volume.
+    /// Returns the bytes of the run's largest table on the volume.
     pub fn largest_table(&self) -> u64 {
         self.tables.iter().map(|table| table.meta.extent).max().unwrap_or_default()
     }
 
-    /// The place of the last table that begins at or before a codex key.
+    /// Returns the index of the last table that begins at or before a codex key.
     pub fn place_of(&self, key: &[u8]) -> Option<usize> {
         self.tables.partition_point(|table| table.meta.first.as_slice() <= key).checked_sub(1)
     }
@@ -131,34 +130,36 @@ impl Run {
         self.place_of(key).map(|at| &self.tables[at])
     }
 
-    /// Whether a log is to be looked for here.
+    /// Returns whether a log must be looked up in this run.
     pub fn counts_for(&self, key: &[u8]) -> bool {
         self.from.is_empty() || key >= self.from.as_slice()
     }
 
-    /// Its entries that newer runs are known to have made irrelevant; never more than there are.
+    /// Returns the number of the run's entries that newer runs are known to have made irrelevant.
+    /// The number is at most the real number of such entries.
     pub fn dead(&self) -> u64 {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// `count` as a number of its dead entries: 0 where that cannot be, since too few cost space,
-    /// and too many entries.
+    /// Returns `count` as a valid number of dead entries: 0 if `count` exceeds the number of
+    /// entries. Too small a number costs space; too large a number would cost entries.
     pub fn at_most_all(&self, count: u64) -> u64 {
         if count > self.meta.entries { 0 } else { count }
     }
 
-    /// Only maintenance does this, once the superblock is durable that says so.
+    /// Sets the number of dead entries. Only maintenance calls this, once the superblock with this
+    /// number is durable.
     pub fn set_dead(&self, dead: u64) {
         self.dead.store(dead, Ordering::Relaxed);
     }
 
-    /// What the run knows of a log.
+    /// Returns a log's head in this run.
     pub fn head(&self, wanted: &mut Wanted<'_>) -> Result<Option<Head>, Error> {
         let value = self.find(wanted)?;
         value.map(|value| Head::decode(&value).ok_or_else(|| self.malformed(wanted.key))).transpose()
     }
 
-    /// The state of a log alone, without its entries.
+    /// Returns a log's state in this run, without its entries.
     pub fn state(&self, wanted: &mut Wanted<'_>) -> Result<Option<State>, Error> {
         let value = self.find(wanted)?;
         let state = |value: Bytes| {
@@ -168,13 +169,14 @@ impl Run {
         value.map(|value| state(value).ok_or_else(|| self.malformed(wanted.key))).transpose()
     }
 
-    /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the
-    /// filter is damaged: it only saves a look at the index, which says the same.
+    /// Returns the answer of the run's filter for a log. `Some(false)`: the run certainly does not
+    /// have the log. `None`: the filter is damaged. A damaged filter costs only a look at the
+    /// index, which has the same information.
     pub fn may_know(&self, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
         self.table_of(&wanted.head).map_or(Ok(Some(false)), |table| self.passes(table, wanted))
     }
 
-    /// The same, of the table that the log would be in.
+    /// Returns the answer of the filter of the table that would hold the log.
     fn passes(&self, table: &Table, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
         let reader = table.reader()?;
         let hash = wanted.hash(reader.filter_seed());
@@ -187,7 +189,7 @@ impl Run {
         }
     }
 
-    /// The head of a log, as it is stored.
+    /// Returns the stored bytes of a log's head.
     fn find(&self, wanted: &mut Wanted<'_>) -> Result<Option<Bytes>, Error> {
         let table = self.table_of(&wanted.head).filter(|_| self.counts_for(wanted.key));
         let Some(table) = table else { return Ok(None) };
@@ -203,7 +205,7 @@ impl Run {
         Ok(value)
     }
 
-    /// The chunk that holds entry `seq` of a log.
+    /// Returns the chunk that holds entry `seq` of a log.
     pub fn chunk(&self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
         let place = chunk_key(key, seq);
         let table = self.table_of(&place).ok_or_else(|| self.malformed(key))?;
@@ -211,7 +213,8 @@ impl Run {
         self.decode_chunk(key, seq, found)
     }
 
-    /// The chunk out of the last entry at or before its key.
+    /// Decodes the chunk that holds entry `seq` from the last codex entry at or before the chunk's
+    /// key.
     pub fn decode_chunk(
         &self,
         key: &[u8],
@@ -232,7 +235,7 @@ impl Run {
         Error::damaged(format!("run {}", self.meta.id), format!("the piece of log {key} does not make sense"))
     }
 
-    /// Reads everything and checks every checksum, and that its keys are less than `end`.
+    /// Reads the whole run, checks every checksum, and checks that all keys are less than `end`.
     pub fn verify(
         &self,
         end: Option<&[u8]>,
@@ -247,30 +250,30 @@ impl Run {
         Ok(())
     }
 
-    /// Bytes of its codexes.
+    /// Returns the bytes of the run's codexes.
     pub fn len(&self) -> u64 {
         self.tables.iter().map(|table| table.meta.len).sum()
     }
 
-    /// Bytes of its blocks before compression.
+    /// Returns the bytes of the run's blocks before compression.
     pub fn raw_bytes(&self) -> u64 {
         let readers = self.tables.iter().filter_map(|table| table.reader().ok());
         readers.map(|reader| reader.raw_bytes()).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of memory its index and filter take now.
+    /// Returns the memory of the run's indexes and filters now, in bytes.
     pub fn memory(&self) -> usize {
         self.tables.iter().filter_map(|table| table.reader().ok()).map(|reader| reader.memory()).sum()
     }
 }
 
-/// The runs of a moment, newest first.
+/// The set of runs at one moment, newest first.
 #[derive(Default)]
 pub(crate) struct RunSet {
     runs: Vec<Arc<Run>>,
-    /// The merge that goes on, where some of what it makes is among them.
+    /// The merge in progress, if the set contains a part of its result.
     merging: Option<Merging>,
-    /// Up to where in the log they hold everything.
+    /// The runs hold all commits before this place of the ring.
     lsn: u64,
 }
 
@@ -279,8 +282,7 @@ impl RunSet {
         Self { runs, merging, lsn }
     }
 
-    /// Opens the runs that a manifest names, which was found to make sense; `open` opens a table of
-    /// a run.
+    /// Opens the runs of a checked manifest. `open` opens one table of a run.
     pub fn open(
         table_cache: &Arc<TableCache>,
         manifest: &Manifest,
@@ -297,7 +299,7 @@ impl RunSet {
         Ok(Self { runs: runs.collect::<Result<_, Error>>()?, merging: merging.cloned(), lsn })
     }
 
-    /// These, and a newer one that holds everything up to somewhere further on.
+    /// Returns these runs and a newer one, which hold all commits up to `lsn`.
     pub fn with(&self, newest: Arc<Run>, lsn: u64) -> Self {
         let runs = [newest].into_iter().chain(self.runs.iter().cloned()).collect();
         Self { runs, merging: self.merging.clone(), lsn }
@@ -307,13 +309,14 @@ impl RunSet {
         self.runs.is_empty()
     }
 
-    /// Those that lie in the store: all others are older, and lie elsewhere.
+    /// Returns the runs in the store. All other runs are older and stored elsewhere.
     pub fn here(&self) -> &[Arc<Run>] {
         let here = self.runs.iter().take_while(|run| !run.is_offloaded()).count();
         &self.runs[..here]
     }
 
-    /// Up to where in the log they hold everything: each log is as all commits before that left it.
+    /// Returns the place of the ring up to which the runs hold all commits. Each log has its state
+    /// after all commits before that place.
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
@@ -326,15 +329,15 @@ impl RunSet {
         self.merging.as_ref()
     }
 
-    /// The run that the merge that goes on makes, as far as it is there, and those that are merged,
-    /// newest first.
+    /// Returns the new run of the merge in progress, as far as it is written, and the runs that are
+    /// merged, newest first.
     pub fn merge(&self) -> Option<(&Arc<Run>, &[Arc<Run>])> {
         let merging = self.merging.as_ref()?;
         let at = self.runs.iter().position(|run| run.meta.id == merging.into)?;
         Some((&self.runs[at], self.runs.get(at + 1..=at + merging.inputs)?))
     }
 
-    /// The log's state as of the runs.
+    /// Returns the log's state in the runs.
     pub fn state(&self, key: &[u8]) -> Result<State, Error> {
         self.asking(key, |wanted| {
             for run in &self.runs {
@@ -346,8 +349,8 @@ impl RunSet {
         })
     }
 
-    /// Asks about a log, and counts how many filters that took: once for all runs, as others count
-    /// in the same place.
+    /// Runs a look-up of a log, and counts the filters that it asked. The count is added once for
+    /// all runs, because all threads share the counter.
     fn asking<T>(&self, key: &[u8], ask: impl FnOnce(&mut Wanted<'_>) -> T) -> T {
         let mut wanted = Wanted::new(key);
         let told = ask(&mut wanted);
@@ -355,7 +358,7 @@ impl RunSet {
         told
     }
 
-    /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is
+    /// Returns the log's pieces, newest first, that may hold entries from `first` on. `upper` is
     /// the first number that newer memtables account for.
     pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
         self.asking(key, |wanted| self.heads_of(wanted, first, upper))

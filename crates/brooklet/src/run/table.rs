@@ -17,11 +17,11 @@ use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::volume::allocator::Extent;
 
-/// Where a table is read from.
+/// The source of a table's bytes.
 pub(crate) enum TableSource {
     /// The store's heap.
     Extent(ExtentSource),
-    /// Wherever somebody keeps it.
+    /// An offloaded table: the caller stores its bytes.
     Offloaded(Arc<dyn Source>),
 }
 
@@ -48,7 +48,7 @@ impl Source for TableSource {
     }
 }
 
-/// Part of a volume that a codex is read from.
+/// The part of a volume that holds a codex.
 pub(crate) struct ExtentSource {
     volume: Arc<dyn Volume>,
     offset: u64,
@@ -105,7 +105,7 @@ impl ExtentWriter {
         Ok(())
     }
 
-    /// Writes what is left; returns the bytes of the extent in use.
+    /// Writes the remaining bytes. Returns the used bytes of the extent.
     fn finish(mut self) -> io::Result<u64> {
         if !self.buf.is_empty() {
             self.drain()?;
@@ -129,8 +129,7 @@ impl io::Write for ExtentWriter {
     }
 }
 
-/// A codex entry that goes into a table, and, where a log begins with it, what the filter is to
-/// know of that.
+/// A codex entry for a table. If the entry begins a log, it has the log's hash for the filter.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub key: Vec<u8>,
@@ -138,29 +137,29 @@ pub(crate) struct Entry {
     pub hash: Option<u64>,
 }
 
-/// A table being written.
+/// The builder of a table.
 pub(crate) struct TableBuilder {
     codex: Builder<ExtentWriter>,
     pub extent: Extent,
-    /// The last key before it, where that is known.
+    /// The last key before the table, if known.
     before: Option<Vec<u8>>,
     first: Option<Vec<u8>>,
 }
 
 impl TableBuilder {
-    /// Begins a table of run `id`, behind one whose last key is `before`; that is empty for the
-    /// first.
+    /// Begins a table of run `id`. `before` is the last key of the table before it; empty for the
+    /// first table.
     pub fn new(table_cache: &TableCache, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
         let writer = ExtentWriter::new(table_cache.volume.clone(), extent);
         Self { codex: Builder::new(writer, table_cache.builder_options(id)), extent, before, first: None }
     }
 
-    /// Bytes that a table needs for this entry alone.
+    /// Returns the bytes of a table that has only this entry.
     pub fn least(table_cache: &TableCache, entry: &Entry) -> u64 {
         size_with(&Builder::new(io::sink(), table_cache.builder_options(0)), entry)
     }
 
-    /// Whether it can take this entry, too, and be finished within its extent.
+    /// Returns whether the table, with this entry added, fits in its extent.
     pub fn holds(&self, entry: &Entry) -> bool {
         size_with(&self.codex, entry) <= self.extent.len
     }
@@ -171,12 +170,12 @@ impl TableBuilder {
         self.codex.add(&entry.key, &entry.value)
     }
 
-    /// Bytes written so far, but for a block.
+    /// Returns the bytes written so far, without the current block.
     pub fn written(&self) -> u64 {
         self.codex.written()
     }
 
-    /// Completes the codex. The extent of what is returned is what it needed.
+    /// Completes the codex. The returned metadata has the extent that the codex needed.
     pub fn finish(self) -> Result<TableMeta, brooklet_codex::Error> {
         let (summary, writer) = self.codex.finish()?;
         Ok(TableMeta {
@@ -189,9 +188,9 @@ impl TableBuilder {
     }
 }
 
-/// The shortest key that parts `key` from what is before it, and from all that is looked for there:
-/// in the midst of a log, those are the numbers of entries in the chunk before, and nothing shorter
-/// does.
+/// Returns the shortest key that separates `key` from the key before it, and from all keys that are
+/// looked up there. Within a log, look-ups use the numbers of entries in the chunk before, so only
+/// the whole key separates.
 fn separator<'k>(before: Option<&[u8]>, key: &'k [u8]) -> &'k [u8] {
     let begins_log = split_key(key).is_none_or(|(_, chunk)| chunk.is_none());
     let Some(before) = before.filter(|_| begins_log) else { return key };
@@ -206,12 +205,12 @@ fn size_with<W: io::Write>(codex: &Builder<W>, entry: &Entry) -> u64 {
 /// An immutable part of a run.
 pub(crate) struct Table {
     pub meta: TableMeta,
-    /// The number of its run.
+    /// The number of the table's run.
     run: u64,
     reader: Result<Reader<TableSource>, Error>,
-    /// Damage was met in it.
+    /// Whether damage was found in the table.
     damaged: AtomicBool,
-    /// Some of it could not be read.
+    /// Whether a part of the table could not be read.
     unread: AtomicBool,
     process: Process,
 }
@@ -219,7 +218,8 @@ pub(crate) struct Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if !self.process.is_here() {
-            // It would leave the cache, whose lock may never be free here.
+            // A dropped reader takes the lock of the cache, and in this process that lock may never
+            // be free.
             mem::forget(mem::replace(&mut self.reader, Err(Error::Forked)));
         }
     }
@@ -232,7 +232,7 @@ impl Table {
         Self::open_on(table_cache, run, meta, TableSource::Extent(source))
     }
 
-    /// Opens a table of run `run` that is kept elsewhere.
+    /// Opens a table of run `run` that is stored elsewhere.
     pub fn offloaded(
         table_cache: &TableCache,
         run: u64,
@@ -263,7 +263,7 @@ impl Table {
         })
     }
 
-    /// A table of which nothing can be read, as is told in the error.
+    /// Returns a table that cannot be read, for the reason `why`.
     pub fn broken(run: u64, meta: TableMeta, why: Error) -> Self {
         Self {
             meta,
@@ -275,37 +275,37 @@ impl Table {
         }
     }
 
-    /// Whether damage was met in it.
+    /// Returns whether damage was found in the table.
     pub fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Takes note of damage that no checksum tells of.
+    /// Records damage that no checksum detects.
     pub fn set_damaged(&self) {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
-    /// Whether some of it could not be read since this was last asked.
+    /// Returns whether a part of the table could not be read since the last call.
     pub fn was_unread(&self) -> bool {
         self.unread.swap(false, Ordering::Relaxed)
     }
 
-    /// What it is read by.
+    /// Returns the table's reader.
     pub fn reader(&self) -> Result<&Reader<TableSource>, Error> {
         self.reader.as_ref().map_err(Clone::clone)
     }
 
-    /// Where it lies, for messages.
+    /// Returns the place of the table, for messages.
     pub fn place(&self) -> String {
         format!("run {} at offset {}", self.run, self.meta.offset)
     }
 
-    /// What it takes of the heap: nothing, where it lies elsewhere.
+    /// Returns the table's extent in the heap; empty if the table is stored elsewhere.
     pub fn extent(&self) -> Extent {
         Extent { offset: self.meta.offset, len: self.meta.extent }
     }
 
-    /// What failed in reading it, which is taken note of.
+    /// Records and converts an error of a read.
     pub fn error(&self, error: brooklet_codex::Error) -> Error {
         match error {
             brooklet_codex::Error::Io(_) => self.unread.store(true, Ordering::Relaxed),
@@ -315,8 +315,8 @@ impl Table {
         codex_error(self.run, self.meta.offset, error)
     }
 
-    /// Reads everything and checks every checksum, and that its keys lie between what the manifest
-    /// says and `next`.
+    /// Reads the whole table, checks every checksum, and checks that all keys are between the
+    /// manifest's first key and `next`.
     pub fn verify(
         &self,
         next: Option<&[u8]>,
@@ -344,7 +344,7 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
         brooklet_codex::Error::Io(source) if is_gone(&source) => Error::Closed,
         brooklet_codex::Error::Io(source) => Error::io(format!("reading {place}"))(source),
         brooklet_codex::Error::Damaged { offset, what } => {
-            // A damaged pointer names any place.
+            // A damaged pointer may contain any offset.
             Error::damaged(format!("run {run} at offset {}", at.saturating_add(offset)), what)
         }
         brooklet_codex::Error::Newer { version } => {
@@ -355,7 +355,7 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
     }
 }
 
-/// A table as cursors hold it, which can be read.
+/// A readable table that a cursor holds.
 #[derive(Clone)]
 pub(crate) struct TableReader(Arc<Table>);
 
@@ -387,12 +387,13 @@ mod tests {
             assert_eq!(separator(Some(before), key), separator_is);
         }
         assert_eq!(separator(None, b"abc"), b"abc");
-        // Entry 5,000 may lie in the chunk that begins with 4,990.
+        // Entry 5,000 may be in the chunk that begins with 4,990.
         let [before, key] = [4990, 5010].map(|seq| crate::format::run_entry::chunk_key(b"log", seq));
         assert_eq!(separator(Some(&before), &key), key);
     }
 
-    /// A pointer to the end of the address space, its checksum sound: telling of it overflowed.
+    /// Regression: a pointer to the end of the address space, with a correct checksum, overflowed
+    /// in the error message.
     #[test]
     fn damage_anywhere_is_told() {
         let error =

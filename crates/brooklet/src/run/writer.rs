@@ -14,32 +14,33 @@ use crate::run::table::{Entry, Table, TableBuilder};
 use crate::run::table_cache::TableCache;
 use crate::volume::allocator::Extent;
 
-/// The tables of a run that is being written.
+/// The writer of a run, with the tables written so far.
 pub(crate) struct RunWriter {
     pub id: u64,
-    /// The last codex key, where that is known; empty before the first.
+    /// The last codex key, if known; empty before the first entry.
     last: Option<Vec<u8>>,
     sealed: Vec<Arc<Table>>,
     open: Option<TableBuilder>,
 }
 
 impl RunWriter {
-    /// Those of run `id`, behind one whose last codex key is `last`; that is empty for the first.
+    /// Creates a writer of run `id`. `last` is the last codex key before the first table to write;
+    /// empty if there is no such table.
     pub fn new(id: u64, last: Option<Vec<u8>>) -> Self {
         Self { id, last, sealed: Vec::new(), open: None }
     }
 
-    /// The last codex key.
+    /// Returns the last codex key, if known.
     pub fn last(&self) -> Option<&[u8]> {
         self.last.as_deref()
     }
 
-    /// Bytes of the extents that they have.
+    /// Returns the bytes of the extents of all tables.
     pub fn held(&self) -> u64 {
         self.sealed_bytes() + self.open.as_ref().map_or(0, |open| open.extent.len)
     }
 
-    /// Bytes written so far, roughly.
+    /// Returns the approximate number of bytes written so far.
     pub fn written(&self) -> u64 {
         self.sealed_bytes() + self.open.as_ref().map_or(0, TableBuilder::written)
     }
@@ -48,30 +49,31 @@ impl RunWriter {
         self.sealed.iter().map(|table| table.meta.extent).sum()
     }
 
-    /// Whether a table is begun that has no room for this entry.
+    /// Returns whether the open table has no room for an entry. Returns `false` if no table is
+    /// open.
     pub fn is_full_for(&self, entry: &Entry) -> bool {
         self.open.as_ref().is_some_and(|open| !open.holds(entry))
     }
 
-    /// Whether a table is begun.
+    /// Returns whether a table is open.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Begins a table, which must have room for the next entry.
+    /// Begins a table in `extent`, which must have room for the next entry.
     pub fn open(&mut self, table_cache: &TableCache, extent: Extent) {
         self.open = Some(TableBuilder::new(table_cache, extent, self.id, self.last.take()));
     }
 
-    /// Adds an entry to the table that is begun.
+    /// Adds an entry to the open table.
     pub fn add(&mut self, entry: Entry) -> Result<(), BuildError> {
         self.open.as_mut().expect("a segment is begun first").add(&entry).map_err(write_error)?;
         self.last = Some(entry.key);
         Ok(())
     }
 
-    /// Ends the table that is begun, if one is, and gives what it does not need: all of it where
-    /// that fails. Tells how many bytes it takes.
+    /// Completes the open table, if there is one, and passes the unused rest of its extent to
+    /// `give`: the whole extent if the table fails. Returns the bytes of the table's extent.
     pub fn seal(
         &mut self,
         table_cache: &Arc<TableCache>,
@@ -81,7 +83,7 @@ impl RunWriter {
         let whole = open.extent;
         let sealed = open.finish().map_err(write_error).and_then(|meta| {
             Table::open(table_cache, self.id, meta).map_err(|error| match error {
-                // No damage to the store, but a device whose word on a write is worth nothing.
+                // This is not damage to the store: the device did not write what it confirmed.
                 Error::Damaged { place, what } => BuildError::Write(io::Error::other(format!(
                     "{place} does not read back as it was just written: {what}"
                 ))),
@@ -95,20 +97,20 @@ impl RunWriter {
         Ok(used.len)
     }
 
-    /// All of them, once the last is sealed.
+    /// Returns all tables, once the last table is sealed.
     pub fn into_sealed(self) -> Vec<Arc<Table>> {
         debug_assert!(self.open.is_none(), "a segment is not sealed");
         self.sealed
     }
 
-    /// The extents of what is given up.
+    /// Returns the extents of all tables, to give them up.
     pub fn into_extents(self) -> impl Iterator<Item = Extent> {
         let open = self.open.map(|open| open.extent);
         self.sealed.into_iter().map(|table| table.extent()).chain(open)
     }
 }
 
-/// Codex entries on their way into a table, which must be found room for first.
+/// Codex entries that wait for a table with room for them.
 pub(crate) struct Pending {
     filter_seed: u64,
     hash: Option<u64>,
@@ -145,10 +147,10 @@ impl Out for Pending {
 pub(crate) enum BuildError {
     /// A write to the heap failed. Unless the heap was full, the store must stop.
     Write(io::Error),
-    /// A flush or a write of the superblock failed, as described in the error with the volume. The
-    /// store must stop, whatever the reason.
+    /// A flush or a write of the superblock failed, as the error with the volume describes. The
+    /// store must stop, for any reason of the failure.
     Fatal(io::Error),
-    /// Anything else, such as damage in what was read; the store goes on without the new run.
+    /// Any other error, such as damage in read data. The store continues without the new run.
     Other(Error),
 }
 
@@ -158,7 +160,7 @@ impl From<Error> for BuildError {
     }
 }
 
-/// Errors of a builder are errors of the volume below it, or defects.
+/// Converts an error of a builder: an error of the volume below it, or a defect.
 pub(crate) fn write_error(error: brooklet_codex::Error) -> BuildError {
     match error {
         brooklet_codex::Error::Io(source) => BuildError::Write(source),

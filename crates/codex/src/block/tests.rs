@@ -1,4 +1,4 @@
-//! Blocks against a set, and blocks that no builder made.
+//! Compares blocks with a set, and tests blocks that no builder makes.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn build(keys: &std::collections::BTreeSet<Vec<u8>>) -> Vec<u8> {
     builder.data
 }
 
-/// Every move there is; only what it says matters, not whether it works.
+/// Does every kind of move. A move may fail, but must not panic.
 fn roam(data: Vec<u8>, key: &[u8]) -> Result<()> {
     let (block, mut spot) = (Block::new(data.into(), 0)?, Spot::default());
     let _ = block.check(|spot| spot.ptr().map(drop));
@@ -59,7 +59,7 @@ proptest! {
     }
 }
 
-/// A block of these bytes, with its restart points behind them.
+/// Creates a block of these bytes, followed by its restart points.
 fn block(entries: &[u8], restarts: &[u32]) -> Result<Block> {
     let mut data = entries.to_vec();
     for restart in restarts.iter().chain([&(restarts.len() as u32)]) {
@@ -98,8 +98,8 @@ fn a_restart_point_that_is_none_is_noticed_by_whoever_goes_by_it() {
     let mut spot = Spot::default();
     spot.enter(block(&[0, 1, 0, b'a', 1, 1, 0, b'b'], &[0, 4]).unwrap());
     refused(spot.aim(Aim::AtMost(b"z")), "shares its key");
-    // It points into the first entry, at bytes that look like one that ends behind the second's
-    // beginning.
+    // The restart point is in the first entry, at bytes that look like an entry that ends after the
+    // beginning of the second entry.
     let inside = [0, 1, 5, b'a', 0, 1, 3, b'x', b'y', 0, 1, 0, b'b'];
     spot.enter(block(&inside, &[0, 4]).unwrap());
     assert!(spot.step().unwrap() && spot.step().unwrap());

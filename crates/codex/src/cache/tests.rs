@@ -1,11 +1,11 @@
-//! What stays and what goes, by the counts that anybody can ask for.
+//! Tests which entries stay and which are dropped, by the public counters.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::block::BlockBuilder;
 
-/// A block that takes a little over `len` bytes.
+/// Returns a block that takes a little more than `len` bytes.
 fn block(len: usize) -> Kept {
     let mut builder = BlockBuilder::default();
     builder.add(b"k", &vec![1; len]);
@@ -20,8 +20,7 @@ fn holds(cache: &Cache, offset: u64) -> bool {
     cache.look(key(offset), |_| Some(())).is_some()
 }
 
-/// A stream of blocks that are read once drives out neither filters and indexes nor the blocks that
-/// are asked for.
+/// Many blocks that are read once do not evict filters, indexes, or blocks that are used again.
 #[test]
 fn a_stream_of_cold_blocks_drives_nothing_out_that_is_asked_for() {
     let cache = Cache::new(100_000);
@@ -31,21 +30,21 @@ fn a_stream_of_cold_blocks_drives_nothing_out_that_is_asked_for() {
     }
     for cold in 1_000..3_000 {
         cache.keep(key(cold), Class::Data, block(1000));
-        // Each lap of the queue is some 80 blocks; ask a little more often than that.
+        // Each lap of the queue is about 80 blocks. The look-ups are a little more frequent.
         if cold % 50 == 0 {
             assert!((0..10).all(|offset| holds(&cache, offset)), "filters went at {cold}");
             assert!((100..110).all(|offset| holds(&cache, offset)), "what was asked for went at {cold}");
         }
     }
     assert!(!holds(&cache, 1_500));
-    // What nobody asks for any more goes in the end, of whatever class.
+    // Unused entries of every class are evicted in the end.
     for cold in 3_000..4_000 {
         cache.keep(key(cold), Class::Data, block(1000));
     }
     assert!((0..10).chain(100..110).all(|offset| !holds(&cache, offset)));
 }
 
-/// However much is asked for all the time, keeping one thing more passes by a bounded part of it.
+/// Even if all entries are in use, keeping one more entry passes over a bounded number of entries.
 #[test]
 fn one_thing_more_takes_a_bounded_time() {
     let cache = Cache::new(1_000_000);
@@ -99,7 +98,7 @@ fn a_reader_that_leaves_takes_all_of_its_own_with_it() {
     assert!(cache.join() > other);
 }
 
-/// What is asked for stays when the cache gets smaller, and there is more room when it gets larger.
+/// Used entries stay when the cache gets smaller. A larger cache has more room.
 #[test]
 fn a_cache_that_is_resized_keeps_to_what_it_has_then() {
     let cache = Cache::new(40 << 20);
@@ -122,14 +121,14 @@ fn a_cache_that_is_resized_keeps_to_what_it_has_then() {
     }
 }
 
-/// What nobody asks for goes with time, though there is room for all; what is asked for in time
-/// stays.
+/// Unused entries are dropped with time, even if there is room for all. Entries that are used in
+/// time stay.
 #[test]
 fn what_nobody_asks_for_goes_with_time() {
     let classes = [Class::Data, Class::Value, Class::Leaf, Class::Filter, Class::Index, Class::Directory];
     let cache = Cache::new(10 << 20);
     for (offset, class) in (0..).zip(classes) {
-        // More than are passed by under one lock.
+        // More entries than are passed over under one lock.
         for n in 0..1_000 {
             cache.keep(key(100 * n + offset), class, block(100));
             assert!(holds(&cache, 100 * n + offset));
@@ -171,7 +170,7 @@ fn what_takes_more_than_there_is_room_for_is_not_kept() {
 }
 
 proptest! {
-    /// Whatever is kept and asked for, the budget holds and the counts are those of the entries.
+    /// After any calls, the budget holds and the counters match the entries.
     #[test]
     fn the_budget_holds(budget in 0usize..200_000, steps in proptest::collection::vec(
         (0u64..200, 0usize..9_000, 0u8..6, any::<bool>()), 0..400)) {

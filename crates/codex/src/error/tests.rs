@@ -1,6 +1,6 @@
-//! Every error there is, met through the public calls, and what it says.
+//! Causes every error through public calls, and checks its message.
 //!
-//! The table makes a match without a wildcard: a variant that is added and not listed here does not
+//! The table creates a match without a wildcard. A new variant that is not listed here does not
 //! compile.
 
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ errors! {
     Lost, lost, ["lost its place", "seek before moving on"];
 }
 
-/// Builds a file of these keys in a folder in which one is there already.
+/// Builds a file of these keys in a folder that already has a file.
 fn finish(keys: &[&[u8]], name: &str, cancel: bool) -> Error {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("there"), "").unwrap();
@@ -42,7 +42,7 @@ fn finish(keys: &[&[u8]], name: &str, cancel: bool) -> Error {
         if cancel {
             builder.on_progress(|_| ControlFlow::Break(()));
         }
-        // More than fits into a segment.
+        // The entries exceed a segment.
         keys.iter().try_for_each(|key| builder.add(key, &[7; 20_000]))?;
         builder.finish()
     };
@@ -93,7 +93,7 @@ fn newer() -> Error {
     open(bad).map(drop).unwrap_err()
 }
 
-/// Neither direction goes on from a place that was lost.
+/// A cursor with a lost position moves in neither direction.
 fn lost() -> Error {
     let reader = with_damage();
     let mut cursor = reader.cursor();

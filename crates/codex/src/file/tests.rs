@@ -11,7 +11,7 @@ use super::*;
 use crate::filter::mix;
 use crate::{Duplicates, FileOptions, Reader, key_hash};
 
-/// Little enough that some hundred KiB are spilled.
+/// Little memory, so that some hundred KiB are spilled.
 const LITTLE: usize = 256 << 10;
 
 fn options(memory: usize, threads: usize) -> FileOptions {
@@ -20,7 +20,7 @@ fn options(memory: usize, threads: usize) -> FileOptions {
     FileOptions { blocks, memory, threads, ..Default::default() }
 }
 
-/// Some entries, of which a few are long, in the order of their keys.
+/// Returns entries in key order. A few entries are long.
 fn entries(count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let value = |n: u64| match n % 97 {
         0 => vec![n as u8; 5000 + n as usize % 1000],
@@ -30,7 +30,7 @@ fn entries(count: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     (0..count).map(|n| (format!("key/{:x}/{n}", mix(n) % 999).into_bytes(), value(n))).collect()
 }
 
-/// The same, in another order.
+/// Returns the same entries in another order.
 fn shuffled(entries: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(&Vec<u8>, &Vec<u8>)> {
     let mut shuffled: Vec<_> = entries.iter().collect();
     shuffled.sort_by_key(|(key, _)| key_hash(7, key));
@@ -95,8 +95,8 @@ fn any_order_memory_and_threads_give_the_same_file() {
     }
 }
 
-/// What is merged comes from stretches on the medium and from memory; and a file that came in order
-/// is not merged.
+/// A merge reads stretches on the medium and segments in memory. A file of ordered entries is not
+/// merged.
 #[test]
 fn little_memory_is_spilled_and_order_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn nothing_and_one_entry() {
     }
 }
 
-/// Three keys whose first bits differ: there was no such shift.
+/// Regression: three keys whose first bits differ caused a shift that is too large.
 #[test]
 fn few_entries_may_lie_far_apart() {
     let dir = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn duplicates_go_by_the_rule() {
         assert!(matches!(twice(memory, Duplicates::Refuse), Err(Error::Duplicate { .. })));
         assert_eq!(files(&dir), ["file.codex"]);
     }
-    // Sorted, and one behind another.
+    // Sorted entries, each twice in a row.
     let again = entries.iter().flat_map(|entry| [entry, entry]);
     assert!(matches!(build(&dir, options(LITTLE, 1), again), Err(Error::Duplicate { .. })));
 }
@@ -212,8 +212,7 @@ fn whoever_is_told_of_the_progress_may_end_it() {
         fs::remove_file(dir.path().join("file")).unwrap();
         let times = tellings.load(Ordering::Relaxed);
         assert!(times > 10);
-        // How often memory is full depends on how fast the threads are, and so does the number of
-        // tellings.
+        // The number of progress reports depends on the speed of the threads.
         for after in (0..times / 2).step_by(7) {
             assert!(matches!(run(after), Err(Error::Cancelled)));
             assert_eq!(files(&dir), [""; 0]);
@@ -252,7 +251,7 @@ fn after_an_error_nothing_is_built() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Keys of few letters share much, end where others go on, and come again and again.
+    /// Keys of few letters have long common prefixes, are prefixes of other keys, and are repeated.
     #[test]
     fn files_hold_what_was_given(
         given in proptest::collection::vec(

@@ -1,5 +1,5 @@
-//! Files whose checksums hold and whose numbers cannot be: each is refused for what it says, before
-//! it is followed.
+//! Files with correct checksums and impossible numbers. The reader refuses each file before it uses
+//! the numbers.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::block::BlockBuilder;
 use crate::format::{POINTER, encode_frame, sum};
 use crate::{Builder, BuilderOptions, Error};
 
-/// A file of one frame and a footer that leads to it as its root.
+/// Creates a file of one frame, and a footer whose root is that frame.
 fn file(frame: &[u8], forge: impl FnOnce(&mut Footer)) -> Vec<u8> {
     let root = Ptr { offset: 0, len: frame.len() as u32, sum: sum(frame) };
     let mut footer = Footer { entries: 1, raw_bytes: 12, blocks: 1, root, ..Footer::default() };
@@ -16,7 +16,7 @@ fn file(frame: &[u8], forge: impl FnOnce(&mut Footer)) -> Vec<u8> {
     [frame, &footer.encode()].concat()
 }
 
-/// A block of one entry, stored as it is.
+/// Creates the frame of an uncompressed block with one entry.
 fn frame() -> Vec<u8> {
     let block = [&[0, 1, 1, b'k', b'v'][..], &[0; 4], &1u32.to_le_bytes()].concat();
     let mut frame = Vec::new();
@@ -65,7 +65,7 @@ fn pointers_that_lead_out_of_their_bounds_are_not_followed() {
     let metadata = file(&frame(), |footer| footer.metadata = Ptr { offset: 9, len: 900, sum: 1 });
     let len = metadata.len();
     refused(open(Bytes::from(metadata), len).unwrap().metadata(), "out of its bounds");
-    // A child has to lie before its parent: what leads to itself would lead in a circle.
+    // A child must be before its parent. A block that points to itself would be an endless loop.
     let itself = [&[0, 1, POINTER as u8, b'k'][..], &[0; POINTER], &[0; 4], &1u32.to_le_bytes()].concat();
     let mut circle = Vec::new();
     encode_frame(&itself, false, &mut circle);
@@ -85,7 +85,7 @@ fn footers_that_cannot_be_are_refused() {
     refused(get(never), "a version that never was");
 }
 
-/// A source that breaks its word gives errors, no panic and no wrong byte.
+/// A faulty source causes errors, but no panic and no wrong byte.
 #[test]
 fn a_source_that_gives_another_length_than_asked_for_is_noticed() {
     struct Short {
@@ -122,7 +122,8 @@ fn any_pointer_to_a_source_is_one() {
     assert_eq!(open(Arc::new(data), len).unwrap().get(b"k").unwrap().unwrap(), "v");
 }
 
-/// Two keys of one hash: whichever value is kept, each gets its own.
+/// Two keys have the same hash. Each look-up returns the value of its own key, whichever value is
+/// cached.
 #[test]
 fn a_value_that_is_kept_for_another_key_is_not_given() {
     let data = Bytes::from(file(&frame(), |_| {}));
@@ -132,8 +133,8 @@ fn a_value_that_is_kept_for_another_key_is_not_given() {
     assert_eq!(reader.get(b"k").unwrap().unwrap(), "v");
 }
 
-/// A file of one entry and a filter in two parts; `gaps` are bytes before the first part, the
-/// second and the directory.
+/// Creates a file of one entry and a filter in two parts. `gaps` are bytes before the first part,
+/// before the second part, and before the directory.
 fn with_filter(gaps: [&[u8]; 3]) -> Vec<u8> {
     let mut out = frame();
     let root = Ptr { offset: 0, len: out.len() as u32, sum: sum(&out) };
@@ -174,7 +175,7 @@ fn bytes_between_the_parts_of_a_filter_are_noticed() {
     }
 }
 
-/// What the cache let go of would stay with the reader otherwise, counted nowhere.
+/// The reader must drop the pieces that the cache evicts. Otherwise no counter would include them.
 #[test]
 fn what_of_the_filter_leaves_the_cache_leaves_the_reader() {
     let options = BuilderOptions { bits_per_item: 12, ..BuilderOptions::default() };
@@ -186,7 +187,7 @@ fn what_of_the_filter_leaves_the_cache_leaves_the_reader() {
     let (summary, file) = builder.finish().unwrap();
     let cache = Arc::new(Cache::new(32 << 20));
     let reader = Reader::open_with(Bytes::from(file), summary.len, None, cache.clone()).unwrap();
-    // Whether all that were added pass, in each of the four parts; and how many reads that took.
+    // Returns whether all added items pass in each of the four parts, and the number of reads.
     let ask = || {
         let before = cache.stats().misses;
         let passes = |n: &u32| reader.may_contain(&n.to_be_bytes(), (*n).into()).unwrap();

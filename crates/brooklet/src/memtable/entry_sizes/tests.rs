@@ -2,7 +2,7 @@ use brooklet_io::Rng;
 
 use super::*;
 
-/// A log as it is, of which runs hold the entries before `stored`.
+/// A model log; runs hold the entries before `stored`.
 struct Log {
     sizes: Vec<u32>,
     first: u64,
@@ -22,7 +22,7 @@ impl Log {
         self.sizes[range.start as usize..range.end as usize].iter().copied().map(u64::from).sum()
     }
 
-    /// What is missing, read in chunks of seven entries, a few of them at a time.
+    /// Reads missing sizes in chunks of seven entries, a few chunks at a time.
     fn look(&self, missing: &SizeQuery, chunks: u64) -> SizeAnswer {
         let (mut rest, mut sum, mut spans) = (missing.range.clone(), 0, Vec::new());
         for _ in 0..chunks {
@@ -58,8 +58,8 @@ impl Log {
     }
 }
 
-/// Asks until everything that it takes was looked up. Others may look, too, and have their answers
-/// late.
+/// Asks until all needed sizes were looked up. Other callers may look up sizes too, and get their
+/// results late.
 fn ask<T>(
     log: &Log,
     sizes: &mut EntrySizes,
@@ -120,7 +120,7 @@ fn story(seed: u64) {
                 sizes.begin(asked);
             }
             4 => {
-                // A commit that is refused.
+                // A refused commit.
                 let before = sizes.spans.clone();
                 let cut = if rng.percent(30) { sizes.truncate(0) } else { sizes.truncate(asked) };
                 let from = sizes.spans.back().map_or(sizes.memory, |last| last.range.end);
@@ -134,7 +134,7 @@ fn story(seed: u64) {
                 assert_eq!(kept, before, "{when}");
             }
             5 => {
-                // Runs hold what was frozen before.
+                // Runs hold the entries that were frozen before.
                 log.stored = sizes.recent;
                 sizes.freeze(next);
             }
@@ -155,15 +155,15 @@ fn story(seed: u64) {
     }
 }
 
-/// Whatever is truncated, appended, trimmed, frozen and learned, soon or late: what is known is
-/// right, and sums come out.
+/// After any sequence of truncations, appends, trims, freezes and look-ups, the known sizes are
+/// correct and sums are found.
 #[test]
 fn a_tally_knows_what_the_log_holds() {
     (0..400).for_each(story);
 }
 
-/// A log of a million entries is counted, and was counted before from the other end: few spans tell
-/// what that gave.
+/// A log of a million entries is counted, after a count from the other end. Few spans hold the
+/// results.
 #[test]
 fn what_was_learned_takes_little() {
     let log = Log { sizes: vec![100; 1_000_000], first: 0, stored: 1_000_000 };
@@ -180,7 +180,7 @@ fn what_was_learned_takes_little() {
     }
 }
 
-/// A truncation, and its undoing, moved all that was known of the log.
+/// Regression: a truncation and its undo moved all known sizes of the log.
 #[test]
 fn what_is_cut_off_is_all_that_moves() {
     let mut sizes = EntrySizes::new(0, 0);
@@ -196,7 +196,7 @@ fn what_is_cut_off_is_all_that_moves() {
     }
 }
 
-/// What is damaged has its share of what is not known, and goes like anything else.
+/// Damaged entries get their share of the unknown bytes, and are dropped like other entries.
 #[test]
 fn what_is_damaged_has_its_share() {
     let mut sizes = EntrySizes::new(0, 100);
@@ -206,13 +206,13 @@ fn what_is_damaged_has_its_share() {
     assert_eq!((missing.range.clone(), missing.enough), (0..100, 99));
     let spans = vec![Span::each(0, [10; 5].into()), Span::damaged(5..45)];
     sizes.learn(SizeAnswer { missing, spans }, bounds, Some(50 + 950 + 400));
-    // 95 entries have 950 bytes; 40 of them are damaged.
+    // 95 entries have 950 bytes. 40 entries are damaged.
     assert_eq!(sizes.walk(0..45, false, u64::MAX).unwrap(), (45, 450));
     assert_eq!(sizes.walk(0..109, false, 99).unwrap(), (10, 100));
     assert_eq!(sizes.left(bounds, 1400, 30, 110).unwrap(), 1100);
     sizes.begin(30);
     assert_eq!(sizes.walk(30..45, false, u64::MAX).unwrap(), (45, 150));
-    // Of a log that is counted for the first time nobody knows what that may be.
+    // In a log that is counted for the first time, the share of damaged entries is unknown.
     let mut sizes = EntrySizes::new(1, 10);
     let missing = sizes.walk(0..10, true, u64::MAX).unwrap_err();
     sizes.learn(

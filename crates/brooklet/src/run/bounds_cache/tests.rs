@@ -1,5 +1,5 @@
-//! What is remembered, against a plain map, and against the runs of stores that do all that stores
-//! do.
+//! Compares the bounds cache with a plain map, and with the runs of stores that do all kinds of
+//! work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ fn set(table: &mut BoundsCache, key: &[u8], bounds: Option<Bounds>) {
 }
 
 proptest! {
-    /// Whatever is told is what was set last; and of a set at most as much as it holds.
+    /// Returned bounds are the bounds that were set last, and a set returns at most as many logs as
+    /// it holds.
     #[test]
     fn what_is_told_was_set_last(
         budget in prop_oneof![Just(0), Just(SET), Just(3 * SET), Just(1 << 14), Just(5 * SHARD)],
@@ -42,8 +43,8 @@ proptest! {
     }
 }
 
-/// Where there is room nothing goes; past it what was set last stays, and the rest is still counted
-/// right.
+/// No log is evicted while there is room. Without room, the logs that were set last stay, and the
+/// counts stay correct.
 #[test]
 fn all_are_remembered_while_there_is_room_and_then_the_newest() {
     let mut table = BoundsCache::new(Secret::of_seed(7), 1 << 20);
@@ -76,8 +77,8 @@ fn all_are_remembered_while_there_is_room_and_then_the_newest() {
     );
 }
 
-/// Keys that have one hash under one secret have not under another: whoever does not know the
-/// secret cannot choose any.
+/// Keys with equal hashes under one secret have different hashes under another secret. Without the
+/// secret, nobody can choose such keys.
 #[test]
 fn keys_chosen_for_one_secret_are_nothing_to_another() {
     let place = |table: &BoundsCache, n: u64| {
@@ -87,8 +88,8 @@ fn keys_chosen_for_one_secret_are_nothing_to_another() {
     let tables = [1, 2].map(|seed| BoundsCache::new(Secret::of_seed(seed), 1 << 20));
     let mut seen = BTreeMap::new();
     let mut chosen = Vec::new();
-    // Of the 80 bits that have to be equal, 16 are in so many keys; what holds for those holds for
-    // all.
+    // Of the 80 bits that must be equal, 16 are equal in this many keys. The same argument holds
+    // for all 80 bits.
     for n in 0..30_000 {
         if let Some(other) = seen.insert(place(&tables[0], n), n) {
             chosen.push((n, other));
@@ -99,15 +100,15 @@ fn keys_chosen_for_one_secret_are_nothing_to_another() {
     assert!(again <= 2, "{again} of {}", chosen.len());
 }
 
-/// Some logs, so few that the same ones come again and again.
+/// A few logs, so few that each is used many times.
 const LOGS: u64 = 24;
 
 fn name(n: u64) -> String {
     format!("log/{n}")
 }
 
-/// Every log that is remembered has the bounds that the runs give, unless the frozen memtable has
-/// newer ones, which it will have until the run is there; gives how many were remembered.
+/// Checks that each cached log has its bounds of the runs, unless the frozen memtable has newer
+/// bounds until its run is complete. Returns the number of cached logs.
 fn compare(store: &Store) -> u64 {
     let mut state = store.inner().state();
     let runs = state.runs.clone();
@@ -126,7 +127,7 @@ fn compare(store: &Store) -> u64 {
     known
 }
 
-/// One thing that a caller does; refused or not.
+/// Does one operation of a caller; the store may refuse it.
 fn act(store: &Store, rng: &mut Rng) {
     let log = name(rng.below(LOGS));
     match rng.below(24) {
@@ -136,7 +137,7 @@ fn act(store: &Store, rng: &mut Rng) {
         10 => drop(store.truncate(&log, rng.below(6))),
         11 => drop(store.snapshot(&log, b"snapshot")),
         12 => {
-            // Refused, after it has changed what is on append.
+            // This commit is refused after it has changed the appended state.
             let mut commit = Commit::new();
             commit.append(&log, b"entry").delete("none");
             drop(store.commit(&commit));
@@ -162,7 +163,7 @@ fn what_is_remembered_is_what_the_runs_say() {
     for seed in 0..60 {
         let rng = &mut Rng::new(seed);
         let volume = Arc::new(MemVolume::new(seed));
-        // One set, two, or room for all.
+        // Room for one set, for two sets, or for all logs.
         let places = [1, 2, 64][rng.below(3) as usize];
         let mut store = options(seed, places).create_on(volume.clone()).unwrap();
         for _ in 0..300 {
@@ -183,7 +184,7 @@ fn what_is_remembered_is_what_the_runs_say() {
     assert!(known > 10_000, "{known}");
 }
 
-/// A checkpoint that finds no room, over and over, and gets it in the end.
+/// A checkpoint finds no room several times, and succeeds at last.
 #[test]
 fn a_checkpoint_that_fails_leaves_nothing_wrong_behind() {
     let mut failed = 0;
