@@ -102,7 +102,7 @@ pub(crate) struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Whether the store was closed by a call: its volumes are then released with the last handle,
     /// even if an iterator still exists.
-    full_requested: AtomicBool,
+    close_requested: AtomicBool,
     /// The tethers through which the store releases its volumes.
     tethers: Vec<Arc<Tether>>,
     /// The process that opened the store.
@@ -344,7 +344,7 @@ impl Handle {
             kept: Mutex::default(),
             committer: Mutex::new(committer),
             threads: Mutex::default(),
-            full_requested: AtomicBool::new(false),
+            close_requested: AtomicBool::new(false),
             tethers,
             process: Process::current(),
         });
@@ -366,7 +366,7 @@ impl Handle {
     pub fn close(&self) -> Result<(), Error> {
         let inner = &self.inner;
         inner.here()?;
-        inner.full_requested.store(true, Ordering::Relaxed);
+        inner.close_requested.store(true, Ordering::Relaxed);
         if inner.is_own_thread() {
             // This is a waker: closing would wait for this thread.
             inner.end_beside(Inner::close_at_last);
@@ -424,7 +424,7 @@ impl Inner {
     /// closed by a call.
     fn go(self: &Arc<Self>) {
         self.close_at_last();
-        if self.full_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
+        if self.close_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
             self.tethers.iter().for_each(|tether| tether.let_go());
         }
     }

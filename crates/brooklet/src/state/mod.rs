@@ -126,7 +126,7 @@ impl StoreState {
         self.subscribers.publish(blocks);
         for block in blocks {
             if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
-                continue; // an empty block, which only tells what is acknowledged
+                continue; // an empty block: it only records the acknowledged part
             }
             let pending = self.pending.pop_front().expect("just seen");
             let memtable = if pending.generation == self.generation {
