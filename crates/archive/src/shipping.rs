@@ -77,8 +77,8 @@ struct Chain {
     /// Number of the next object, and the bytes of commits behind the backup.
     place: u32,
     behind: usize,
-    /// Name of the last object, the bytes of its commits, and its data, until it is known to be in the
-    /// bucket.
+    /// Name of the last object, the bytes of its commits, and its data, until the object is known
+    /// to be in the bucket.
     unsent: Option<(String, usize, Bytes)>,
     /// The last moment up to which all commits are in objects, in milliseconds since the Unix
     /// epoch.
