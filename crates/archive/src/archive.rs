@@ -1,9 +1,9 @@
 //! The archive of a store, on the side that writes it.
 //!
 //! Backups have numbers. The record of a backup is created under a name that only one host can
-//! create. So two hosts that write to the same archive notice, and the later one stops. A backup
-//! refers only to objects of the previous backup and to objects that it uploaded itself, under
-//! names of its own. So the archive stays whole after a backup that was given up or interrupted.
+//! create. So two hosts that write to the same archive notice the conflict, and the later host
+//! stops. A backup refers only to objects of the previous backup and to objects that it uploaded
+//! itself, under names of its own. So an abandoned or interrupted backup leaves the archive whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ use crate::upload::{OBJECT, Uploading};
 /// Memory for reading ahead in offloaded data, in bytes, if the caller sets no [`Parts`].
 const READ_AHEAD: usize = 32 << 20;
 
-/// Number of tries to create a record whose fate is not known.
+/// Number of attempts to create a record if the result of an attempt is unknown.
 const TRIES: usize = 4;
 
 /// The archive of a store, for the host that writes it; see [`Archive::new`].
@@ -42,7 +42,7 @@ pub struct Archive {
     take_over: bool,
     /// The archive's store, once a call has named a store.
     store: Option<u128>,
-    /// The last known backup, if this host may go on from it.
+    /// The last known backup, if this host may continue from that backup.
     latest: Option<Record>,
     shipping: Option<Shipping>,
     parts: Option<Parts>,
@@ -156,8 +156,7 @@ impl Archive {
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Archived, Error> {
         self.expect(store.info()?.id)?;
-        // Counts commits that are lost by now to the time before the backup, not to the time after
-        // it.
+        // Counts lost commits to the time before this backup, not to the time after it.
         self.shipping.iter_mut().for_each(Shipping::catch_up);
         let view = store.view()?;
         view.expect_whole()?;
@@ -305,7 +304,7 @@ impl Archive {
             return Ok(());
         }
         let Some(latest) = find_latest(&self.bucket, known.map(|known| known.number))? else {
-            // The bucket has no backups, or has none any more.
+            // The bucket has no backups, or has lost them.
             if self.note.memory.last.is_some() {
                 self.note.memory = Memory::default();
             }
@@ -331,7 +330,7 @@ impl Archive {
             self.note.set(Memory { last: Some(record.upload()), ..Memory::default() })?;
         }
         self.latest = Some(record);
-        // The caller's permission holds once: from here on the archive is this host's, until
+        // The caller's permission holds once: from here on the archive belongs to this host, until
         // another host takes it over.
         self.take_over = false;
         Ok(())
@@ -357,7 +356,7 @@ impl Archive {
         let needed = self.shipping.as_ref().is_some_and(Shipping::needs_base);
         let unchanged = match &self.latest {
             Some(latest) if !needed && same_parts(latest, view) => {
-                // Commits may have left no trace in the parts.
+                // A commit may change nothing in the parts.
                 moment_of(&self.bucket, latest)?.lsn == view.lsn()
             }
             _ => false,
@@ -378,8 +377,9 @@ impl Archive {
         Ok((archived, new))
     }
 
-    /// Checks that the backup that this host goes on from is still there. If it is gone, other
-    /// hosts wrote backups after it, and may have removed theirs; so the numbers prove nothing.
+    /// Checks that the backup that this host continues from still exists. If that backup is gone,
+    /// other hosts wrote backups after it, and may have removed theirs; so the numbers prove
+    /// nothing.
     fn expect_latest(&self) -> Result<(), Error> {
         let Some(latest) = &self.latest else { return Ok(()) };
         let found = self.bucket.get(&name_of(latest.number), Some(HEAD as u64))?;
@@ -398,8 +398,8 @@ impl Archive {
         let mut memory =
             Memory { last: self.latest.as_ref().map(Record::upload), ..self.note.memory.clone() };
         memory.tried.insert(record.drawn);
-        // Before any request: after a crash, the next process must find out what became of this
-        // one.
+        // Stored before any request: after a crash, the next process must find out whether this
+        // attempt succeeded.
         self.note.set(memory)?;
         let (name, data) = (name_of(record.number), bytes::Bytes::from(record.encode()));
         self.expect_latest()?;
@@ -411,7 +411,7 @@ impl Archive {
                 Err(error) if is_denied(&error) => return Err(error),
                 Err(error) => failed = Some(error),
             }
-            // An earlier try may have succeeded although its answer was lost.
+            // An earlier attempt may have succeeded although its answer was lost.
             if let Some(found) = self.bucket.get(&name, None)? {
                 if found == data {
                     return self.go_on_from(record);

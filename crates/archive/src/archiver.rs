@@ -132,7 +132,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     status: Status,
-    /// Number of rounds that began, that ended, and the last one that a caller asked for.
+    /// Number of rounds that began, number that ended, and number of the last requested round.
     begun: u64,
     ended: u64,
     asked: u64,
@@ -256,7 +256,7 @@ impl Rounds {
             |last: Option<Duration>, every| last.is_none_or(|last| clock.now().saturating_sub(last) >= every);
         let ships = self.schedule.ship.is_some() && !is_due(self.backed_up, self.schedule.every);
         let shipped = match if ships { self.archive.ship() } else { Ok(None) } {
-            // The backup has those commits, and reports the hole.
+            // The new backup has those commits, and reports the hole.
             Err(error @ Error::Lost { .. }) => {
                 tracing::warn!(%error, "commits were lost to shipping");
                 None
@@ -298,7 +298,7 @@ impl Rounds {
     }
 }
 
-/// Returns whether another try is useless.
+/// Returns whether a retry is useless.
 fn is_final(error: &Error) -> bool {
     use brooklet::Error::{Closed, Stopped};
     matches!(error, Error::Owned { .. } | Error::OtherStore { .. } | Error::Store(Closed | Stopped { .. }))

@@ -62,7 +62,7 @@ pub struct Backup {
     behind: Behind,
 }
 
-/// The commits behind a backup that belong to a [`Backup`].
+/// The commits behind a backup that a [`Backup`] includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     Nothing,
@@ -114,7 +114,7 @@ impl Bucket {
         Ok(Backup { bucket: self.clone(), record: Arc::new(read_record(self, number)?), behind })
     }
 
-    /// Finds the backup behind which a moment lies. `latest` is the number of the last backup.
+    /// Finds the last backup before a moment. `latest` is the number of the last backup.
     fn backup_at(&self, latest: u64, time: u64) -> Result<Backup, Error> {
         let first = self.backups()?.first().map_or(latest, |first| first.number);
         let (first, taken) = self.taken(first, latest)?;
@@ -134,8 +134,8 @@ impl Bucket {
         )))
     }
 
-    /// Returns the times of the backups from `listed` to `latest`, after the number of the first of
-    /// them that is still there.
+    /// Returns the number of the first existing backup from `listed` on, and the times of the
+    /// backups from there to `latest`.
     fn taken(&self, listed: u64, latest: u64) -> Result<(u64, Vec<u64>), Error> {
         let (mut under_way, mut next) = (VecDeque::new(), listed);
         let (mut first, mut taken) = (listed, Vec::new());
@@ -147,7 +147,7 @@ impl Bucket {
             let data = under_way.pop_front().expect("it was just asked for").wait()?;
             match data.filter(|data| data[..] != TOMBSTONE[..]) {
                 Some(data) => taken.push(head_of(self, number, &data)?.taken),
-                // It was removed, as were those before it.
+                // The backup was removed, and so were all backups before it.
                 None => {
                     taken.clear();
                     first = number + 1;
@@ -317,7 +317,7 @@ impl fmt::Debug for Backup {
 /// Returns the number of the last backup; `known` is the number of a backup that once existed.
 ///
 /// Lists may be out of date; objects are not. Backups and tombstones leave no gap after the oldest
-/// backup. So a backup without a next one is the last.
+/// backup. So a backup without a successor is the last.
 pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<u64>, Error> {
     let is_there = |number: u64| Ok::<_, Error>(bucket.get(&name_of(number), Some(HEAD as u64))?.is_some());
     let listed = || Ok(bucket.backups()?.last().map(|backup| backup.number));

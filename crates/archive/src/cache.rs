@@ -32,7 +32,7 @@ struct Held {
     key: Key,
     len: usize,
     sum: u64,
-    /// Whether the block was read since the hand last passed it.
+    /// Whether the block was read since the clock hand last passed it.
     wanted: bool,
 }
 
@@ -62,8 +62,8 @@ impl Cache {
 }
 
 impl Slots {
-    /// Returns a free slot, or frees one that was not read for a round. Returns `None` while all
-    /// slots are being written to.
+    /// Returns a free slot, or frees a slot that was not read for a whole round. Returns `None`
+    /// while all slots are being written.
     fn free(&mut self) -> Option<usize> {
         if self.slots.len() < self.most {
             self.slots.push(None);
@@ -123,7 +123,7 @@ impl CachedPart {
         if let Err(error) = self.cache.file.write_all_at(data, slot as u64 * BLOCK) {
             tracing::warn!(%error, "a block was not cached");
         }
-        // If the write failed, the checksum does not fit, and `get` returns `None`.
+        // If the write failed, the checksum does not match, and `get` returns `None`.
         let held = Held { key, len: data.len(), sum: XxHash3_64::oneshot(data), wanted: false };
         let mut slots = self.cache.slots();
         slots.slots[slot] = Some(held);

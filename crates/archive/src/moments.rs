@@ -1,4 +1,4 @@
-//! Finds a moment in an archive: the backup and the commit behind which it lies, or a hole.
+//! Finds a moment in an archive: the backup and the commit before that moment, or a hole.
 //!
 //! An archive knows *moments*: at a time, by the clock of the store's host, the store was at a
 //! place in its log. Each backup is a moment, and so are the commits and the marks behind it.
@@ -22,20 +22,20 @@ use brooklet::io::seeded::bug;
 pub(crate) enum Found {
     /// The store was at this place in its log, and committed nothing from then until this time.
     Known(Moment),
-    /// The archive knows nothing of the time between these, in milliseconds since the Unix epoch.
+    /// The archive has no commits of the time between these, in milliseconds since the Unix epoch.
     Hole { from: u64, to: u64 },
 }
 
-/// Returns the backups behind which the time `at` may lie: their places in `taken`, the best first.
-/// `taken` has the times of the backups, in the order of their numbers. `false` in the result
-/// means: the time lies there only if the commits behind that backup confirm it.
+/// Returns the backups behind which the time `at` may be: their indexes in `taken`, the best first.
+/// `taken` holds the times of the backups, in the order of their numbers. `false` in the result
+/// means: the time is behind that backup only if its commits confirm that.
 pub(crate) fn backups_at(taken: &[u64], at: u64) -> Vec<(usize, bool)> {
     if bug("restore-trusts-dates") {
         let last = taken.partition_point(|taken| *taken <= at).checked_sub(1);
         return last.into_iter().map(|index| (index, true)).collect();
     }
     let mut found: Vec<(usize, bool)> = passings(taken, u64::MAX, at)
-        // If the clock was set back, it may have run on before that.
+        // If the clock was set back, it may have passed `at` before that.
         .chain(
             taken
                 .windows(2)
@@ -47,7 +47,7 @@ pub(crate) fn backups_at(taken: &[u64], at: u64) -> Vec<(usize, bool)> {
     found
 }
 
-/// Returns the places in `times` after which a clock passed `at`. The clock showed `times`, one
+/// Returns the indexes in `times` after which a clock passed `at`. The clock showed `times`, one
 /// after the other, and finally `end`.
 fn passings(times: &[u64], end: u64, at: u64) -> impl Iterator<Item = (usize, bool)> {
     let nexts = times.iter().skip(1).copied().chain([end]);
@@ -66,7 +66,7 @@ pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u
     let closed = next.and_then(|next| chain.iter().rposition(|moment| *moment == next));
     let chain = closed.map_or(chain, |last| &chain[..=last]);
     let chain: Vec<&Moment> = chain.iter().filter(|moment| moment.lsn >= backup.lsn).collect();
-    // The place of a mark may be before the commits in front of it.
+    // The position of a mark may be before that of the commits in front of it.
     let places = chain.iter().scan(backup.lsn, |lsn, moment| {
         *lsn = moment.lsn.max(*lsn);
         Some(*lsn)
@@ -79,7 +79,7 @@ pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u
     let known = Moment { lsn: places[found], time_ms: at };
     Some(match next {
         _ if found < last => Found::Known(known),
-        // The time up to which this holds is not known.
+        // The end of this state's validity is not known.
         None => Found::Known(Moment { time_ms: times[last], ..known }),
         Some(_) if closed.is_some() || times[last] == at || bug("hole-is-not-looked-for") => {
             Found::Known(known)

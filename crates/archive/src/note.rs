@@ -44,7 +44,7 @@ impl Memory {
         format!("{HEAD}\n{last}\n{tried}")
     }
 
-    /// Returns `None` if the text is no valid note.
+    /// Decodes a note. Returns `None` if the text is no valid note.
     pub fn decode(text: &str) -> Option<Self> {
         let drawn = |text: &str| (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok())?;
         let mut lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.strip_suffix('\n')?.lines();

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::record::{TOMBSTONE, number_of};
 use crate::request::{Pending, again, count};
 
-/// Most names of one list request, at most services.
+/// Most names in one answer to a list request, at most services.
 const LISTED_AT_ONCE: u64 = 1000;
 
 impl Bucket {
@@ -38,7 +38,8 @@ impl Bucket {
             count(&request.costs.sent, data.len() as u64);
             match request.store.put_opts(&request.path, data.into(), PutMode::Create.into()).await {
                 Ok(_) => Ok(Created::Done),
-                // Services name a failed condition in two ways; both mean that the object exists.
+                // Services report a failed condition by one of two errors; both mean that the
+                // object exists.
                 Err(Refusal::AlreadyExists { .. } | Refusal::Precondition { .. }) => Ok(Created::Exists),
                 Err(refusal) => Err(request.failed("creating")(refusal)),
             }
@@ -142,6 +143,7 @@ impl Listed {
 pub(crate) enum Created {
     /// The object was created.
     Done,
-    /// An object of that name exists. It may be this one, if an earlier try succeeded unnoticed.
+    /// An object of that name exists. An earlier attempt of this upload may have created it
+    /// unnoticed.
     Exists,
 }

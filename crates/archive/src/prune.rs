@@ -6,8 +6,8 @@
 //! later objects are kept, until a later backup is the oldest. So pruning reads one record only,
 //! and a host that writes to the archive meanwhile loses nothing.
 //!
-//! A removed backup leaves a tombstone for some time. A host that was stopped while it created a
-//! backup, and goes on later, must not find its number free again.
+//! A removed backup leaves a tombstone for some time. A host that stopped while it created a
+//! backup, and continues later, must not find its number free again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     Ok(Pruned { backups: backups.iter().filter(is_older).count() as u64, objects: names.len() as u64, bytes })
 }
 
-/// Removes tombstones one after the other: the ones that stay must leave no gap.
+/// Removes tombstones one after the other: the remaining tombstones must have no gap.
 fn remove_tombstones(bucket: &Bucket, numbers: &[u64]) -> Result<(), Error> {
     if !numbers.is_empty() {
         bucket.put(IN_USE, "backups go on from where this archive left off".into()).wait()?;

@@ -44,7 +44,7 @@ pub(crate) const HEAD: usize = 68;
 /// Number of bytes at the end of a part that the record holds.
 pub(crate) const TAIL: usize = 128;
 
-/// The upload of a backup.
+/// The identity of the upload of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Upload {
     pub number: u64,
@@ -66,7 +66,7 @@ pub(crate) const COMMITS: &str = "commits";
 pub(crate) const BACKUPS: &str = "backups";
 
 /// The contents of the record of a removed backup. The number stays taken, so that a host that was
-/// stopped for long does not find it free.
+/// stopped for long does not find that number free.
 pub(crate) const TOMBSTONE: &[u8; 8] = b"BRKPRUND";
 /// The name of an object that is written before tombstones are removed. A bucket that has the
 /// object has had backups, even if its list shows none.

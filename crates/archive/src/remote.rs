@@ -7,7 +7,6 @@
 //! Threads share the places under a lock, and no thread holds the lock during a request. A thread
 //! that needs bytes of a request in progress waits for those bytes only, and so do other threads
 //! that need the same bytes.
-//! needs bytes that are under way waits for those alone, and so does whoever else needs the same.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -28,7 +27,7 @@ use crate::request::Pending;
 const FIRST: u64 = 64 << 10;
 /// Size of the longest read, in bytes.
 const MOST: usize = 4 << 20;
-/// Size of the longest read where memory is short, in bytes.
+/// Size of the longest read when memory is short, in bytes.
 const LEAST_MOST: usize = 256 << 10;
 /// Number of places that an upload keeps: some in each of a store's runs.
 const PLACES: usize = 40;
@@ -90,13 +89,13 @@ struct Window {
 enum Data {
     UnderWay(Pending<Bytes>),
     AtHand(Bytes),
-    /// A thread that waited for the bytes got the error.
+    /// Another thread that waited for the bytes received the error.
     Failed,
 }
 
 impl Window {
-    /// Waits for the bytes. Returns `None` if another thread got the error of the request: the
-    /// caller asks again.
+    /// Waits for the bytes. Returns `None` if another thread received the error of the request; the
+    /// caller then retries.
     fn wait(&self) -> Result<Option<Bytes>, Error> {
         // Only threads that need these bytes take this lock.
         let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,8 +185,8 @@ impl RemoteUpload {
             None => Reading::new(bytes.start),
         };
         if place.goes_on(bytes.start) {
-            // Where another place that reads ahead began, another run usually begins: its bytes are
-            // not read twice.
+            // Another run usually begins where another read-ahead place began: do not read its
+            // bytes twice.
             let begun =
                 |other: &Reading| (other.ahead.is_some() && other.begun >= place.end).then_some(other.begun);
             let bound = places.iter().filter_map(begun).min().unwrap_or(u64::MAX);
@@ -214,7 +213,7 @@ impl Reading {
         Self { begun: offset, windows: VecDeque::new(), at: offset, end: offset, step: FIRST, ahead: None }
     }
 
-    /// Returns whether a read at `offset` continues this place.
+    /// Returns whether a read at `offset` continues this sequential read.
     fn goes_on(&self, offset: u64) -> bool {
         let begin = self.windows.front().map_or(self.at, |window| window.bytes.start);
         (begin..=self.end.min(self.at + FIRST)).contains(&offset)
@@ -312,7 +311,7 @@ impl Source for RemotePart {
         if let Some(data) = self.in_tail(&bytes) {
             return Ok(data);
         }
-        // A longer read is sequential.
+        // A longer read is sequential, and bypasses the cache.
         let read = match &self.cached {
             Some(cached) if len < BLOCK as usize => self.fetch_cached(cached, &bytes),
             _ => self.fetch(&bytes),

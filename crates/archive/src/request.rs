@@ -1,4 +1,4 @@
-//! Requests to a bucket. Each request is counted, and retried after an error that may pass.
+//! Requests to a bucket. Each request is counted, and retried after a temporary error.
 
 use std::future::Future;
 use std::ops::Range;
@@ -13,7 +13,8 @@ use object_store::{Error as Refusal, GetOptions, GetRange, ObjectStore};
 
 use crate::error::Error;
 
-/// Pauses between tries of a request. The libraries of most services have retried by then.
+/// Pauses between attempts of a request. The libraries of most services have already retried by
+/// then.
 #[cfg(not(fuzzing))]
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(800)];
@@ -72,7 +73,7 @@ impl Request {
     }
 }
 
-/// Retries a request after an error that may pass.
+/// Retries a request after a temporary error.
 pub(crate) async fn again<T, W: Future<Output = object_store::Result<T>>>(
     mut request: impl FnMut() -> W,
 ) -> object_store::Result<T> {

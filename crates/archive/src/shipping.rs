@@ -1,5 +1,5 @@
-//! Commits that are shipped behind a backup: a lost machine costs seconds, and not the time between
-//! two backups.
+//! Commits that are shipped behind a backup: a lost machine then loses seconds of commits, and not
+//! all commits since the last backup.
 //!
 //! An object `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8
 //! digits>` is one Zstandard frame of [commits](brooklet::Commits), in their own encoding. The
@@ -11,8 +11,8 @@
 //! the next backup's moment. If that object exists, every moment between the two backups is known
 //! (`moments.rs`). It is sent before the next backup counts.
 //!
-//! An object whose answer was lost is sent again unchanged: a late request then writes the same
-//! object.
+//! If the answer to an object's write was lost, the same object is sent again: a late request then
+//! writes the same bytes.
 
 use std::collections::VecDeque;
 
@@ -27,8 +27,8 @@ use crate::records::expect_no_next;
 
 /// Most bytes of commits that wait to be taken; if more wait, they are lost to shipping.
 pub(crate) const WAITING: usize = 64 << 20;
-/// Bytes of commits behind a backup after which the next backup must come: restoring holds them in
-/// memory.
+/// Bytes of commits behind a backup after which a new backup is required: a restore holds these
+/// commits in memory.
 const BEHIND: usize = 256 << 20;
 /// Most bytes of an object before compression.
 const LARGEST: u64 = 1 << 30;
@@ -71,13 +71,14 @@ pub(crate) struct Shipping {
 #[derive(Debug)]
 struct Chain {
     base: Upload,
-    /// The places in the store's log where the backup and the last object end.
+    /// Positions in the store's log at the end of the backup and of the last object.
     lsn: u64,
     end: u64,
-    /// The place of the next object, and the bytes of commits behind the backup.
+    /// Number of the next object, and the bytes of commits behind the backup.
     place: u32,
     behind: usize,
-    /// The last object and the bytes of its commits, until it is known to be in the bucket.
+    /// Name of the last object, the bytes of its commits, and its data, until the object is known
+    /// to be in the bucket.
     unsent: Option<(String, usize, Bytes)>,
     /// The last moment up to which all commits are in objects, in milliseconds since the Unix
     /// epoch.
@@ -111,7 +112,7 @@ impl Shipping {
         self.chain.as_ref().is_none_or(|chain| chain.lost.is_some() || chain.is_long())
     }
 
-    /// Takes the commits since the last call for the current chain. Notes a loss in the chain.
+    /// Takes the commits since the last call for the current chain. Records a loss in the chain.
     pub fn catch_up(&mut self) {
         let taken = self.subscription.take();
         let Some(chain) = self.chain.as_mut().filter(|chain| chain.lost.is_none()) else { return };
@@ -131,7 +132,7 @@ impl Shipping {
             let _ = self.subscription.take();
             return Ok(None);
         };
-        // One object at a time. Later commits wait in the store.
+        // Sends one object at a time. Later commits wait in the store.
         let mut shipped = chain.send(bucket)?;
         if chain.is_long() {
             return Ok(None);
@@ -152,12 +153,13 @@ impl Shipping {
     /// Ships the commits up to a view behind the previous backup. The view was taken after
     /// [catching up](Self::catch_up), and the next backup will be made of it.
     pub fn close(&mut self, bucket: &Bucket, view: &View) -> Result<Beginning, Error> {
-        // Before commits are taken: if this send fails, no commit was taken.
+        // Sent before commits are taken: if this send fails, no commit was taken.
         self.chain.iter_mut().try_for_each(|chain| chain.send(bucket).map(drop))?;
         let (before, since) = (self.taken.take(), self.subscription.take());
         let Some(chain) = &mut self.chain else { return Ok(Beginning { commits: since, is_closed: false }) };
         let (last, commits) = match (chain.lost, since) {
-            // All commits: one after the view's place may have been made before the view's moment.
+            // Uses all commits: a commit after the view's position may be older than the view's
+            // moment.
             (None, Ok(since)) => {
                 let mut all = match before {
                     Some(mut all) => {
@@ -170,7 +172,7 @@ impl Shipping {
                 all.mark(Moment { lsn: view.lsn(), time_ms: view.taken_ms() });
                 (Some(all), Ok(commits))
             }
-            // Up to the last known moment, so that the hole is as small as possible.
+            // Ships commits up to the last known moment, so that the hole is as small as possible.
             (_, since) => {
                 let last = before.map(|mut last| {
                     last.mark(chain.now(&last));
@@ -201,7 +203,7 @@ impl Shipping {
 }
 
 impl Chain {
-    /// Returns the moment at which these commits were taken, as the last of the store.
+    /// Returns the moment at which these commits were taken: the newest known moment of the store.
     fn now(&self, commits: &Commits) -> Moment {
         Moment { lsn: commits.end().unwrap_or(self.end), time_ms: commits.taken_ms() }
     }
@@ -227,7 +229,7 @@ impl Chain {
     /// Sends the last object, unless it is known to be in the bucket.
     fn send(&mut self, bucket: &Bucket) -> Result<Shipped, Error> {
         let Some((name, _, data)) = &self.unsent else { return Ok(Shipped::default()) };
-        // Commits behind a backup that is no longer the last would be useless.
+        // Commits behind a backup that is not the last backup would be useless.
         expect_no_next(bucket, self.base.number)?;
         let sent = bucket.put(name, data.clone()).wait();
         if sent.is_err() && bug("unsent-is-forgotten") {
@@ -253,7 +255,7 @@ pub(crate) fn shipped(bucket: &Bucket, base: Upload) -> Result<Vec<Vec<u8>>, Err
     let last = listed.last().and_then(|object| object.name.rsplit('/').next()?.parse::<u32>().ok());
     let (mut under_way, mut next, mut read) = (VecDeque::new(), 0u32, Vec::new());
     loop {
-        // The list may lack the last objects; they follow each other without a gap.
+        // The list may lack the last objects; object numbers have no gaps.
         let more = last.map_or(1, |last| last + 2).max(next + u32::from(under_way.is_empty()));
         while under_way.len() < AT_ONCE && next < more {
             under_way.push_back((next, bucket.begin_get(&base.commits(next), None)));

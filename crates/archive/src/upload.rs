@@ -1,4 +1,4 @@
-//! The upload of a backup: one string of bytes, cut into objects.
+//! The upload of a backup: one byte string, cut into objects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -71,13 +71,13 @@ impl Uploading {
         Self { bucket, upload, object: BytesMut::new(), objects: BTreeMap::new(), under_way }
     }
 
-    /// Checks a part and uploads it. A damaged part is not uploaded if `is_there` says that the
-    /// archive has a damaged copy of it. Reports the number of its uploaded bytes to `progress`.
+    /// Checks a part and uploads it. Does not upload a damaged part if `is_there`: the archive then
+    /// has a damaged copy already. Reports the number of uploaded bytes to `progress`.
     pub fn part(&mut self, part: &Part, is_there: bool, progress: Watch<'_>) -> Result<Taken, Error> {
         let damage = check(part, progress)?;
         let place = match &damage {
             None => Some(self.send_part(part, progress)?),
-            // The record marks the part, so that no reader takes it for sound.
+            // The record marks the part as damaged, so that no reader trusts it.
             Some(brooklet::Error::Damaged { .. }) if !is_there => match self.send_part(part, progress) {
                 Err(Error::Store(brooklet::Error::Damaged { .. } | brooklet::Error::Io { .. })) => None,
                 place => Some(place?),

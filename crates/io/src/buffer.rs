@@ -40,7 +40,7 @@ pub struct Reservation {
     len: usize,
 }
 
-// SAFETY: whoever made the hole promised that nobody else touches its bytes.
+// SAFETY: the caller that made the reservation promised that nobody else touches its bytes.
 unsafe impl Send for Reservation {}
 
 impl Reservation {
@@ -51,7 +51,7 @@ impl Reservation {
     pub fn fill(self, data: &[u8]) {
         assert!(data.len() == self.len, "{} bytes for a hole of {}", data.len(), self.len);
         // SAFETY: the buffer is alive and nobody touches these bytes, as promised to
-        // `AlignedBuf::reservation`; `data` is borrowed, so it is not them.
+        // `AlignedBuf::reservation`; `data` is borrowed, so it does not overlap them.
         unsafe { stream::copy(data.as_ptr(), self.at.as_ptr(), self.len) };
     }
 }
@@ -106,9 +106,9 @@ impl AlignedBuf {
     /// If `data` does not fit.
     pub fn extend(&mut self, data: &[u8]) {
         assert!(data.len() <= self.room(), "{} bytes do not fit in {}", data.len(), self.room());
-        // SAFETY: the bytes from `len` on are the buffer's and as many as asserted; `data` is
-        // borrowed from elsewhere, since `&mut self` is unique. Only they are touched: a
-        // `Reservation` before them may be filled at the same time.
+        // SAFETY: the buffer owns the bytes from `len` on, and the assertion checks their number.
+        // `data` is borrowed from elsewhere, because `&mut self` is unique. Only the new bytes are
+        // touched: a `Reservation` before them may be filled at the same time.
         unsafe { self.ptr.as_ptr().add(self.len).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         self.len += data.len();
     }

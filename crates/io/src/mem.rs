@@ -306,8 +306,8 @@ impl Drop for MemQueue {
     fn drop(&mut self) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
-        // As when a process is killed: the data still arrives, but not durably; and operations that
-        // hung may never arrive.
+        // As when a process is killed: the data of normal operations arrives, but not durably. An
+        // operation that hung arrives or is lost.
         let mut arrives = |submitted: &Submitted| !submitted.hangs || disk.rng.percent(50);
         let lost: Vec<_> = self.submitted.extract_if(.., |submitted| !arrives(submitted)).collect();
         lost.iter().filter_map(|submitted| submitted.ticket).for_each(|ticket| disk.end(ticket));

@@ -56,7 +56,8 @@ impl Page {
         let page = page.ok()?;
         // SAFETY: the mapping is ours alone, and the advice changes nothing in this process.
         let wiped = unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) };
-        // Without it a page stays that nobody uses, once in a process.
+        // If the advice fails, the page stays mapped and unused; this happens at most once per
+        // process.
         wiped.ok().and_then(|()| NonNull::new(page.cast())).map(Self)
     }
 
@@ -67,8 +68,8 @@ impl Page {
 
     #[inline]
     fn generation(&self) -> u64 {
-        // SAFETY: the page is mapped for good, a page's start is aligned, and zero is a number as
-        // any other.
+        // SAFETY: the page is never unmapped, the start of a page is aligned, and zero is a valid
+        // number.
         let word = unsafe { self.0.as_ref() };
         match word.load(Ordering::Relaxed) {
             0 => Self::begin(word),
@@ -79,10 +80,11 @@ impl Page {
     /// Takes the next number.
     #[cold]
     fn begin(word: &AtomicU64) -> u64 {
-        // Inherited, so that it is past the number of every ancestor.
+        // A child inherits this counter, so its next number is larger than the number of every
+        // ancestor.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        // Another thread may have been first.
+        // Another thread may have stored a number first.
         word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|first| first, |_| next)
     }

@@ -22,12 +22,12 @@ mod planted {
         MET.set(0);
     }
 
-    /// How often the planted defect was met.
+    /// Returns the number of times that the planted defect was met.
     pub fn met() -> u64 {
         MET.get()
     }
 
-    /// Whether the defect `name` is planted.
+    /// Returns whether the defect `name` is planted.
     pub fn bug(name: &str) -> bool {
         let planted = PLANTED.get() == Some(name);
         MET.set(MET.get() + u64::from(planted));
@@ -40,15 +40,15 @@ mod planted {
     /// Whether this build can plant defects.
     pub const CAN_PLANT: bool = false;
 
-    /// Plants nothing, in this build.
+    /// Does nothing in this build.
     pub const fn plant(_name: Option<&'static str>) {}
 
-    /// How often the planted defect was met: never, in this build.
+    /// Returns 0: this build has no planted defects.
     pub const fn met() -> u64 {
         0
     }
 
-    /// Whether the defect `name` is planted: never, in this build.
+    /// Returns `false`: this build has no planted defects.
     #[inline(always)]
     pub const fn bug(_name: &str) -> bool {
         false

@@ -19,9 +19,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     let head = to.align_offset(LINE).min(len);
     let body = (len - head) / LINE * LINE;
     let tail = len - head - body;
-    // SAFETY: head, body and tail lie within the `len` bytes at both places, which the caller says
-    // are valid and do not overlap. The body starts at a line in `to`, so its stores are aligned;
-    // SSE2 is part of x86-64.
+    // SAFETY: head, body and tail are inside the `len` bytes at both places; the caller promises
+    // that these bytes are valid and do not overlap. The body starts at a line in `to`, so its
+    // stores are aligned. SSE2 is part of x86-64.
     unsafe {
         to.copy_from_nonoverlapping(from, head);
         for at in (head..head + body).step_by(LINE) {
@@ -30,7 +30,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             }
         }
         to.add(head + body).copy_from_nonoverlapping(from.add(head + body), tail);
-        // Streaming stores are ordered by nothing else, not even by a lock's release.
+        // Nothing else orders streaming stores, not even the release of a lock.
         _mm_sfence();
     }
 }

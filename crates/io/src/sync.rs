@@ -1,5 +1,5 @@
-//! What threads share, and how they wait: the standard library's, or, with `--cfg shuttle`, that of
-//! a scheduler which tries many interleavings (`tests/shuttle`).
+//! The primitives by which threads share data and wait: those of the standard library, or, with
+//! `--cfg shuttle`, those of a scheduler that tries many interleavings (`tests/shuttle`).
 
 #[cfg(not(shuttle))]
 pub use std::{
@@ -15,9 +15,8 @@ pub mod thread {
     pub use shuttle::thread::*;
     use std::time::Duration;
 
-    /// The scheduler knows no time. A short wait may be over at any moment; a long one ends only by
-    /// being woken, so that a wake-up that is lost shows as a deadlock, and not as a store that is
-    /// slow at times.
+    /// Models a timed wait; the scheduler has no time. A short wait may end at any moment. A long
+    /// wait ends only by a wake-up, so that a lost wake-up shows as a deadlock.
     pub fn park_timeout(time: Duration) {
         if time > Duration::from_secs(60) {
             return park();
@@ -29,8 +28,8 @@ pub mod thread {
     }
 }
 
-/// Takes a lock though a thread panicked under it: for what is never half done, or is not worked on
-/// any more then.
+/// Takes a lock, even if a thread panicked while it held the lock. For data that is never half
+/// changed, or that nobody uses after a panic.
 pub fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

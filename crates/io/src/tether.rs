@@ -142,7 +142,7 @@ impl Volume for Tether {
 /// A queue whose panic ends all operations in flight with an error. After a panic, the queue is not
 /// used any more.
 struct Watched {
-    /// Present until this is dropped.
+    /// The queue; `None` only after `drop`.
     within: Option<Box<dyn Queue>>,
     waker: Waker,
     /// Tokens of the operations in flight.

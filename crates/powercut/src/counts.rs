@@ -1,4 +1,4 @@
-//! What a campaign did, for people and for the page of counts.
+//! The results of a campaign, for people and for the page of counts.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +22,7 @@ struct Count<'a> {
     command: String,
 }
 
-/// The same of a disk that was filled.
+/// A line for a disk that was filled.
 #[derive(Serialize)]
 struct FullCount<'a> {
     kind: &'static str,
@@ -37,10 +37,10 @@ struct FullCount<'a> {
     command: String,
 }
 
-/// How this program is run.
+/// Command that runs this program.
 const COMMAND: &str = "cargo run --release -p brooklet-powercut --";
 
-/// Tells what was done over `name`; a campaign that lost something never gets here.
+/// Reports the results of a campaign; a campaign with a loss never gets here.
 pub fn tell(name: &str, command: &str, outcome: Outcome, time: Duration) -> anyhow::Result<()> {
     let Outcome { cuts, acks, entries, outcomes, stopped } = outcome;
     let seconds = time.as_secs_f64();
@@ -56,8 +56,7 @@ pub fn tell(name: &str, command: &str, outcome: Outcome, time: Duration) -> anyh
     add(&Count { kind: "cut", name, cuts, acks, lost: 0, seconds, command })
 }
 
-/// Tells what was done to a store on a small file system; where something was lost, it never gets
-/// here.
+/// Reports the results for a store on a small file system; a run with a loss never gets here.
 pub fn tell_full(name: &str, outcome: full::Outcome, time: Duration) -> anyhow::Result<()> {
     let full::Outcome { rounds, lives, kills, acks, refused, entries } = outcome;
     let seconds = time.as_secs_f64();
@@ -80,7 +79,7 @@ pub fn tell_full(name: &str, outcome: full::Outcome, time: Duration) -> anyhow::
     })
 }
 
-/// Adds a line, where anybody collects them.
+/// Adds a line, if `BROOKLET_COUNTS` is set.
 fn add(count: &impl Serialize) -> anyhow::Result<()> {
     let Some(path) = std::env::var_os("BROOKLET_COUNTS") else { return Ok(()) };
     let mut line = serde_json::to_string(count)?;

@@ -1,8 +1,8 @@
 //! A campaign: one cut after another over one kind of disk, each checked before the next.
 //!
-//! A store lives for some rounds. Each round serves what the last cut left, opens it, holds it
-//! against the oracle, runs a victim on it, cuts the power, and takes what a real disk might hold
-//! then.
+//! A store lives for some rounds. Each round serves the image that the last cut left, opens the
+//! store, compares it with the oracle, runs a victim on it, cuts the power, and draws an image that
+//! a real disk might hold then.
 
 use std::fs;
 use std::io::Read;
@@ -22,54 +22,55 @@ use crate::host::{Skipped, patiently};
 use crate::oracle::{Lost, Oracle};
 use crate::story::{STORE, options};
 
-/// Rounds of a store's life.
+/// Number of rounds of a store's life.
 const LIFE: u64 = 25;
-/// Seconds without any progress after which the harness gives itself up.
+/// Seconds without progress after which the harness ends itself.
 const STALL: u64 = 180;
-/// How long a victim may take until it writes, and how much slower an emulated machine is.
+/// Time limit for the start of a victim, and the slowness of an emulated machine, as a factor.
 const BOOT: Duration = Duration::from_secs(90);
 const EMULATION: u32 = 6;
 
-/// What one kind of disk does in a round.
+/// A kind of disk, with its part of a round.
 pub trait Stage {
-    /// The image a store's life starts from.
+    /// Returns the first image of a store's life.
     fn fresh(&mut self) -> anyhow::Result<Vec<u8>>;
 
-    /// Serves `image`, checks the store on it, runs a victim, cuts; gives what is left.
+    /// Serves `image`, checks the store on it, runs a victim, and cuts the power; returns the image
+    /// that is left.
     fn round(&mut self, image: Vec<u8>, campaign: &mut Campaign) -> anyhow::Result<Vec<u8>>;
 }
 
 /// The state and the sums of a campaign.
 pub struct Campaign {
-    /// Every choice of the harness.
+    /// Source of all choices of the harness.
     pub rng: Rng,
-    /// The promises of this store's life.
+    /// Promises of this store's life.
     pub oracle: Oracle,
-    /// Further outcomes of each cut that are looked at in memory.
+    /// Number of further outcomes of each cut that are checked in memory.
     outcomes: u64,
     stop: Arc<AtomicBool>,
     heartbeat: Arc<AtomicU64>,
-    /// The sums.
+    /// Sums of the campaign.
     pub outcome: Outcome,
 }
 
-/// What was done so far.
+/// The sums of a campaign.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Cuts, or kills.
+    /// Number of power cuts, or kills.
     pub cuts: u64,
-    /// Acknowledgements taken down.
+    /// Number of recorded acknowledgements.
     pub acks: u64,
-    /// Entries read back and compared.
+    /// Number of entries read back and compared.
     pub entries: u64,
-    /// Further outcomes of the same cuts, checked in memory.
+    /// Number of further outcomes of the same cuts, checked in memory.
     pub outcomes: u64,
-    /// Device errors that made the victim's store stop.
+    /// Number of device errors that stopped the victim's store.
     pub stopped: u64,
 }
 
 impl Campaign {
-    /// A campaign whose choices follow from `seed`; it ends early once `stop` is set.
+    /// Creates a campaign whose choices follow from `seed`; it ends early once `stop` is set.
     pub fn new(seed: u64, outcomes: u64, stop: Arc<AtomicBool>) -> Self {
         Self {
             rng: Rng::new(seed),
@@ -81,23 +82,23 @@ impl Campaign {
         }
     }
 
-    /// Cuts the power `cuts` times. `Err` with [`Lost`] where a promise was broken: then the image
-    /// is kept.
+    /// Cuts the power `cuts` times. Returns [`Lost`] if a promise was broken; the image is then
+    /// kept.
     pub fn run(&mut self, kind: &str, stage: &mut dyn Stage, cuts: u64) -> anyhow::Result<()> {
         let mut told = Instant::now();
         while self.outcome.cuts < cuts && !self.stopped() {
             self.oracle = Oracle::default();
             let mut image = stage.fresh()?;
             let life = LIFE.min(cuts - self.outcome.cuts);
-            // A cut counts once the round after it has looked at what it left; the last one's own
-            // cut does not count.
+            // A cut counts once the next round has checked the image that it left; the cut of the
+            // last round does not count.
             let mut unchecked = 0;
             for round in 0..=life {
                 let before = image.clone();
                 match stage.round(image, self) {
                     Ok(left) => image = left,
                     Err(error) if self.stopped() && !error.is::<Lost>() => return Ok(()),
-                    // What is missing is missing from the start.
+                    // A missing resource is missing from the first round on.
                     Err(error) if error.is::<Skipped>() && self.outcome.cuts == 0 => return Err(error),
                     Err(error) => return Err(keep(&before, kind, error)),
                 }
@@ -122,9 +123,9 @@ impl Campaign {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Recovers the store at `path` and holds it against the oracle; leaves it as a killed process
-    /// would. `false` where there is no store, and none was promised: the first victim was cut
-    /// while it made one.
+    /// Recovers the store at `path` and compares it with the oracle; leaves the store as a killed
+    /// process would. Returns `false` if no store exists and none was promised: the first victim
+    /// was cut while it created the store.
     pub fn inspect(&mut self, path: &Path) -> anyhow::Result<bool> {
         if !path.try_exists()? {
             return self.oracle.expects_nothing().map(|()| false);
@@ -139,7 +140,7 @@ impl Campaign {
         Ok(true)
     }
 
-    /// Looks at what else the cut might have left, where the drive's bytes are the store's. Before
+    /// Checks further outcomes of the cut, if the drive's bytes are the store's. Call it before
     /// [`Drive::crash`] draws the outcome that counts.
     pub fn imagine(&mut self, drive: &Drive) -> anyhow::Result<()> {
         for _ in 0..self.outcomes {
@@ -154,15 +155,15 @@ impl Campaign {
         Ok(())
     }
 
-    /// Runs a victim on the store at `path` until its power goes off, or for a while where it stays
-    /// on, and kills it.
+    /// Runs a victim on the store at `path` until its power goes off, or for some time if the power
+    /// stays on, and kills it.
     pub fn victim(&mut self, path: &Path, power: Power<'_>) -> anyhow::Result<()> {
         let plan = Plan::draw(&mut self.rng, power);
         self.cut(power, plan, |round, _| Running::victim(path, round))
     }
 
-    /// The same with a victim in a virtual machine, whose disk is `drive`; `start` is given the
-    /// round and a seed.
+    /// Runs a victim in a virtual machine whose disk is `drive`; `start` receives the round and a
+    /// seed.
     pub fn machine(
         &mut self,
         drive: &Drive,
@@ -197,8 +198,8 @@ impl Campaign {
         }
         let failed = plan.error_after.filter(|n| drive.map_or(0, Drive::operations) > operations + n);
         if failed.is_some() && !off() && matches!(power, Power::File(_)) {
-            // A device error is final: the victim has to stop by itself. (What a file system makes
-            // of it is its affair.)
+            // A device error is final: the victim must stop by itself. (A file system may handle
+            // the error differently.)
             if !patiently(|| running.has_ended().unwrap_or(true)) {
                 bail!("a device error has not stopped the victim");
             }
@@ -209,7 +210,7 @@ impl Campaign {
         let (status, output) = running.kill()?;
         self.oracle.take(&output);
         if self.stopped() {
-            // A ctrl-c is meant for the victim, too.
+            // A ctrl-c reaches the victim, too.
             return Ok(());
         }
         let stopped = self.oracle.stopped.as_deref();
@@ -224,14 +225,14 @@ impl Campaign {
     }
 }
 
-/// What a victim's store stands on.
+/// The medium of a victim's store.
 #[derive(Clone, Copy)]
 pub enum Power<'a> {
     /// The drive's bytes are the store's.
     File(&'a Drive),
-    /// The drive is a block device below a file system, which takes a short transfer for an error.
+    /// The drive is a block device below a file system, which treats a short transfer as an error.
     Device(&'a Drive),
-    /// Nothing that fails.
+    /// A medium without faults.
     Stays,
 }
 
@@ -244,11 +245,11 @@ impl<'a> Power<'a> {
     }
 }
 
-/// What befalls a victim.
+/// The faults of a victim's round.
 struct Plan {
     time: Duration,
     faults: Vec<Fault>,
-    /// Operations after which the drive fails once.
+    /// Number of operations after which the drive fails once.
     error_after: Option<u64>,
 }
 
@@ -261,7 +262,7 @@ impl Plan {
             return plan;
         }
         if rng.percent(60) {
-            // Some are cut while they open and recover, some in full swing.
+            // Some rounds are cut during the opening and recovery, others later.
             let most = if rng.percent(40) { 30 } else { 1_500 };
             plan.faults.push(Fault::PowerOffAfter(rng.below(most)));
             plan.time = Duration::from_millis(500);
@@ -278,7 +279,7 @@ impl Plan {
     }
 }
 
-/// A victim that runs, and what it prints.
+/// A running victim, and its output.
 pub struct Running {
     child: Child,
     output: JoinHandle<std::io::Result<Vec<u8>>>,
@@ -286,8 +287,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// A process whose lines come from `output`. It is ready once it has printed `ready`, or at
-    /// once.
+    /// Creates the handle of a process whose lines arrive at `output`. The process is ready once it
+    /// has printed `ready`, or immediately with `at_once`.
     pub fn new(child: Child, mut output: impl Read + Send + 'static, at_once: bool) -> Self {
         let ready = Arc::new(AtomicBool::new(at_once));
         let tell = ready.clone();
@@ -297,7 +298,7 @@ impl Running {
                 match output.read(&mut buf) {
                     Ok(0) => return Ok(lines),
                     Ok(n) => lines.extend_from_slice(&buf[..n]),
-                    // What a killed machine leaves of its socket.
+                    // The socket of a killed machine ends with this error.
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(lines),
                     Err(error) => return Err(error),
                 }
@@ -354,8 +355,8 @@ fn keep(image: &[u8], kind: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// A number that moves with the work. The process ends where it does not any more: a hang is a
-/// failure, and must not last.
+/// Returns a number that grows with the progress. The process ends if the number stays the same: a
+/// hang is a failure, and must not last.
 pub fn watched() -> Arc<AtomicU64> {
     let heartbeat = Arc::new(AtomicU64::new(0));
     let watching = heartbeat.clone();
@@ -374,7 +375,7 @@ pub fn watched() -> Arc<AtomicU64> {
     heartbeat
 }
 
-/// Where the store is below `dir`.
+/// Returns the path of the store below `dir`.
 pub fn store_in(dir: &Path) -> PathBuf {
     dir.join(STORE)
 }

@@ -1,5 +1,5 @@
-//! The disk model as a thing that is served: shared by the threads that serve it, and by the
-//! harness that cuts its power.
+//! The disk model as a served drive: shared by the threads that serve it, and by the harness that
+//! cuts its power.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use std::time::Duration;
 use brooklet::io::{Disk, Fault, Persist, Rng};
 use bytes::Bytes;
 
-/// What a short transfer is a multiple of. Direct I/O wants whole sectors back, or none.
+/// Unit of short transfers. Direct I/O requires whole sectors.
 const UNIT: usize = 4096;
 
 /// A [`Disk`] under a lock. A write is in flight for a while before it is carried out, so that a
-/// cut finds several.
+/// power cut meets several writes.
 pub struct Drive {
     disk: Mutex<Disk>,
     delays: Mutex<Rng>,
 }
 
 impl Drive {
-    /// A drive that durably holds `image`, and whose chances come from `seed`.
+    /// Creates a drive that durably holds `image`; `seed` seeds its random numbers.
     pub fn new(image: Vec<u8>, seed: u64) -> Self {
         Self { disk: Mutex::new(Disk::new(image, seed)), delays: Mutex::new(Rng::new(!seed)) }
     }
 
-    /// A drive below a file system that relies on `piece` bytes never being torn, and on there
-    /// being no garbage.
+    /// Creates a drive below a file system that relies on pieces of `piece` bytes that are never
+    /// torn, and on the absence of garbage.
     pub fn gentle(image: Vec<u8>, seed: u64, piece: usize) -> Self {
         let drive = Self::new(image, seed);
         drive.disk().tear_gently(piece);
         drive
     }
 
-    /// Reads at `offset`; fewer bytes than asked for at the end.
+    /// Reads at `offset`; returns fewer bytes than requested at the end.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.disk().read(offset, buf, UNIT)
     }
@@ -47,7 +47,7 @@ impl Drive {
         disk.write(offset, data, persist, UNIT)
     }
 
-    /// Makes every write that was answered durable.
+    /// Makes every completed write durable.
     pub fn flush(&self) -> io::Result<()> {
         self.disk().flush()
     }
@@ -57,19 +57,19 @@ impl Drive {
         self.disk().grow(size)
     }
 
-    /// Makes the drive `size` bytes long.
+    /// Sets the size of the drive to `size` bytes.
     pub fn resize(&self, size: u64) -> io::Result<()> {
         let mut disk = self.disk();
         disk.shrink(size)?;
         disk.grow(size)
     }
 
-    /// Bytes, also after the power went off.
+    /// Returns the size, in bytes, even when the power is off.
     pub fn size(&self) -> u64 {
         self.disk().image_len() as u64
     }
 
-    /// Whether the power is off.
+    /// Returns whether the power is off.
     pub fn is_off(&self) -> bool {
         self.disk().size().is_err()
     }
@@ -79,22 +79,22 @@ impl Drive {
         self.disk().power_off();
     }
 
-    /// Makes something go wrong from now on.
+    /// Plans a fault from now on.
     pub fn fail(&self, fault: Fault) {
         self.disk().fail(fault);
     }
 
-    /// Writes and flushes so far.
+    /// Returns the number of writes and flushes so far.
     pub fn operations(&self) -> u64 {
         self.disk().operations()
     }
 
-    /// What a power cut now would leave; each call draws another outcome.
+    /// Returns the bytes that a power cut now would leave; each call draws another outcome.
     pub fn crash(&self) -> Vec<u8> {
         self.disk().crash()
     }
 
-    /// Holds a request up, now and then, so that others pass it.
+    /// Sometimes delays a request, so that other requests overtake it.
     fn dawdle(&self) {
         let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
         let delay = delays.percent(5).then(|| Duration::from_micros(delays.below(300)));

@@ -1,12 +1,12 @@
 //! A FUSE file system with one file, whose bytes are a [`Drive`].
 //!
-//! The file may have several names, since a store is made under one and gets its own by a link.
-//! Names count as durable at once; the bytes are not before an `fsync`. Every read and write comes
-//! here (`FOPEN_DIRECT_IO`), whether it is direct or not: the page cache above would hide the
-//! drive's errors and outlive its power.
+//! The file may have several names, because a store is created under one name and gets its final
+//! name by a link. Names are durable immediately; bytes are durable only after an `fsync`. Every
+//! read and write reaches this file system (`FOPEN_DIRECT_IO`), direct or not: the page cache above
+//! would hide the drive's errors and outlive its power.
 //!
-//! Data sync by flag (`O_DSYNC`, `RWF_DSYNC`) has no effect: for direct I/O the kernel sends
-//! nothing that tells of it.
+//! Data sync by flag (`O_DSYNC`, `RWF_DSYNC`) has no effect: for direct I/O, the kernel does not
+//! pass the flag on.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -26,9 +26,9 @@ use crate::drive::Drive;
 
 /// The only file.
 const FILE: INodeNo = INodeNo(2);
-/// Nothing is remembered by the kernel.
+/// Lifetime of the kernel's caches: it caches nothing.
 const TTL: Duration = Duration::ZERO;
-/// Requests served at once.
+/// Number of requests served at once.
 const THREADS: usize = 3;
 
 /// The names of the file.
@@ -144,7 +144,7 @@ impl Filesystem for OneFile {
         }
     }
 
-    /// A second file has no room.
+    /// Refuses a second file: the file system has no room.
     fn create(
         &self,
         _req: &Request,
@@ -249,7 +249,7 @@ impl Filesystem for OneFile {
         end(self.grow(offset + length), reply);
     }
 
-    /// Said at every close, and no promise: it is not a sync.
+    /// Sent at every close; it is not a sync and promises nothing.
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }

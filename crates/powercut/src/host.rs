@@ -1,6 +1,6 @@
-//! What the harness asks of the operating system: mounts, loop devices, commands. Each thing that
-//! is made goes when its guard does, and at the latest with the process: mounts are made in a mount
-//! name space of its own, and loop devices are let go of as soon as something else holds them.
+//! The services of the operating system that the harness uses: mounts, loop devices, commands. Each
+//! resource is released with its guard, and at the latest with the process: mounts are made in a
+//! separate mount name space, and a loop device is detached as soon as another user holds it.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
@@ -22,17 +22,17 @@ use tempfile::TempDir;
 use crate::drive::Drive;
 use crate::fuse::{self, Names};
 
-/// There is something that the machine does not have or does not allow.
+/// The machine lacks a resource, or does not allow its use.
 #[derive(Debug, thiserror::Error)]
 #[error("skipped: {0}")]
 pub struct Skipped(pub String);
 
-/// Marks a process that has a mount name space of its own.
+/// Marks a process with its own mount name space.
 const OWN_MOUNTS: &str = "BROOKLET_POWERCUT_OWN_MOUNTS";
-/// Seconds that a command may take.
+/// Time limit of a command, in seconds.
 const PATIENCE: &str = "60";
 
-/// Starts this program again in a mount name space of its own, unless it is in one.
+/// Restarts this program in its own mount name space, unless it has one.
 pub fn own_mounts() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Skipped("mounting needs root".into()).into());
@@ -47,19 +47,19 @@ pub fn own_mounts() -> anyhow::Result<()> {
     Err(again.env(OWN_MOUNTS, "1").exec()).context("starting unshare")
 }
 
-/// Fails where there is no FUSE.
+/// Returns an error if FUSE is not available.
 pub fn need_fuse() -> anyhow::Result<()> {
     let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
     opened.map(drop).map_err(|error| Skipped(format!("/dev/fuse cannot be opened: {error}")).into())
 }
 
-/// Fails where there is no such program.
+/// Returns an error if the program does not exist.
 pub fn need_program(name: &str) -> anyhow::Result<()> {
     let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", name]).status()?;
     if found.success() { Ok(()) } else { Err(Skipped(format!("there is no {name}")).into()) }
 }
 
-/// Runs a command to its end, a hanging one not for ever; gives its standard output.
+/// Runs a command to its end, within the time limit; returns its standard output.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> anyhow::Result<String> {
     let output = Command::new("timeout").args(["--kill-after=5", PATIENCE, program]).args(args).output();
     let output = output.with_context(|| format!("starting {program}"))?;
@@ -84,7 +84,7 @@ impl Served {
         Ok(Self { session: Some(session), dir })
     }
 
-    /// Where the file's names are.
+    /// Returns the directory of the file's names.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -94,13 +94,13 @@ impl Drop for Served {
     fn drop(&mut self) {
         unmount(self.dir.path());
         let session = self.session.take().expect("it is taken here only");
-        // Its threads end with the mount; where somebody still has the file open, they end with the
-        // process.
+        // The session's threads end with the mount; while a process has the file open, they end
+        // with this process.
         patiently(|| session.guard.is_finished());
     }
 }
 
-/// A file system that is mounted, from a loop device or in memory.
+/// A mounted file system, from a loop device or in memory.
 pub struct Mounted {
     dir: TempDir,
 }
@@ -116,7 +116,7 @@ impl Mounted {
         Ok(Self { dir })
     }
 
-    /// Mounts a file system of so many bytes in memory.
+    /// Mounts a file system of `bytes` bytes in memory.
     pub fn in_memory(bytes: u64) -> anyhow::Result<Self> {
         let dir = temp_dir()?;
         let size = CString::new(format!("size={bytes}"))?;
@@ -125,13 +125,13 @@ impl Mounted {
         Ok(Self { dir })
     }
 
-    /// The file system's root.
+    /// Returns the root of the file system.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// Tells what the machine does not have or does not allow from what is wrong.
+/// Distinguishes a missing or forbidden resource from an error.
 fn not_mounted(filesystem: &str, error: Errno) -> anyhow::Error {
     let what = format!("mounting a file system of type {filesystem}");
     match error {
@@ -146,9 +146,9 @@ impl Drop for Mounted {
     }
 }
 
-/// A loop device, let go of when this is dropped: at once, or with whatever still uses it.
+/// A loop device, detached on drop: immediately, or together with its last user.
 pub struct LoopDevice {
-    /// The device.
+    /// Path of the device.
     pub path: PathBuf,
 }
 
@@ -159,7 +159,7 @@ impl LoopDevice {
             [OsStr::new("--find"), OsStr::new("--show"), OsStr::new("--direct-io=on"), file.as_os_str()];
         let device = run("losetup", args).map_err(|error| Skipped(format!("no loop device: {error:#}")))?;
         let device = Self { path: PathBuf::from(device.trim()) };
-        // A device that was made read-only stays so when it is let go of, for whoever gets it next.
+        // A device that was made read-only stays read-only for its next user after it is detached.
         run("blockdev", [OsStr::new("--setrw"), device.path.as_os_str()])?;
         Ok(device)
     }
@@ -173,17 +173,17 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A directory that goes with its guard.
+/// Makes a directory that is removed with its guard.
 pub fn temp_dir() -> anyhow::Result<TempDir> {
     tempfile::Builder::new().prefix("brooklet-powercut-").tempdir().context("making a temporary directory")
 }
 
-/// One name for a file.
+/// Returns the set of names of a file with one name.
 pub fn names(name: &str) -> Names {
     Arc::new(BTreeSet::from([name.into()]).into())
 }
 
-/// Waits up to five seconds.
+/// Waits up to 5 seconds until `done` returns `true`; returns its last result.
 pub fn patiently(mut done: impl FnMut() -> bool) -> bool {
     let give_up = Instant::now() + Duration::from_secs(5);
     while !done() {
@@ -195,7 +195,7 @@ pub fn patiently(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Unmounts, lazily where it stays busy.
+/// Unmounts a file system; lazily if it stays busy.
 fn unmount(dir: &Path) {
     let gone = |flags| match rustix::mount::unmount(dir, flags) {
         Err(Errno::BUSY) => false,

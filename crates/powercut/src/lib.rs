@@ -2,11 +2,11 @@
 //!
 //! The disk model ([`brooklet::io::Disk`]) is served to the kernel as a file ([`fuse`]) or to a
 //! virtual machine as a block device ([`nbd`]). A process that writes to a store on it ([`victim`])
-//! prints what was acknowledged; the power is cut at a random moment; what the model then holds is
-//! served again, recovered, and held against those lines ([`oracle`]). `cuts` is the loop, `stages`
-//! and `vm` are the kinds of disk, `host` is what the operating system lends.
+//! prints its acknowledgements. The power is cut at a random moment. The remaining contents of the
+//! model are served again, recovered, and compared with those lines ([`oracle`]). `cuts` is the
+//! loop, `stages` and `vm` are the kinds of disk, `host` is the interface to the operating system.
 //!
-//! Besides, `full` fills small file systems to the last byte under a store.
+//! In addition, `full` fills small file systems to the last byte below a store.
 
 #![expect(clippy::disallowed_methods, reason = "a harness drives real time, threads and processes")]
 #![forbid(unsafe_code)]

@@ -165,7 +165,7 @@ mod linux {
         }
     }
 
-    /// Fills file systems; one that cannot be made here is told, and the others are filled.
+    /// Fills file systems; reports a file system that cannot be made here, and fills the others.
     fn fill(args: &Full) -> anyhow::Result<()> {
         let seed = args.seed.unwrap_or_else(system_seed);
         let chosen = args.filesystem.map_or(Small::ALL.to_vec(), |small| vec![small]);
@@ -178,7 +178,7 @@ mod linux {
                 let seed = seed.wrapping_add(outcome.rounds);
                 match full::run(small, seed, &heartbeat, &mut outcome) {
                     Ok(()) => {}
-                    // What is missing is missing from the start.
+                    // A missing resource is missing from the first round on.
                     Err(error) if error.is::<Skipped>() && outcome.rounds == 0 => {
                         println!("{error}");
                         break;
@@ -193,11 +193,11 @@ mod linux {
         Ok(())
     }
 
-    /// What is set when somebody asks this program to stop.
+    /// Returns the flag that is set when a signal asks this program to stop.
     fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
-        // Twice is meant: the first lets the round clean up after itself.
+        // Only a second signal ends the process at once: after the first, the round cleans up.
         ctrlc::set_handler(move || {
             if asked.swap(true, Ordering::Relaxed) {
                 std::process::exit(3);
@@ -212,7 +212,7 @@ mod linux {
         Below::new(filesystem)
     }
 
-    /// Runs a campaign of a kind, which the command line calls `call`.
+    /// Runs a campaign of a kind; `call` is its name on the command line.
     fn cut<S: Stage>(
         kind: &str,
         call: &str,

@@ -12,9 +12,10 @@
 //! | request | u32 magic, u16 flags, u16 command, u64 cookie, u64 offset, u32 length, data of a write |
 //! | its reply | u32 magic, u32 error, u64 cookie, data of a read |
 //!
-//! `GO`, `INFO` and `EXPORT_NAME` find the export under any name. Requests are carried out by
-//! several threads, and answered as they end. A write with `FUA` is durable when it is answered;
-//! `FLUSH` makes all that were answered before it durable; `TRIM` is a hint, and taken as one.
+//! `GO`, `INFO` and `EXPORT_NAME` find the export under any name. Several threads carry out
+//! requests, and answer each request when it ends. A write with `FUA` is durable when it is
+//! answered; `FLUSH` makes all previously answered writes durable; `TRIM` is a hint, which the
+//! server ignores.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -46,7 +47,7 @@ const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
 const REP_ERR_INVALID: u32 = 1 << 31 | 3;
 const INFO_EXPORT: u16 = 0;
 
-/// The export has flags, and takes flushes, `FUA` and trims.
+/// Flags of the export: it supports flushes, `FUA` and trims.
 const EXPORT_FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5;
 
 const CMD_READ: u16 = 0;
@@ -59,14 +60,14 @@ const CMD_FLAG_FUA: u16 = 1;
 const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 
-/// The longest option and the longest transfer that are taken.
+/// Longest accepted option and transfer, in bytes.
 const MAX_OPTION: u32 = 4096;
 const MAX_TRANSFER: u32 = 32 << 20;
-/// Requests of a connection that are carried out at once.
+/// Number of requests of a connection that are carried out at once.
 const THREADS: usize = 3;
 
-/// A server for as long as the process lives; each connection gets the drive that is served when it
-/// comes.
+/// A server that lives as long as the process; each connection uses the drive that is served at its
+/// beginning.
 #[derive(Clone)]
 pub struct Server {
     drive: Arc<Mutex<Arc<Drive>>>,
@@ -81,7 +82,7 @@ impl Server {
         thread::Builder::new().name("nbd".into()).spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let drive = serving.drive.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // A client that leaves without a word was killed, which is what it is there for.
+                // A client that ends without a goodbye was killed, as the test intends.
                 thread::spawn(move || drop(converse(client, &drive)));
             }
         })?;
@@ -94,7 +95,7 @@ impl Server {
     }
 }
 
-/// Talks to a client until it leaves.
+/// Serves a client until it leaves.
 fn converse(mut client: UnixStream, drive: &Drive) -> io::Result<()> {
     if !negotiate(&mut client, drive.size())? {
         return Ok(());
@@ -110,7 +111,7 @@ fn converse(mut client: UnixStream, drive: &Drive) -> io::Result<()> {
                     let Ok(request) = next else { return };
                     let reply = request.carry_out(drive);
                     let mut replies = replies.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Who is not there to be told will be missed by the thread that reads.
+                    // The thread that reads notices a client that has gone.
                     let _ = replies.write_all(&reply);
                 }
             });
@@ -123,7 +124,7 @@ fn converse(mut client: UnixStream, drive: &Drive) -> io::Result<()> {
     })
 }
 
-/// Agrees on the export; `false` where the client wants none.
+/// Negotiates the export; returns `false` if the client wants none.
 fn negotiate(client: &mut (impl Read + Write), size: u64) -> io::Result<bool> {
     let mut greeting = GREETING.to_be_bytes().to_vec();
     greeting.extend(OPTION.to_be_bytes());
@@ -147,7 +148,8 @@ fn negotiate(client: &mut (impl Read + Write), size: u64) -> io::Result<bool> {
                 client.write_all(&export)?;
                 return Ok(true);
             }
-            // A name's length, the name, and the number of things asked for stand in it at least.
+            // The data holds at least a name's length, the name, and the number of information
+            // requests.
             OPT_INFO | OPT_GO if data.len() < 6 => {
                 client.write_all(&option_reply(option, REP_ERR_INVALID, &[]))?
             }
@@ -189,7 +191,7 @@ struct Request {
 }
 
 impl Request {
-    /// Reads a request; `None` where the client says good-bye.
+    /// Reads a request; returns `None` if the client disconnects properly.
     fn read(client: &mut impl Read) -> io::Result<Option<Self>> {
         if u32::from_be_bytes(read(client)?) != REQUEST {
             return Err(broken("a request without its magic number"));
@@ -208,7 +210,7 @@ impl Request {
         Ok((request.command != CMD_DISC).then_some(request))
     }
 
-    /// Does what is asked; gives the reply.
+    /// Carries out the request; returns the reply.
     fn carry_out(&self, drive: &Drive) -> Vec<u8> {
         let persist = if self.flags & CMD_FLAG_FUA == 0 { Persist::Cached } else { Persist::Durable };
         let done = match self.command {

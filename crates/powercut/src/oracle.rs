@@ -1,12 +1,12 @@
-//! What was promised, and whether it was kept: the victims' lines of all rounds against the store
-//! as it is found.
+//! The promises of a store, and their check: compares the victims' lines of all rounds with the
+//! recovered store.
 //!
 //! An entry is promised once its acknowledgement has left the victim, or once a recovery has shown
 //! it. What must hold after each cut, for every log:
 //!
 //! - acknowledged <= recovered <= submitted;
-//! - the entries come in order, without a gap, and are what was written, byte for byte;
-//! - an entry found once stays the same one: none of a later round stands in its place;
+//! - the entries are in order, without a gap, and equal the written entries, byte for byte;
+//! - an entry that was found once stays the same: no entry of a later round replaces it;
 //! - a log and its twin, which are written in the same commits, have the same bounds.
 
 use std::collections::BTreeMap;
@@ -25,34 +25,34 @@ pub struct Lost(pub String);
 pub struct Oracle {
     logs: BTreeMap<String, Log>,
     round: u32,
-    /// Acknowledgements taken down.
+    /// Number of recorded acknowledgements.
     pub acknowledged: u64,
-    /// Why the last victim's store gave up, if it did.
+    /// Reason why the last victim's store stopped, if it did.
     pub stopped: Option<String>,
 }
 
 /// One log.
 #[derive(Clone, Default)]
 struct Log {
-    /// What its head has reached.
+    /// Highest first number that was found.
     first: u64,
-    /// The round that wrote each entry, as far as entries were found.
+    /// Round of each entry, as far as entries were found.
     rounds: Vec<u32>,
-    /// Where it has to go on at least, by the acknowledgements.
+    /// Least next number, by the acknowledgements.
     acknowledged: u64,
-    /// Where it may go on at most, by what was handed to the store.
+    /// Largest next number, by the submissions.
     submitted: u64,
 }
 
 impl Oracle {
-    /// The number of the round that begins.
+    /// Begins a round; returns its number.
     pub fn begin(&mut self) -> u32 {
         self.round += 1;
         self.stopped = None;
         self.round
     }
 
-    /// Takes down what a victim printed. A last line that was cut off is none.
+    /// Records the output of a victim. Ignores an incomplete last line.
     pub fn take(&mut self, output: &[u8]) {
         for line in output.split_inclusive(|byte| *byte == b'\n') {
             let Some(line) = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok()) else {
@@ -80,7 +80,7 @@ impl Oracle {
         }
     }
 
-    /// Fails if anything was promised.
+    /// Returns an error if an entry was promised.
     pub fn expects_nothing(&self) -> anyhow::Result<()> {
         match self.logs.iter().find(|(_, log)| log.acknowledged > 0) {
             Some((name, _)) => lost(format!("there is no store, and entries of {name} were promised")),
@@ -88,8 +88,8 @@ impl Oracle {
         }
     }
 
-    /// Compares a store with the promises; gives the number of entries read. What is there is
-    /// promised from now on.
+    /// Compares a store with the promises; returns the number of entries read. The found entries
+    /// are promised from now on.
     pub fn audit(&mut self, store: &Store) -> anyhow::Result<u64> {
         let mut entries = 0;
         let mut bounds = BTreeMap::new();
@@ -117,8 +117,8 @@ impl Oracle {
                     return lost(format!("half a commit: {name} has {there:?}, its twin {other:?}"));
                 }
             }
-            // Entries that came and were trimmed between two looks have no known round, and are not
-            // asked for again.
+            // The round of entries that were added and trimmed between two audits is unknown, and
+            // is never compared.
             log.rounds.resize(there.next as usize, self.round);
             (log.first, log.acknowledged, log.submitted) = (there.first, there.next, there.next);
         }

@@ -1,5 +1,5 @@
-//! The kinds of disk below a store on this host: a file of FUSE, a file system over that, and a
-//! plain loop device.
+//! The kinds of disk below a store on this host: a file of FUSE, a file system on such a file, and
+//! a plain loop device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::drive::Drive;
 use crate::fuse::Names;
 use crate::host::{LoopDevice, Mounted, Served, names, run, temp_dir};
 
-/// The name of the file that holds a file system.
+/// Name of the file that holds a file system.
 const IMAGE: &str = "image";
-/// Bytes of an image with a file system: room for a store's life.
+/// Size of an image with a file system, in bytes: room for a store's life.
 const SIZE: u64 = 64 << 20;
 
-/// The store's file is the drive.
+/// A stage whose drive is the store's file.
 #[derive(Default)]
 pub struct Raw {
     names: Names,
@@ -53,7 +53,7 @@ fn has(names: &Names, name: &OsStr) -> bool {
     names.lock().expect("no panics").contains(name)
 }
 
-/// The store lies in a file system on a loop device over the drive.
+/// A stage with the store in a file system on a loop device over the drive.
 pub struct Below {
     filesystem: Filesystem,
     empty: Vec<u8>,
@@ -90,14 +90,14 @@ impl Stage for Below {
     }
 }
 
-/// The store lies in an ext4 on a plain loop device, and only its process dies.
+/// A stage with the store in an ext4 on a plain loop device; only the store's process is killed.
 pub struct Plain {
     dir: TempDir,
     mounted: Option<Mounted>,
 }
 
 impl Plain {
-    /// A stage without a disk yet.
+    /// Creates a stage without a disk.
     pub fn new() -> anyhow::Result<Self> {
         Ok(Self { dir: temp_dir()?, mounted: None })
     }
@@ -121,14 +121,14 @@ impl Stage for Plain {
 /// A file system below a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filesystem {
-    /// With `data=ordered`, its default.
+    /// ext4 with `data=ordered`, its default.
     Ext4,
-    /// As it comes.
+    /// XFS with its defaults.
     Xfs,
 }
 
 impl Filesystem {
-    /// Its name.
+    /// Returns the name of the file system.
     pub fn name(self) -> &'static str {
         match self {
             Filesystem::Ext4 => "ext4",
@@ -136,7 +136,7 @@ impl Filesystem {
         }
     }
 
-    /// The program that makes one.
+    /// Returns the program that makes the file system.
     pub fn maker(self) -> &'static str {
         match self {
             Filesystem::Ext4 => "mkfs.ext4",
@@ -144,14 +144,15 @@ impl Filesystem {
         }
     }
 
-    /// A drive that does what the file system relies on: ext4 writes its superblock in place, and
-    /// finds nothing where that is torn; XFS its sectors.
+    /// Returns a drive with the guarantees that the file system needs: ext4 overwrites its
+    /// superblock in place, and finds no file system if that write is torn; XFS does the same with
+    /// its sectors.
     pub fn drive(self, image: Vec<u8>, seed: u64) -> Arc<Drive> {
         let piece = if self == Filesystem::Ext4 { 4096 } else { 512 };
         Arc::new(Drive::gentle(image, seed, piece))
     }
 
-    /// Checks an unmounted file system in `file`, changing nothing.
+    /// Checks an unmounted file system in `file`, without changes.
     pub fn check(self, file: &Path) -> anyhow::Result<()> {
         let device = LoopDevice::new(file)?;
         let device = device.path.as_os_str();
@@ -168,9 +169,9 @@ pub fn format(filesystem: Filesystem, dir: &TempDir) -> anyhow::Result<PathBuf> 
     let file = dir.path().join(IMAGE);
     fs::File::create(&file)?.set_len(SIZE)?;
     let options: &[&str] = match filesystem {
-        // Nothing is left to be initialised in the background, where it would only take time.
+        // Leaves no initialisation to the background, where it would only take time.
         Filesystem::Ext4 => &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-        // So small a one is meant for tests.
+        // XFS supports such a small size only for tests.
         Filesystem::Xfs => &["-q", "--unsupported"],
     };
     run(filesystem.maker(), options.iter().map(OsStr::new).chain([file.as_os_str()]))?;

@@ -1,26 +1,26 @@
-//! What is written: every byte follows from a log's name, a number and a round, so that whoever
-//! reads it back knows it without having seen it.
+//! The payloads: every byte follows from a log's name, a number and a round, so that a reader can
+//! verify it.
 
 use brooklet::Options;
 use brooklet::io::Rng;
 
-/// The store's name in its directory.
+/// Name of the store in its directory.
 pub const STORE: &str = "store.brooklet";
-/// Entries that a log keeps at least.
+/// Least number of entries that a log keeps.
 pub const KEPT: u64 = 20;
 
-/// How the store is opened: small, so that checkpoints, compactions and new laps of the ring go on
-/// all the time.
+/// Returns the options of the store: small sizes, so that checkpoints, compactions and new laps of
+/// the ring are frequent.
 pub fn options() -> Options {
     Options::new().ring_size(512 << 10).memory_budget(512 << 10).max_payload(32 << 10)
 }
 
-/// The log that is written in the same commits as `log`.
+/// Returns the log that is written in the same commits as `log`.
 pub fn twin(log: &str) -> String {
     format!("{log}/twin")
 }
 
-/// What is written to `log` as entry `seq` in `round`.
+/// Returns the payload of entry `seq` of `log` in `round`.
 pub fn payload(log: &str, seq: u64, round: u32) -> Vec<u8> {
     let mut rng = Rng::new(log.bytes().fold(seq << 32 | u64::from(round), |hash, byte| {
         hash.wrapping_mul(0x0100_0000_01b3).wrapping_add(byte.into())
@@ -31,7 +31,7 @@ pub fn payload(log: &str, seq: u64, round: u32) -> Vec<u8> {
     payload
 }
 
-/// The round that a payload says it was written in.
+/// Returns the round that a payload contains.
 pub fn round_of(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().copied().map(u32::from_le_bytes)
 }

@@ -1,10 +1,10 @@
-//! The process whose power is cut: several threads write, each in its own way, and print what they
-//! know to be safe.
+//! The process whose power is cut: several threads write, each in its own way, and print the
+//! acknowledged entries.
 //!
-//! Lines on the standard output, each written by itself, so that they survive the process:
-//! `try LOG SEQ` before an entry is handed to the store, `ack LOG SEQ` after it and all before it
-//! were acknowledged, `stopped WHY` where the store gave up. An acknowledged entry of a log with a
-//! twin means the twin's, too.
+//! It prints lines to the standard output, each in one write, so that they survive the process:
+//! `try LOG SEQ` before an entry is submitted to the store, `ack LOG SEQ` after this entry and all
+//! before it were acknowledged, `stopped WHY` if the store stopped. An acknowledgement of an entry
+//! of a log with a twin covers the twin's entry, too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Write, stdout};
@@ -18,13 +18,14 @@ use brooklet::{Commit, Durability, Error, ErrorKind, Options, Store, Ticket};
 
 use crate::story::{KEPT, options, payload, twin};
 
-/// How the victim ends when its store gave up.
+/// Exit code of a victim whose store stopped.
 pub const STOPPED: u8 = 9;
-/// Threads that wait for each commit.
+/// Number of threads that wait for each commit.
 const WAITING: usize = 3;
-/// Logs of each thread.
+/// Number of logs of each thread.
 const LOGS: u64 = 30;
-/// Appends that wait for their acknowledgement at once, of the thread that does not wait for each.
+/// Most appends that wait for their acknowledgement at once, in the thread that does not wait for
+/// each.
 const IN_FLIGHT: usize = 48;
 
 /// What the victim is told.
@@ -43,12 +44,12 @@ pub struct Args {
 
 /// Writes until the power goes off.
 pub fn run(args: &Args) -> ExitCode {
-    // Whatever becomes of the harness, its victim ends with it.
+    // The victim ends with the harness.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let mut rng = Rng::new(args.seed.unwrap_or_else(system_seed));
     loop {
-        // Some live long, some close their store again and again.
+        // Some victims live long, others close their store again and again.
         let commits = if rng.percent(25) { 1 + rng.below(150) } else { u64::MAX };
         if let Err(error) = live(args, &mut rng, commits) {
             say(format_args!("stopped {error}"));
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Every way to write comes up: rings and threads, direct and through the page cache.
+/// Draws every way to write: rings and threads, direct and through the page cache.
 fn vary(options: Options, rng: &mut Rng) -> Options {
     options.io_uring(!rng.percent(30)).direct(!rng.percent(20))
 }
@@ -98,7 +99,7 @@ fn wait_for_each(store: &Store, writer: usize, round: u32, commits: u64, mut rng
     Ok(())
 }
 
-/// Appends without waiting, and asks for the acknowledgements later.
+/// Appends without waiting, and checks the acknowledgements later.
 fn wait_later(store: &Store, round: u32, commits: u64, mut rng: Rng) -> Result<(), Error> {
     let mut waiting: VecDeque<(Ticket, String)> = VecDeque::new();
     let mut nexts = BTreeMap::new();
@@ -130,7 +131,7 @@ fn acknowledge(first: Option<(Ticket, String)>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Appends with deferred durability, which promises nothing, and flushes now and then, which does.
+/// Appends with deferred durability, which promises nothing, and flushes sometimes, which does.
 fn flush_now_and_then(store: &Store, round: u32, commits: u64, mut rng: Rng) -> Result<(), Error> {
     let mut nexts = BTreeMap::new();
     for _ in 0..commits {
@@ -157,7 +158,7 @@ fn flush_now_and_then(store: &Store, round: u32, commits: u64, mut rng: Rng) -> 
     Ok(())
 }
 
-/// A full store refuses before it has done anything, and the victim goes on a little later.
+/// A full store refuses a commit before it has any effect; the victim continues a little later.
 fn unless_full(written: Result<Ticket, Error>) -> Result<Option<Ticket>, Error> {
     match written {
         Ok(ticket) => Ok(Some(ticket)),
@@ -169,7 +170,8 @@ fn unless_full(written: Result<Ticket, Error>) -> Result<Option<Ticket>, Error> 
     }
 }
 
-/// The log's next number, asked for once: to ask makes deferred appends durable.
+/// Returns the log's next number, and asks the store only once: that call makes deferred appends
+/// durable.
 fn next_of(nexts: &mut BTreeMap<String, u64>, store: &Store, log: &str) -> Result<u64, Error> {
     match nexts.get(log) {
         Some(seq) => Ok(*seq),
@@ -185,10 +187,10 @@ fn next(store: &Store, log: &str) -> Result<u64, Error> {
     }
 }
 
-/// Prints a line and sees it off, out of this process.
+/// Prints a line and flushes it out of this process.
 fn say(line: std::fmt::Arguments<'_>) {
     let mut out = stdout().lock();
-    // Without a harness to tell there is no more to do.
+    // Without a harness, the process ends.
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(i32::from(STOPPED));
     }

@@ -1,10 +1,11 @@
 //! A virtual machine whose data disk is the disk model, served as a network block device.
 //!
-//! The machine boots once, and is frozen where it waits to be told what to do, before it has seen
-//! its disk. Each cut thaws it, has it mount the disk and run a victim there, stops serving, and
-//! kills it: its page cache dies with it, and what the model holds then is what the disk holds. The
-//! host mounts that by a loop device, which replays the journal, and checks the store. Lines come
-//! out by a virtio console. `vm.sh` builds what the machine boots.
+//! The machine boots once, and is frozen while it waits for instructions, before it has seen its
+//! disk. Each round thaws the machine, which mounts the disk and runs a victim there; then the
+//! harness stops serving the disk and kills the machine. The machine's page cache dies with it, and
+//! the model then holds the contents of the disk. The host mounts these contents by a loop device,
+//! which replays the journal, and checks the store. Lines leave the machine by a virtio console.
+//! `vm.sh` builds the machine's boot files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,9 +26,9 @@ use crate::host::{Mounted, Skipped, temp_dir};
 use crate::nbd::Server;
 use crate::stages::{Filesystem, format};
 
-/// What the machine needs.
+/// Script that builds the machine's boot files.
 const SCRIPT: &str = include_str!("../vm.sh");
-/// How long hardware help gets to boot the machine, and how long emulation gets.
+/// Time limits for the boot: with hardware virtualization, and with emulation.
 const HELPED: Duration = Duration::from_secs(10);
 const EMULATED: Duration = Duration::from_secs(120);
 
@@ -51,7 +52,7 @@ impl Machine {
         let server = Server::start(&dir.path().join("disk.sock"), Arc::new(Drive::new(empty.clone(), 0)))?;
         let lines = UnixListener::bind(dir.path().join("lines.sock"))?;
         let mut machine = Self { dir, filesystem, empty, server, lines, accelerator: "kvm" };
-        // There may be a /dev/kvm that does not work.
+        // A /dev/kvm may exist without working.
         if !Path::new("/dev/kvm").exists() || machine.freeze(HELPED).is_err() {
             machine.accelerator = "tcg";
             machine.freeze(EMULATED)?;
@@ -64,10 +65,10 @@ impl Machine {
         self.dir.path().join(name)
     }
 
-    /// Starts the machine, from its boot or thawed.
+    /// Starts the machine, by booting or thawed.
     fn start(&self, thawed: bool) -> anyhow::Result<(Guest, UnixStream)> {
         let at = |name: &str| self.path(name).display().to_string();
-        // Whatever becomes of the harness, the machine ends with it.
+        // The machine ends with the harness.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -128,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// Thaws the machine and tells it what to do.
+    /// Thaws the machine and sends its instructions.
     fn thaw(&self, round: u32, seed: u64) -> anyhow::Result<Running> {
         let (mut guest, mut lines) = self.start(true)?;
         writeln!(lines, "{} {round} {seed}", self.filesystem.name())?;
@@ -157,7 +158,7 @@ impl Stage for Machine {
     }
 }
 
-/// A machine that is killed when it is no longer wanted.
+/// A machine that is killed on drop.
 struct Guest(Option<Child>);
 
 impl Guest {
@@ -174,7 +175,7 @@ impl Drop for Guest {
     }
 }
 
-/// The machine's monitor, which speaks QMP: a line of JSON each way.
+/// The machine's monitor, which uses QMP: one line of JSON for each message.
 struct Monitor {
     lines: BufReader<UnixStream>,
 }
@@ -189,7 +190,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// The answer to a command; events that come before it are passed over.
+    /// Returns the answer to a command; skips events before it.
     fn ask(&mut self, command: &str, arguments: Value) -> anyhow::Result<Value> {
         writeln!(self.lines.get_mut(), "{}", json!({"execute": command, "arguments": arguments}))?;
         loop {

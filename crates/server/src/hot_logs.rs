@@ -8,8 +8,6 @@
 //! An entry counts half as much after each `HALF_LIFE`. Instead of making all counts smaller, the
 //! sketch gives new entries more weight, so that the order of the counts stays. Once weights are
 //! large, all counts and weights are scaled down.
-//! comes is given more weight, so that the order of the counts stays; only when weights become
-//! large are all of them brought down.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -61,7 +59,7 @@ struct Table {
     hasher: DefaultHashBuilder,
     /// Counts of entries with their slots, as a heap: the first count is the least.
     heap: Vec<(f64, u32)>,
-    /// The first moment, at which weights were 1, and the current moment.
+    /// Time at which weights were 1, and the current time.
     born: Option<Duration>,
     even: Duration,
     now: Duration,
@@ -74,7 +72,7 @@ struct Slot {
     hash: u64,
     /// Position of its count in the heap.
     at: usize,
-    /// Most of the count that may be entries of other logs.
+    /// Largest part of the count that may belong to other logs.
     error: f64,
     bytes: f64,
 }
@@ -84,7 +82,6 @@ impl HotLogs {
     ///
     /// Takes less than a tenth of a microsecond, and allocates nothing for a known log. If that is
     /// too slow, call it for one append of every N, with N times its entries and bytes.
-    /// appended.
     pub fn note(&self, key: &[u8], entries: u64, bytes: u64) {
         self.table().note(key, entries as f64, bytes as f64);
     }

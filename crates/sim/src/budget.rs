@@ -1,9 +1,8 @@
-//! How long something may take. The only clock of the simulator's own: it decides how much is
-//! tried, and nothing else.
+//! Time limits. This is the only clock of the simulator itself: it decides only how much is tried.
 
 use std::time::{Duration, Instant};
 
-/// A span of time that has begun, and maybe ends.
+/// A time span that has begun, with or without an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     began: Instant,
@@ -33,7 +32,7 @@ impl Budget {
         self.allowed.map(|allowed| allowed.saturating_sub(self.elapsed()))
     }
 
-    /// Whether no time is left.
+    /// Returns whether no time is left.
     pub fn is_spent(&self) -> bool {
         self.left().is_some_and(|left| left.is_zero())
     }

@@ -1,4 +1,4 @@
-//! Many runs: how one seed is run, and how many are.
+//! Runs of one seed and of many seeds.
 
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -10,12 +10,12 @@ use crate::oracle::Violation;
 use crate::plan::Plan;
 use crate::world::{Stats, World};
 
-/// A run that went wrong.
+/// A failed run.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What must not be.
+    /// Description of the violation.
     pub what: String,
-    /// How it came to that, where it was asked for.
+    /// Story of the run, if it was requested.
     pub story: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panics of runs quiet: they are told as failures.
+/// Silences panics of runs: the campaign reports them as failures.
 fn hush() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -38,7 +38,7 @@ fn hush() {
     });
 }
 
-/// Runs `deed`, with a panic of it made a violation.
+/// Runs `deed`; converts a panic into a violation.
 pub fn guarded<T>(deed: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
     hush();
     PANIC.set(Some(String::new()));
@@ -47,7 +47,7 @@ pub fn guarded<T>(deed: impl FnOnce() -> Result<T, Violation>) -> Result<T, Viol
     done.unwrap_or_else(|_| Err(Violation(told)))
 }
 
-/// Carries a plan out.
+/// Runs a plan.
 pub fn run(plan: &Arc<Plan>, tell: bool) -> Result<Stats, Failure> {
     let world = guarded(|| World::new(plan.clone(), tell));
     let world = world.map_err(|Violation(what)| Failure { what, story: Vec::new() })?;
@@ -61,7 +61,7 @@ pub fn run(plan: &Arc<Plan>, tell: bool) -> Result<Stats, Failure> {
     }
 }
 
-/// Carries a plan out that goes well, and tells what happens.
+/// Runs a plan that must succeed, and returns its story.
 pub fn tell(plan: &Arc<Plan>) -> Result<(Vec<String>, Stats), Failure> {
     let fails = |Violation(what)| Failure { what, story: Vec::new() };
     let world = World::new(plan.clone(), true).map_err(fails)?;
@@ -69,24 +69,24 @@ pub fn tell(plan: &Arc<Plan>) -> Result<(Vec<String>, Stats), Failure> {
     Ok((world.story(), world.stats()))
 }
 
-/// What many runs came to.
+/// The totals of many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Seeds run.
+    /// Number of seeds run.
     pub seeds: u64,
-    /// Steps taken.
+    /// Number of steps taken.
     pub steps: u64,
-    /// Commits acknowledged.
+    /// Number of commits acknowledged.
     pub acknowledged: u64,
-    /// What checkers found.
+    /// Counts of the checkers.
     pub counts: CheckCounts,
-    /// Runs in which the store stopped.
+    /// Number of runs in which the store stopped.
     pub stopped: u64,
-    /// Runs in which it was full.
+    /// Number of runs in which the store was full.
     pub full: u64,
-    /// Runs in which it met damage and said so.
+    /// Number of runs in which the store met and reported damage.
     pub damaged: u64,
-    /// Seeds that were run twice to see whether they leave the same trace.
+    /// Number of seeds that were run twice, to compare their traces.
     pub repeated: u64,
 }
 
@@ -102,11 +102,11 @@ impl Totals {
     }
 }
 
-/// Every so many seeds, one is run twice.
+/// One in this many seeds is run twice.
 const REPEAT: u64 = 50;
 
-/// Runs seeds from `first` on, on `threads` threads, until `enough` says so; tells the first that
-/// fails.
+/// Runs seeds from `first` on, on `threads` threads, until `enough` returns `true`; returns the
+/// first failing seed.
 pub fn run_many(
     first: u64,
     threads: usize,

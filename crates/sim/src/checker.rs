@@ -1,5 +1,5 @@
-//! The checker: opens what a power cut left, cuts the power again while it recovers, and says
-//! whether it is right.
+//! The checker: opens the disk that a power cut left, cuts the power again during the recovery, and
+//! checks the recovered state.
 
 use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
@@ -15,31 +15,32 @@ use crate::model::{Logs, Moment, shown};
 use crate::oracle::{Expectation, Seen, Tolerance, Violation, violated};
 use crate::plan::Shape;
 
-/// A power cut during recovery, during the recovery from that, and so on: at most so deep.
+/// Most power cuts within one another: during a recovery, during the recovery from that cut, and so
+/// on.
 pub const DEPTH: usize = 3;
 
-/// What checkers have found.
+/// The counts of checkers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckCounts {
-    /// Crash images that were opened and compared, by how deep in recovery the power went: 0 is at
-    /// work.
+    /// Number of crash images that were opened and compared, by the depth of the power cut: 0 is a
+    /// cut at work, 1 is a cut during a recovery.
     pub points: [u64; DEPTH + 1],
-    /// Openings that failed with an error of the disk, each of which was followed by another on the
-    /// same disk.
+    /// Number of openings that failed with an error of the disk; another opening of the same disk
+    /// followed each of them.
     pub restarts: u64,
-    /// Openings that were refused because of damage, rightly.
+    /// Number of openings that were rightly refused because of damage.
     pub refused: u64,
-    /// Entries that were read back after a crash.
+    /// Number of entries that were read back after a crash.
     pub entries: u64,
 }
 
 impl CheckCounts {
-    /// All crash points.
+    /// Returns the number of all crash points.
     pub fn total(&self) -> u64 {
         self.points.iter().sum()
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &CheckCounts) {
         self.points.iter_mut().zip(other.points).for_each(|(mine, theirs)| *mine += theirs);
         self.restarts += other.restarts;
@@ -48,26 +49,26 @@ impl CheckCounts {
     }
 }
 
-/// How a process ends, and leaves its disk to the next.
+/// The end of a process, which leaves its disk to the next process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By a power cut: of what was not durable, anything may be there.
+    /// A power cut: writes that were not durable may exist, in part or not at all.
     Cut,
-    /// It is killed: what it wrote can be read, durable or not.
+    /// A kill: the process's writes can be read, durable or not.
     Killed,
 }
 
-/// A disk that somebody left.
+/// A disk after the end of a process.
 #[derive(Clone)]
 pub struct Left {
-    /// The disk; its own faults are over.
+    /// The disk, without its planned faults.
     pub disk: MemVolume,
-    /// How.
+    /// The end of the process.
     pub by: End,
 }
 
 impl Left {
-    /// What is left of `disk` if the power is cut now, or whoever uses it is killed.
+    /// Returns the disk that a power cut or a kill now would leave.
     pub fn of(disk: &MemVolume, by: End, seed: u64) -> Self {
         let left = match by {
             End::Cut => disk.crashed(seed),
@@ -77,7 +78,7 @@ impl Left {
     }
 }
 
-/// Takes what a power cut would leave, or the death of the process, in the middle of an opening.
+/// Copies the disk in the middle of an opening, as a power cut or a kill would leave it.
 struct Taker {
     disk: MemVolume,
     taken: Mutex<Vec<Left>>,
@@ -92,18 +93,18 @@ impl Interleaver for Taker {
     }
 }
 
-/// Opens crash images of stores of one shape.
+/// Opens the crash images of stores of one shape.
 pub struct Checker<'a> {
-    /// The shape.
+    /// Shape of the stores.
     pub shape: &'a Shape,
-    /// Where chances come from.
+    /// Source of random numbers.
     pub rng: Rng,
-    /// What was seen.
+    /// Counts so far.
     pub counts: CheckCounts,
 }
 
 impl Checker<'_> {
-    /// Opens what was left and compares what it shows with what it may show.
+    /// Opens a left disk and compares the recovered state with the allowed states.
     pub fn examine(&mut self, left: Left, expected: &Expectation) -> Result<(), Violation> {
         self.at_depth(left, expected, 0)
     }
@@ -147,14 +148,14 @@ impl Checker<'_> {
         for left in taken {
             self.at_depth(left, expected, depth + 1)?;
         }
-        // What was there before a power cut is durable. After a kill, only the opening can have
-        // made it so.
+        // After a power cut, all recovered data is durable. After a kill, only the opening can have
+        // made that data durable.
         let again = if by == End::Cut { 10 } else { 50 };
         if let Some((known, epoch)) = known
             && depth < DEPTH
             && self.rng.percent(again)
         {
-            // What one opening has shown, no later one may miss.
+            // A later opening must recover everything that one opening has shown.
             let expected =
                 Expectation { durable: known, unknown: Vec::new(), import: None, epoch, ..expected.clone() };
             let by = if self.rng.percent(25) { End::Killed } else { End::Cut };
@@ -164,16 +165,15 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Opens the store, as whoever watches over a process does: where the disk fails meanwhile,
-    /// once more on the same disk. After that it is a good disk.
+    /// Opens the store like a supervisor: after a failure of the disk, opens it again on the same
+    /// disk. The disk has no more faults afterwards.
     fn open(
         &mut self,
         volume: &FaultyVolume,
         clock: &Arc<ManualClock>,
         (by, depth): (End, usize),
     ) -> Result<Store, Error> {
-        // After a kill some of what can be read is not durable, and a flush that fails leaves it
-        // so.
+        // After a kill, some readable data is not durable, and stays so if a flush fails.
         if self.rng.percent(if by == End::Killed { 50 } else { 8 }) {
             let (kind, sticky) = (ErrorKind::Other, false);
             volume.disk.fail(match self.rng.below(5) {
@@ -199,7 +199,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Where the power goes, or the process dies, during an opening.
+    /// Draws the power cuts and kills during an opening.
     fn ends(&mut self, depth: usize) -> Vec<Interrupt> {
         let mut ends = Vec::new();
         while depth < DEPTH && ends.len() < 3 && self.rng.percent(40) {
@@ -223,7 +223,7 @@ impl Checker<'_> {
         expected.admit(&seen.at(Moment::at(expected.now)))
     }
 
-    /// Goes on with a recovered store for a while: it must be good for everything.
+    /// Continues to use a recovered store for a while: all operations must work.
     fn live_on(
         &mut self,
         store: Store,
@@ -241,13 +241,13 @@ impl Checker<'_> {
             store.close()
         };
         let done = panic::catch_unwind(AssertUnwindSafe(operations)).unwrap_or_else(|panicked| {
-            // Dropping the last handle would close a store that is in no state to be closed.
+            // Dropping the last handle would close a store that cannot be closed after a panic.
             std::mem::forget(store.clone());
             panic::resume_unwind(panicked)
         });
         match done {
             Ok(()) => {}
-            // It has no room left for this life.
+            // The store is too full for these operations.
             Err(Error::Full { .. }) if self.shape.capacity > 0 => {
                 store.abandon();
                 return Ok(());
@@ -266,7 +266,7 @@ impl Checker<'_> {
         let seen =
             Seen::of(&again, false, true)?.or_else(|error| violated(format!("it does not read: {error}")))?;
         again.abandon();
-        // Where writes keep a pace, time has passed meanwhile.
+        // If writes keep a pace, time has passed meanwhile.
         let known = &shown(known, &Moment::at(clock.wall().as_millis() as u64));
         let mut logs = seen.logs;
         let after = logs.remove(&key[..]).map_or(0, |log| log.entries.len());
@@ -277,10 +277,9 @@ impl Checker<'_> {
     }
 }
 
-/// Whether an opening may be refused so.
+/// Returns whether an opening may be refused with this error.
 pub fn is_refusal(error: &Error, tolerance: Tolerance) -> bool {
-    // A superblock or a label that reads as it once was makes the ring and the data be of different
-    // moments.
+    // With an outdated superblock or label, the ring and the data are of different moments.
     tolerance.damaged
         && matches!(error, Error::Damaged { .. } | Error::NotAStore { .. } | Error::WrongRing { .. })
 }

@@ -1,5 +1,5 @@
-//! Counts of what really ran: a line of JSON each in the file that `BROOKLET_COUNTS` names, and a
-//! page made of them.
+//! Counts of actual runs: one line of JSON each in the file that `BROOKLET_COUNTS` names, and a
+//! page made from these lines.
 
 use std::fs::{OpenOptions, read_to_string, write};
 use std::io::Write;
@@ -8,23 +8,23 @@ use std::path::Path;
 use brooklet_sim::budget::Budget;
 use serde_json::Value;
 
-/// Where counts go.
+/// The collector of counts.
 pub struct Counts {
     budget: Budget,
 }
 
 impl Counts {
-    /// Counts with the time that has gone by in `budget`.
+    /// Creates a collector; counts report the time that has passed in `budget`.
     pub fn new(budget: Budget) -> Self {
         Self { budget }
     }
 
-    /// Seconds so far.
+    /// Returns the seconds so far.
     pub fn seconds(&self) -> f64 {
         self.budget.elapsed().as_secs_f64()
     }
 
-    /// Adds a count, where anybody collects them.
+    /// Adds a count, if `BROOKLET_COUNTS` is set.
     pub fn add(&self, mut count: Value) -> Result<(), String> {
         let Some(file) = std::env::var_os("BROOKLET_COUNTS") else { return Ok(()) };
         count["seconds"] = self.seconds().round().into();
@@ -37,8 +37,8 @@ impl Counts {
 /// The marks between which a page holds the counts.
 const MARKS: (&str, &str) = ("<!-- counts: generated -->\n", "<!-- end of counts -->");
 
-/// Shows the counts for people: a table for each kind, in the order in which they came. With
-/// `into`, puts them into that page.
+/// Shows the counts as tables: one for each kind, in the order of first occurrence. With `into`,
+/// writes them into that page.
 pub fn report(file: &Path, into: Option<&Path>) -> Result<(), String> {
     let tables = tables(file)?;
     let Some(page) = into else {
@@ -69,7 +69,7 @@ fn tables(file: &Path) -> Result<String, String> {
     Ok(kinds.iter().map(table).collect())
 }
 
-/// What a cell shows.
+/// Returns the text of a cell.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -83,7 +83,7 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// A whole number with its thousands apart; anything else as it is.
+/// Returns a whole number with separated thousands; returns other text unchanged.
 fn grouped(number: &str) -> String {
     let whole = number.strip_suffix(".0").unwrap_or(number);
     if whole.len() < 5 || !whole.bytes().all(|byte| byte.is_ascii_digit()) {

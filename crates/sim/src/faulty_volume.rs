@@ -1,13 +1,12 @@
-//! The volumes that a simulated store sees: the disk model, a count of what is done to it, and a
-//! door through which the world comes in between two operations.
+//! The volumes of a simulated store: the disk model, a count of its operations, and a hook through
+//! which the world acts between two operations.
 //!
-//! A ring on a volume of its own lies on the same model, before the data: so the power of both goes
-//! off at once, faults meet whichever of the two is at work, and a flush is that of one volume
-//! only.
+//! A separate ring volume is on the same disk model, before the data. So the power of both goes off
+//! at once, faults meet the volume that is at work, and a flush covers only one volume.
 //!
-//! That hook is how one thread plays many: where a real store would be in the middle of a
-//! checkpoint while others write, the simulated one is in the middle of an operation on its volume,
-//! and the volume lets the others in.
+//! By the hook, one thread plays many: where a real store would be in the middle of a checkpoint
+//! while others write, the simulated store is in the middle of an operation on its volume, and the
+//! volume lets the others act.
 
 use std::fmt;
 use std::io;
@@ -24,53 +23,53 @@ use twox_hash::XxHash3_64;
 
 use crate::interrupt::{Interrupt, Meanwhile, Place};
 
-/// Enters through the hook.
+/// A receiver of the hook's calls.
 pub trait Interleaver: Send + Sync {
-    /// Called between two operations. `in_ring` says that the one to come is on the ring, so that
-    /// somebody may be waiting for it: whoever comes in must not wait for the log then.
+    /// Acts between two operations. `in_ring`: the next operation is on the ring, so a caller may
+    /// be waiting for it; the receiver must not wait for the log then.
     fn enter(&self, what: Meanwhile, in_ring: bool);
 }
 
 /// Offset of the ring on its volume, in bytes.
 pub const RING_OFFSET: u64 = 64 << 10;
 
-/// Operations that no step takes, many times over: a store that does so many waits for something
-/// that never comes.
+/// Most operations of a step; far more than any step needs. A store with more operations waits for
+/// an event that never happens.
 const TOO_MANY: u64 = 10_000_000;
 
-/// Where on the disk things lie.
+/// The places of a store on its disk.
 #[derive(Clone, Debug)]
 pub struct Zones {
     ring: Range<u64>,
-    /// Where the data's volume starts.
+    /// Start of the data volume.
     data: u64,
 }
 
 impl Zones {
-    /// The zones of a store with a ring of `size` bytes, on a volume of its own or not.
+    /// Returns the zones of a store with a ring of `size` bytes, on a separate volume or not.
     pub fn new(size: u64, apart: bool) -> Self {
         let ring = RING_OFFSET..RING_OFFSET + size;
         Self { data: if apart { ring.end } else { 0 }, ring }
     }
 
-    /// Whether `at` is in the superblock, or what lies around it.
+    /// Returns whether `at` is in the zone of the superblock.
     fn is_superblock(&self, at: u64) -> bool {
         (self.data..self.data + RING_OFFSET).contains(&at)
     }
 
-    /// Whether the note of who has the store open is at `at`.
+    /// Returns whether `at` is the place of the note that names the store's holder.
     fn is_note(&self, at: u64) -> bool {
         [0, self.data].iter().any(|start| at == start + RING_OFFSET - SECTOR as u64)
     }
 }
 
-/// A volume with a hook, or one of two. Clones are handles to the same one.
+/// A volume with a hook, or one of two such volumes. Clones are handles to the same volume.
 #[derive(Clone)]
 pub struct FaultyVolume {
     /// The disk.
     pub disk: MemVolume,
     shared: Arc<Shared>,
-    /// The part of the disk that this volume is.
+    /// The part of the disk that belongs to this volume.
     part: Range<u64>,
 }
 
@@ -82,60 +81,60 @@ struct Shared {
 #[derive(Default)]
 struct State {
     interleaver: Option<Weak<dyn Interleaver>>,
-    /// What happens in the middle of the step at hand, and the operations since it began.
+    /// Interruptions of the current step, and the number of operations since its beginning.
     interrupts: Vec<Interrupt>,
     operations: u64,
-    /// Reads by way of a cache so far.
+    /// Number of cached reads so far.
     cached: u64,
-    /// Somebody came in through the hook and is not out again.
+    /// Whether a hook call is running.
     busy: bool,
-    /// Somebody has been in since the step began.
+    /// Whether a hook call has run since the beginning of the step.
     disturbed: bool,
     trace: u64,
-    /// Writes to the ring that were handed over and have not ended.
+    /// Number of submitted writes to the ring that have not ended.
     in_flight: u64,
     evidence: Evidence,
 }
 
-/// Whether something on the medium tells of what the disk lied about.
+/// Whether the medium holds evidence of the data that a silent fault destroyed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Evidence {
-    /// The disk has not lied.
+    /// The disk had no silent fault.
     #[default]
     NotNeeded,
-    /// The newest blocks of the ring may be damaged, and nothing written later says that they had
-    /// been acknowledged.
+    /// The newest blocks of the ring may be damaged, and no later write records that they were
+    /// acknowledged.
     None,
-    /// A later block of the ring does, or the ring is not concerned.
+    /// A later block of the ring records that, or the ring is not affected.
     There,
 }
 
 impl FaultyVolume {
-    /// A volume on `disk`, whose store lies in `zones`.
+    /// Creates a volume on `disk`, for a store with these zones.
     pub fn new(disk: MemVolume, zones: Zones) -> Self {
         let part = zones.data..u64::MAX;
         let shared = Shared { state: Mutex::default(), zones };
         Self { disk, shared: Arc::new(shared), part }
     }
 
-    /// The volume of the data, and that of the ring if it has one of its own.
+    /// Returns the data volume, and the ring volume if it is separate.
     pub fn volumes(&self) -> (Arc<dyn Volume>, Option<Arc<dyn Volume>>) {
         let data = self.shared.zones.data;
         let ring = (data > 0).then(|| Arc::new(Self { part: 0..data, ..self.clone() }) as _);
         (Arc::new(self.clone()), ring)
     }
 
-    /// Bytes of the data's volume.
+    /// Returns the size of the data volume, in bytes.
     pub fn data_size(&self) -> u64 {
         (self.disk.image_len() as u64).saturating_sub(self.shared.zones.data)
     }
 
-    /// Lets `interleaver` come in.
+    /// Sets the receiver of hook calls.
     pub fn invite(&self, interleaver: Weak<dyn Interleaver>) {
         self.state().interleaver = Some(interleaver);
     }
 
-    /// Begins a step, with what is to happen in the middle of it.
+    /// Begins a step with its interruptions.
     pub fn begin(&self, interrupts: &[Interrupt]) {
         let mut state = self.state();
         state.interrupts = interrupts.to_vec();
@@ -143,36 +142,37 @@ impl FaultyVolume {
         state.disturbed = false;
     }
 
-    /// A hash over every operation so far: equal runs leave equal traces.
+    /// Returns a hash of all operations so far: equal runs have equal hashes.
     pub fn trace(&self) -> u64 {
         self.state().trace
     }
 
-    /// The disk's writes and flushes, its reads, and its failures so far.
+    /// Returns the disk's numbers of writes and flushes, of reads, and of failures so far.
     pub fn history(&self) -> (u64, u64, u64) {
         (self.disk.operations(), self.disk.reads(), self.disk.failures())
     }
 
-    /// Whether a lost tail of the log can be told from one that was never there.
+    /// Returns whether the medium can distinguish a lost tail of the log from a tail that never
+    /// existed.
     pub fn evidence(&self) -> Evidence {
         match self.state().evidence {
-            // The disk lied about a write that nobody was left to hear of.
+            // A silent fault hit a write whose driver no longer existed.
             Evidence::NotNeeded if !self.disk.silent_faults().is_empty() => self.evidence_after_a_lie(),
             evidence => evidence,
         }
     }
 
-    /// Whether nobody has come in since the step began.
+    /// Returns whether no hook call has run since the beginning of the step.
     pub fn was_undisturbed(&self) -> bool {
         !self.state().disturbed
     }
 
-    /// Whether a call comes from within another, through the hook.
+    /// Returns whether a hook call is running.
     pub fn is_entered(&self) -> bool {
         self.state().busy
     }
 
-    /// What is left of the evidence when the disk has just lied: none, if the ring is concerned.
+    /// Returns the remaining evidence after a silent fault: none if the fault hit the ring.
     fn evidence_after_a_lie(&self) -> Evidence {
         let ring = &self.shared.zones.ring;
         let touches = |range: &Range<u64>| range.start < ring.end && ring.start < range.end;
@@ -186,7 +186,7 @@ impl FaultyVolume {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of what the disk has lied about since it had told so many lies.
+    /// Updates the evidence if silent faults were added to the first `silent_before`.
     fn notice(&self, silent_before: usize) {
         if self.disk.silent_faults().len() > silent_before {
             self.state().evidence = self.evidence_after_a_lie();
@@ -197,7 +197,7 @@ impl FaultyVolume {
         self.shared.zones.ring.contains(&at)
     }
 
-    /// Takes note of an operation, and lets in whoever is due.
+    /// Records an operation, and first runs the interruptions that are due.
     fn knock(&self, kind: u8, at: u64, data: &[u8]) {
         loop {
             let mut state = self.state();
@@ -211,7 +211,7 @@ impl FaultyVolume {
             interleaver.enter(what, self.in_ring(at));
             self.state().busy = false;
         }
-        // The note of who has the store open names a process, which is another one each time.
+        // The note of the store's holder names a process, which differs from run to run.
         let data = if self.shared.zones.is_note(at) { &[] } else { data };
         let mut state = self.state();
         state.operations += 1;
@@ -220,7 +220,8 @@ impl FaultyVolume {
         state.trace = sum.wrapping_add(data.len() as u64);
     }
 
-    /// Follows whether later blocks of the ring tell what was acknowledged when the disk lied.
+    /// Registers a write; returns whether it records the blocks that were acknowledged at the
+    /// silent fault.
     fn write_began(&self, at: u64) -> bool {
         let mut state = self.state();
         let alone = self.in_ring(at) && state.in_flight == 0 && state.evidence == Evidence::None;
@@ -278,8 +279,8 @@ impl Volume for FaultyVolume {
         read
     }
 
-    /// By way of a page cache that in turn has nothing, is right, and still holds what was there
-    /// before anything was written.
+    /// Models a page cache: in turn it has nothing, is right, or still holds the bytes from before
+    /// any write.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let nth = {
             let mut state = self.state();
@@ -352,7 +353,7 @@ impl Volume for FaultyVolume {
 struct StageQueue {
     volume: FaultyVolume,
     queue: Box<dyn Queue>,
-    /// Token and place of each write in flight, and whether it tells what came before it.
+    /// Token and offset of each write in flight, and whether it records the blocks before it.
     writes: Vec<(u64, u64, bool)>,
 }
 

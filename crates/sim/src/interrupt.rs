@@ -1,45 +1,44 @@
-//! What happens in the middle of a step.
+//! The interruptions of a step.
 
 use brooklet::io::Rng;
 
-/// What happens in the middle of a step, between two operations on the disk.
+/// The event of an interruption, between two operations on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meanwhile {
-    /// A power cut here is tried out, on a copy.
+    /// A power cut, tried on a copy of the disk.
     Cut,
-    /// The death of the process here is tried out, on a copy: what it wrote is there, durable or
-    /// not.
+    /// A kill of the process, tried on a copy of the disk: its writes exist, durable or not.
     Kill,
-    /// Other callers write, and wait where they may.
+    /// Other callers write, and wait if they may.
     Write(u64),
     /// Another caller reads a log.
     Read,
-    /// The store's own work goes on.
+    /// The store's own work continues.
     Work,
 }
 
-/// Before which operation on the disk something happens.
+/// The kind of operation on the disk before which an interruption occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Any.
+    /// Any operation.
     Anywhere,
-    /// One on the superblock: while a checkpoint or a compaction takes effect.
+    /// An operation on the superblock: while a checkpoint or a compaction takes effect.
     Superblock,
 }
 
-/// Something that happens in the middle of a step.
+/// An interruption of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// Operations on the disk before it, at least.
+    /// Least number of operations on the disk before the interruption.
     pub after: u64,
-    /// What the operation to come is on.
+    /// Kind of the next operation.
     pub place: Place,
-    /// What.
+    /// Event of the interruption.
     pub what: Meanwhile,
 }
 
 impl Interrupt {
-    /// Draws one that comes after at most `spread` operations.
+    /// Draws an interruption after at most `spread` operations.
     pub fn draw(rng: &mut Rng, spread: u64, what: Meanwhile) -> Self {
         match rng.percent(30) {
             true => Self { after: rng.below(3), place: Place::Superblock, what },

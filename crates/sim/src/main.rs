@@ -23,63 +23,63 @@ use serde_json::json;
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Replay this one seed, and tell its story; a run that fails is shrunk first
+    /// Replays this one seed, and prints its story; a failing run is shrunk first
     #[arg(long)]
     seed: Option<u64>,
     #[command(subcommand)]
     command: Option<Command>,
-    /// Threads
+    /// Number of threads
     #[arg(long, global = true, default_value_t = threads())]
     threads: usize,
-    /// Ends within about this many seconds, however much is left to try; the counts say how much
-    /// was tried
+    /// Ends within about this many seconds, whatever is left to try; the counts report how much was
+    /// tried
     #[arg(long, global = true)]
     seconds: Option<u64>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Many seeds
+    /// Runs many seeds
     Run {
-        /// The first of them
+        /// First seed
         #[arg(long, default_value_t = 0)]
         from: u64,
-        /// At least so many; as many as there is time for where there is --seconds
+        /// Least number of seeds; with --seconds, as many as the time allows
         #[arg(long)]
         seeds: Option<u64>,
-        /// At least so many crash points
+        /// Least number of crash points
         #[arg(long, default_value_t = 0)]
         points: u64,
     },
-    /// Every operation of some scripts fails, in every way
+    /// Fails every operation of some scripts, in every way
     Errors {
-        /// Scripts
+        /// Number of scripts
         #[arg(long, default_value_t = 4)]
         scripts: u64,
     },
-    /// Every bit of a small store flips
+    /// Flips every bit of a small store
     Flips {
-        /// Only every so manieth
+        /// Tries only one case in this many
         #[arg(long, default_value_t = 1)]
         stride: u64,
     },
-    /// Every sector of a small store is zeroed, stale, or another one
+    /// Replaces every sector of a small store by zeros, older data or another sector
     Sectors {
-        /// Only every so manieth
+        /// Tries only one case in this many
         #[arg(long, default_value_t = 1)]
         stride: u64,
     },
-    /// Plants deliberate defects, one at a time, and sees each caught (needs a build with
+    /// Plants deliberate defects, one at a time, and checks that each is caught (needs a build with
     /// --features seeded-bugs)
     Mutations {
-        /// Only this one, and the story of how it is caught
+        /// Only this defect, and the story of the run that catches it
         name: Option<String>,
     },
-    /// Prints the counts that were collected in a file, as tables for people
+    /// Prints the counts that were collected in a file, as tables
     Report {
         /// The file that BROOKLET_COUNTS named
         file: PathBuf,
-        /// Put them into this page, between its marks, instead
+        /// Writes them into this page, between its marks, instead
         #[arg(long)]
         into: Option<PathBuf>,
     },
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells a seed's story; of a run that fails, the shortest that still does.
+/// Shows a seed's story; for a failing run, the story of the shortest run that still fails.
 fn replay(seed: u64) -> Result<(), String> {
     let plan = Plan::draw(seed);
     println!("seed {seed}: {:?}, {:?}, {:?}", plan.class, plan.shape, plan.habits);
@@ -139,7 +139,7 @@ fn replay(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Something to do, on how many threads and for how long, and where its counts go.
+/// A job: its number of threads, its time limit, and the collector of its counts.
 struct Job {
     counts: Counts,
     budget: Budget,
@@ -148,7 +148,7 @@ struct Job {
 }
 
 impl Job {
-    /// The command that does this again.
+    /// Returns the command that repeats the job.
     fn command(&self, command: &str) -> String {
         let seconds = self.seconds.map_or(String::new(), |seconds| format!(" --seconds {seconds}"));
         let feature = if command.starts_with("mutations") { " --features seeded-bugs" } else { "" };

@@ -1,4 +1,4 @@
-//! A plain model of the store: what its logs hold after each commit, and nothing about how.
+//! A plain model of the store: the contents of its logs after each commit, without any storage.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,33 +11,33 @@ mod retention;
 
 pub use retention::{Moment, shown};
 
-/// A log: its first number and its entries, and what it keeps.
+/// A log: its first number, its entries and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// Number of the first entry.
     pub first: u64,
-    /// The payloads, oldest first.
+    /// Payloads, the oldest first.
     pub entries: Vec<Bytes>,
-    /// What it keeps.
+    /// Limits of the log.
     pub retention: Retention,
-    /// Before when each entry was committed, in milliseconds; 0 where age does not matter. Readers
-    /// are not told.
+    /// Upper bound of each entry's commit time, in milliseconds; 0 where age does not matter.
+    /// Readers do not see these times.
     pub times: Vec<u64>,
 }
 
 impl Log {
-    /// The number of the entry to come.
+    /// Returns the number of the next entry.
     pub fn next(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
-    /// First and next number, as the store gives them.
+    /// Returns the first and the next number, as the store does.
     pub fn bounds(&self) -> Bounds {
         Bounds { first: self.first, next: self.next() }
     }
 
-    /// Whether this is `other` with older entries before it, which a limit of bytes should have
-    /// trimmed.
+    /// Returns whether this log is `other` with older entries before it, which a limit of bytes
+    /// should have trimmed.
     pub fn exceeds_limit(&self, other: &Self) -> bool {
         let limited = self.retention == other.retention && other.retention.bytes.is_some();
         limited
@@ -55,7 +55,7 @@ impl Log {
     }
 }
 
-/// All logs. Clones share what they have in common.
+/// All logs. Clones share equal logs.
 pub type Logs = BTreeMap<Bytes, Arc<Log>>;
 
 /// The name of the space that most logs belong to.
@@ -65,44 +65,44 @@ fn is_of_space(key: &[u8]) -> bool {
     key.starts_with(b"log/")
 }
 
-/// The logs of the space.
+/// Returns the logs of the space.
 pub fn of_space(logs: &Logs) -> Logs {
     logs.iter().filter(|(key, _)| is_of_space(key)).map(|(key, log)| (key.clone(), log.clone())).collect()
 }
 
-/// These logs, those of the space being others.
+/// Returns `logs` with the logs of the space replaced by `space`.
 pub fn with_space(logs: &Logs, space: &Logs) -> Logs {
     let rest = logs.iter().filter(|(key, _)| !is_of_space(key));
     rest.chain(space).map(|(key, log)| (key.clone(), log.clone())).collect()
 }
 
-/// Whether some of the changes are on logs of the space, and others not.
+/// Returns whether some changes are on logs of the space, and other changes are not.
 pub fn is_mixed(changes: &[Change]) -> bool {
     let mut of_space = changes.iter().map(|change| is_of_space(change.key()));
     let first = of_space.next();
     of_space.any(|other| Some(other) != first)
 }
 
-/// A change to one log, or an expectation of it.
+/// A change to one log, or an expectation about one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Add an entry.
+    /// Adds an entry.
     Append(Bytes, Bytes),
-    /// Add an entry and drop what is before it.
+    /// Adds an entry and drops all earlier entries.
     Snapshot(Bytes, Bytes),
-    /// Drop the entries before a number.
+    /// Drops the entries before a number.
     Trim(Bytes, u64),
-    /// Drop all but the last entries.
+    /// Drops all but the last entries.
     KeepLast(Bytes, u64),
-    /// Drop the entries from a number on.
+    /// Drops the entries from a number on.
     Truncate(Bytes, u64),
-    /// Drop the log.
+    /// Deletes the log.
     Delete(Bytes),
-    /// Set what a log keeps.
+    /// Sets the limits of the log.
     Retain(Bytes, Retention),
-    /// Go on only if this is the next number.
+    /// Refuses the commit unless this is the next number.
     ExpectNext(Bytes, u64),
-    /// Go on only if there is no such log.
+    /// Refuses the commit if the log exists.
     ExpectAbsent(Bytes),
 }
 
@@ -125,7 +125,7 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// The log that it is of.
+    /// Returns the key of the changed log.
     pub fn key(&self) -> &Bytes {
         match self {
             Change::Append(key, _) | Change::Snapshot(key, _) | Change::Trim(key, _) => key,
@@ -135,26 +135,26 @@ impl Change {
     }
 }
 
-/// A key for people.
+/// Returns a key as readable text.
 pub fn text(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }
 
-/// How a commit should be refused.
+/// The expected reason for the refusal of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A log that is not there.
+    /// The log does not exist.
     Unknown,
-    /// Entries that are not there.
+    /// The entries do not exist.
     OutOfRange,
-    /// An expectation does not hold.
+    /// An expectation is not met.
     Conflict,
-    /// There is nothing to do.
+    /// The commit has no operations.
     Empty,
 }
 
 impl Refusal {
-    /// Whether an error of the store is this refusal.
+    /// Returns whether an error of the store is this refusal.
     pub fn is(self, error: &Error) -> bool {
         match self {
             Refusal::Unknown => matches!(error, Error::UnknownLog { .. }),
@@ -165,7 +165,7 @@ impl Refusal {
     }
 }
 
-/// Does a commit to the model that were appended at `now`, whole or not at all; gives the numbers
+/// Applies a commit, appended at `now`, to the model, as a whole or not at all; returns the numbers
 /// of its entries.
 pub fn apply(logs: &mut Logs, changes: &[Change], now: u64) -> Result<Vec<u64>, Refusal> {
     for change in changes {
@@ -248,7 +248,7 @@ fn apply_one(logs: &mut Logs, change: &Change, now: u64, seqs: &mut Vec<u64>) ->
     Ok(())
 }
 
-/// Turns changes into a commit of the store.
+/// Converts changes into a commit of the store.
 pub fn commit(changes: &[Change]) -> Commit {
     let mut commit = Commit::new();
     for change in changes {
@@ -267,16 +267,16 @@ pub fn commit(changes: &[Change]) -> Commit {
     commit
 }
 
-/// What commits are made of: which logs, how large, how often what.
+/// The habits of commits: their logs, sizes and operations.
 #[derive(Clone, Debug)]
 pub struct Habits {
-    /// Logs in use.
+    /// Number of logs in use.
     pub keys: u64,
     /// Whether a tenth of the logs gets most of the commits.
     pub skewed: bool,
-    /// Usual payloads have fewer bytes than this.
+    /// Upper bound of the size of usual payloads, in bytes.
     pub small: u64,
-    /// Rare ones have fewer than this.
+    /// Upper bound of the size of rare payloads, in bytes.
     pub large: u64,
     /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent,
     /// retain.
@@ -284,7 +284,7 @@ pub struct Habits {
 }
 
 impl Habits {
-    /// A key: mostly of the same shape, some awkward ones.
+    /// Draws a key: most keys have the same form, some are awkward.
     pub fn key(&self, rng: &mut Rng) -> Bytes {
         let mut n = rng.below(self.keys);
         if self.skewed && rng.percent(80) {
@@ -298,7 +298,7 @@ impl Habits {
         }
     }
 
-    /// Draws logs that are not there yet, with entries; now and then one of them is there.
+    /// Draws new logs with entries; occasionally one of them exists already.
     pub fn new_logs(&self, count: u64, rng: &mut Rng, logs: &Logs) -> Vec<Change> {
         let mut changes = Vec::new();
         for n in 0..count {
@@ -321,7 +321,7 @@ impl Habits {
         if rng.percent(50) { vec![byte; len].into() } else { (0..len).map(|_| rng.next() as u8).collect() }
     }
 
-    /// A random change that makes sense more often than not.
+    /// Draws a random change, which is more often valid than not.
     pub fn change(&self, rng: &mut Rng, logs: &Logs) -> Change {
         let key = self.key(rng);
         let (first, next) = logs.get(&key).map_or((0, 0), |log| (log.first, log.next()));
@@ -346,7 +346,7 @@ impl Habits {
     }
 }
 
-/// Where two states differ, in words; empty where they do not.
+/// Describes the differences between two states; empty if they are equal.
 pub fn difference(found: &Logs, expected: &Logs) -> String {
     let mut out = String::new();
     let only_expected = expected.keys().filter(|key| !found.contains_key(*key));

@@ -1,13 +1,13 @@
 //! The catalogue of seeded bugs: deliberate breaks of the store, each of which the simulator must
 //! catch.
 //!
-//! A build with `--features seeded-bugs` can plant them ([`brooklet::io::seeded`]); any other build
-//! says that it cannot.
+//! A build with `--features seeded-bugs` can plant them ([`brooklet::io::seeded`]); every other
+//! build reports that it cannot.
 //!
-//! What takes two threads inside the log at once is beyond the simulator, which has one: a block
-//! that is sealed while somebody still copies a record into it is met by
-//! `crates/wal/tests/it/waiting.rs`. Those of `brooklet_wal::Log`, on which no store stands, are
-//! planted by `crates/wal/tests/it/logs/mutations.rs`.
+//! The simulator has one thread, so it cannot meet bugs that need two threads inside the log at
+//! once. `crates/wal/tests/it/waiting.rs` tests a block that is sealed while another thread still
+//! copies a record into it. `crates/wal/tests/it/logs/mutations.rs` plants the bugs of
+//! `brooklet_wal::Log`, which no store uses.
 
 mod hunt;
 
@@ -18,11 +18,11 @@ use Trial::{Error, Flip, Sector, Seed};
 /// A deliberate break.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
-    /// Its name in the code.
+    /// Name of the bug in the code.
     pub name: &'static str,
-    /// What is broken, in words.
+    /// Description of the defect.
     pub what: &'static str,
-    /// What caught it when it was last looked for: tried first.
+    /// Trial that caught the bug last; tried first.
     pub soonest: Trial,
 }
 
@@ -30,7 +30,7 @@ const fn bug(name: &'static str, what: &'static str, soonest: Trial) -> Bug {
     Bug { name, what, soonest }
 }
 
-/// All of them.
+/// All seeded bugs.
 pub const BUGS: &[Bug] = &[
     // The log.
     bug("lone-write-is-cached", "a waiting thread writes its block without making it durable", Seed(0)),
@@ -139,7 +139,7 @@ pub const BUGS: &[Bug] = &[
         Seed(0),
     ),
     bug("filter-forgets", "a run's filter does not know some of its logs", Seed(0)),
-    // What is remembered of resting logs.
+    // The remembered bounds of resting logs.
     bug(
         "remembers-after-delete",
         "a log that was deleted keeps the bounds that are remembered of it",
@@ -192,7 +192,7 @@ pub const BUGS: &[Bug] = &[
     bug("dump-forgets-the-deleted", "a dump does not say which logs are no more", Seed(254)),
     bug("move-does-not-dump", "a space that leaves memory is not dumped", Seed(29)),
     bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(890)),
-    // What callers see.
+    // Behaviour that callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone", Seed(0)),
     bug("refusal-before-durable", "a refusal rests on what a power cut may take back", Seed(4)),
     bug(

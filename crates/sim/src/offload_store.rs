@@ -1,6 +1,5 @@
-//! Where parts are kept that stores offload: with the thread that plays their world, as long as
-//! that lasts. No two parts have the same name, so what one power cut leaves, and what another
-//! does, read from the same.
+//! The store of offloaded parts: one per thread, for the world that the thread plays. No two parts
+//! have the same name, so all crash images of a run can share the parts.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,12 +12,12 @@ thread_local! {
     static PARTS: RefCell<BTreeMap<PartName, Bytes>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Another world begins.
+/// Removes all parts, before another world begins.
 pub fn clear() {
     PARTS.with_borrow_mut(BTreeMap::clear);
 }
 
-/// Keeps all parts of a store.
+/// Stores all parts of a store.
 pub fn keep(store: &Store) -> Result<(), Error> {
     for part in store.view()?.parts() {
         let name = part.name();
@@ -30,12 +29,12 @@ pub fn keep(store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// A part, if it is kept.
+/// Returns a part, if it is stored.
 pub fn find(name: PartName) -> Option<Arc<Bytes>> {
     PARTS.with_borrow(|parts| parts.get(&name).cloned().map(Arc::new))
 }
 
-/// A part that a store was made to rely on.
+/// Opens a part that the store relies on.
 pub fn open(name: PartName) -> Result<Arc<dyn Source>, Error> {
     let missing =
         || Error::Damaged { place: "elsewhere".into(), what: format!("part {name} was never kept") };

@@ -1,7 +1,7 @@
-//! What a simulation does: its world's shape and its steps, all drawn from one seed.
+//! The plan of a simulation: its world's shape and its steps, all drawn from one seed.
 //!
 //! Each seed draws its own habits and switches features on and off (swarm testing): runs that do
-//! everything a little meet fewer states than runs that do some things a lot.
+//! everything a little meet fewer states than runs that do a few things often.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -16,42 +16,42 @@ use crate::interrupt::{Interrupt, Meanwhile};
 use crate::model::Habits;
 use crate::offload_store;
 
-/// How hard a run is on the store.
+/// The severity of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// No faults, and long, so that the store grows.
     Calm,
-    /// Power cuts, kills and short transfers.
+    /// Also a disk that fails, fills up or has silent faults.
     Mixed,
     /// Those, and a disk that fails, fills up or lies.
     Violent,
 }
 
-/// What a store is like. Sizes, in bytes, are so small that everything happens all the time.
+/// The shape of a store. Sizes, in bytes, are so small that all events are frequent.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Of the ring.
+    /// Size of the ring.
     pub ring: u64,
     /// Memory for recent entries.
     pub memory: usize,
-    /// Of a full block.
+    /// Size of a full block.
     pub block: usize,
-    /// Writes in flight.
+    /// Most writes in flight.
     pub depth: usize,
-    /// Largest payload.
+    /// Size of the largest payload.
     pub payload: usize,
     /// Whether the ring has a volume of its own.
     pub apart: bool,
-    /// Most bytes of the data's volume; 0: no limit.
+    /// Most bytes of the data volume; 0: no limit.
     pub capacity: u64,
-    /// Most bytes for the bounds of resting logs that are remembered: a few logs, or all.
+    /// Most bytes for the remembered bounds of resting logs: a few logs, or all logs.
     pub remembered: usize,
     /// The least time between two writes to the ring; zero: none.
     pub interval: Duration,
 }
 
 impl Shape {
-    /// Options of a store of this shape that does nothing by itself.
+    /// Returns the options of a store of this shape without its own threads.
     pub fn options(&self, clock: &Arc<ManualClock>, seed: u64) -> Options {
         Options::new()
             .ring_size(self.ring)
@@ -69,12 +69,12 @@ impl Shape {
             .rng_seed(seed)
     }
 
-    /// What stands for the store's volumes on a disk.
+    /// Returns the faulty volume of such a store on a disk.
     pub fn volume(&self, disk: MemVolume) -> FaultyVolume {
         FaultyVolume::new(disk, Zones::new(self.ring, self.apart))
     }
 
-    /// Makes an empty store of this shape.
+    /// Creates an empty store of this shape.
     pub fn create(&self, volume: &FaultyVolume, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
         let options = self.options(clock, seed);
         match volume.volumes() {
@@ -92,7 +92,7 @@ impl Shape {
         }
     }
 
-    /// Checks everything that a closed store holds.
+    /// Checks all contents of a closed store.
     pub fn check(&self, volume: &FaultyVolume) -> Result<CheckReport, Error> {
         let (data, ring) = volume.volumes();
         Options::new().offload_reader(offload_store::open).check_on(data, ring)
@@ -104,65 +104,66 @@ impl Shape {
 pub enum Rest {
     /// Its commits are durable when they are acknowledged.
     Durable,
-    /// Within 100 ms.
+    /// Its commits are durable within 100 ms.
     Deferred,
-    /// With the next dump.
+    /// Its commits are durable with the next dump.
     Memory,
 }
 
-/// One thing that happens.
+/// An event of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A commit of this many changes; nobody waits.
+    /// A commit of this many changes, without waiting.
     Commit(u64),
-    /// So many commits in a row; nobody waits, and blocks pile up.
+    /// This many commits in a row, without waiting; blocks pile up.
     Burst(u64),
     /// A commit that may rest in memory for 100 ms.
     Deferred,
-    /// A commit that may rest in memory for so many milliseconds, and the store's own work, every
-    /// millisecond, until they have passed.
+    /// A commit that may rest in memory for this many milliseconds; then the store's own work,
+    /// every millisecond, until that time has passed.
     Punctual(u64),
-    /// Wait until the last commit is durable, in the thread that wrote it.
+    /// The last commit becomes durable, driven by the thread that wrote it.
     Wait,
-    /// Let the store's own work go on.
+    /// The store's own work continues.
     Work,
     /// Time passes.
     Idle(Duration),
-    /// Everything is made durable.
+    /// A flush makes everything durable.
     Flush,
     /// The recent tier is written to a run.
     Checkpoint,
     /// All runs are merged.
     Compact,
-    /// So many new logs come in at once, past the log.
+    /// An import of this many new logs.
     Import(u64),
-    /// One log is read.
+    /// A read of one log.
     Read,
-    /// All is read and compared.
+    /// A read of everything, with a comparison.
     ReadAll,
-    /// A reader starts, and stays.
+    /// A reader starts, and stays open.
     Hold,
-    /// The reader that has waited longest reads on to its end.
+    /// The oldest open reader reads to its end.
     Release,
-    /// Everything is seen as it is at one moment, and later once more.
+    /// A view is taken, and read again later.
     View,
-    /// Some runs are kept elsewhere, and let go.
+    /// Some runs are offloaded.
     Offload,
-    /// Most logs get another class.
+    /// Most logs change to another class.
     Move(Rest),
-    /// They are dumped, if they are in memory.
+    /// The logs in memory are dumped.
     Dump,
-    /// The store is closed and opened.
+    /// The store is closed and opened again.
     Reopen,
-    /// The process dies; what it wrote is in the page cache.
+    /// The process is killed; its writes are in the page cache.
     Kill,
-    /// The power goes.
+    /// The power is cut.
     Cut,
-    /// The disk is told to misbehave.
+    /// A fault of the disk is planned.
     Fail(Fault),
-    /// After so many more writes of blocks one never ends, and after a while the process is killed.
+    /// After this many more writes of blocks, a write hangs forever; after a while, the process is
+    /// killed.
     Hang(u64),
-    /// The closed store rots: a bit, a sector, or an older sector.
+    /// The closed store rots: a flipped bit, a bad sector, or an older sector.
     Rot,
 }
 
@@ -201,32 +202,32 @@ impl fmt::Display for Act {
 /// A step of a run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What happens.
+    /// Event of the step.
     pub act: Act,
-    /// Where its details are drawn from.
+    /// Seed of the details.
     pub seed: u64,
-    /// What happens in the middle of it.
+    /// Interruptions of the step.
     pub interrupts: Vec<Interrupt>,
 }
 
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where it was drawn from.
+    /// Seed of the plan.
     pub seed: u64,
-    /// How hard it is.
+    /// Severity of the run.
     pub class: Class,
-    /// The store's sizes.
+    /// Shape of the store.
     pub shape: Shape,
-    /// What commits are made of.
+    /// Habits of the commits.
     pub habits: Habits,
-    /// What happens, in order.
+    /// Steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Plan {
-    /// Draws a run: every third seed calm, every third mixed, every third violent, but every
-    /// sixteenth a stammer, and every sixteenth one of many restarts.
+    /// Draws a run: of every sixteen seeds, one is a stammer and one is stubborn (many restarts);
+    /// the others are calm, mixed and violent in turn.
     pub fn draw(seed: u64) -> Self {
         match seed % 16 {
             7 => return Self::stammer(seed),
@@ -237,8 +238,8 @@ impl Plan {
         Self::draw_as(seed, class)
     }
 
-    /// Draws a run in which one power cut follows the other, with a few blocks between them: what
-    /// an opening writes lies among what the ones before it left behind.
+    /// Draws a run with one power cut after the other, and a few blocks between them: the blocks of
+    /// an opening are written among the leftovers of earlier openings.
     fn stammer(seed: u64) -> Self {
         let mut plan = Self::draw_as(seed, Class::Mixed);
         let rng = &mut Rng::new(!seed);
@@ -249,8 +250,8 @@ impl Plan {
         plan
     }
 
-    /// Draws a run in which one fault follows the other, and the store is started again and again
-    /// on the same disk, as whoever watches over a process does, before the power goes.
+    /// Draws a run with one fault after the other. The store is opened again and again on the same
+    /// disk, as a supervisor does, before a power cut.
     fn stubborn(seed: u64) -> Self {
         let mut plan = Self::draw_as(seed, Class::Violent);
         let rng = &mut Rng::new(!seed);
@@ -283,7 +284,7 @@ impl Plan {
         };
         let menu = Menu::draw(rng, class);
         let mut steps: Vec<Step> = (0..len).map(|_| menu.step(rng)).collect();
-        // Drawn last, so that what else a seed is stays as it was.
+        // Drawn last, so that the rest of the plan stays the same for a seed.
         let apart = rng.percent(30);
         let inside = if apart { 0 } else { shape.ring };
         let room = LEAST_ROOM + inside + SECTOR as u64 * rng.below(100);
@@ -291,7 +292,7 @@ impl Plan {
         let remembered = [0, 256, 1024, 64 << 10][rng.below(4) as usize];
         habits.weights[8] = if rng.percent(40) { 2 + rng.below(12) } else { 0 };
         if capacity > 0 && rng.percent(60) {
-            // So that it is full some time.
+            // So that the store becomes full.
             habits.small = 7000;
         }
         if rng.percent(30) {
@@ -312,7 +313,7 @@ impl Plan {
                 steps.insert(at, menu.step_of(Act::Offload, rng));
             }
         }
-        // Of what is in memory, no import is taken: few runs have both.
+        // Spaces in memory refuse imports: few runs have both.
         let imports = steps.iter().any(|step| matches!(step.act, Act::Import(_)));
         if rng.percent(if imports { 5 } else { 40 }) {
             for _ in 0..2 + rng.below(8) {
@@ -340,7 +341,7 @@ impl Plan {
     }
 }
 
-/// The least capacity besides the ring: the superblock's zone, and what a heap needs.
+/// Least capacity besides the ring: the superblock's zone, and the least heap.
 const LEAST_ROOM: u64 = (64 << 10) + (1 << 20);
 
 fn shape(rng: &mut Rng) -> Shape {
@@ -361,7 +362,7 @@ fn shape(rng: &mut Rng) -> Shape {
 fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
     let mut weights = [60, 7, 8, 5, 7, 5, 5, 3, 0];
     for weight in &mut weights[1..8] {
-        // A third of what there is does not happen in a run, and some happens a lot.
+        // A third of the operations are left out of a run, and some are frequent.
         match rng.below(6) {
             0 | 1 => *weight = 0,
             2 => *weight *= 4,
@@ -369,7 +370,7 @@ fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
         }
     }
     if rng.percent(20) {
-        // Logs that only grow fill several chunks, which readers fetch as they go.
+        // Logs that only grow have several chunks, which readers fetch one by one.
         weights[1..6].fill(0);
     }
     let keys = match (class, rng.below(4)) {
@@ -382,11 +383,11 @@ fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
     Habits { keys, skewed: rng.percent(30), small, large: shape.payload as u64, weights }
 }
 
-/// What steps are made of in a run: weights, and how often something happens in the middle.
+/// The distribution of a run's steps: weights, and frequencies of interruptions.
 struct Menu {
     acts: Vec<(u64, Act)>,
-    /// Of a hundred steps, those that are interrupted by a power cut on a copy, and by other
-    /// callers.
+    /// Percentage of steps that a power cut on a copy interrupts, and of steps that other callers
+    /// interrupt.
     cuts: u64,
     others: u64,
 }
@@ -419,7 +420,7 @@ impl Menu {
             acts.push((2, Act::Cut));
             acts.push((rng.below(2), Act::Fail(Fault::PowerOffAfter(0))));
         }
-        // One kind of trouble in a run, so that its effect can be told.
+        // A run has only one kind of fault, so that its effect can be attributed.
         let trouble = match (class, rng.below(6)) {
             (Class::Calm, _) => Act::Work,
             (Class::Mixed, _) | (_, 0) => Act::Fail(Fault::ShortTransfers),
@@ -445,11 +446,11 @@ impl Menu {
         self.step_of(act, rng)
     }
 
-    /// A step of this act.
+    /// Draws a step of this act.
     fn step_of(&self, act: Act, rng: &mut Rng) -> Step {
         let act = detailed(act, rng);
         let mut interrupts = Vec::new();
-        // Longer acts have more of a middle.
+        // Longer acts get more interruptions.
         let (times, spread) = match act {
             Act::Checkpoint | Act::Compact | Act::Reopen => (3, 24),
             Act::Import(_) | Act::View | Act::Offload | Act::Move(_) | Act::Dump => (3, 24),
@@ -470,8 +471,7 @@ impl Menu {
         }
         let seed = rng.next();
         if seed >> 62 == 0 {
-            // Of every four steps, one meets the death of its process where the others meet a power
-            // cut.
+            // One step in four is interrupted by kills instead of power cuts.
             let cuts = interrupts.iter_mut().filter(|interrupt| interrupt.what == Meanwhile::Cut);
             cuts.for_each(|interrupt| interrupt.what = Meanwhile::Kill);
         }
@@ -490,11 +490,11 @@ fn error(rng: &mut Rng) -> Act {
     })
 }
 
-/// Draws what an act leaves open.
+/// Draws the details of an act.
 fn detailed(act: Act, rng: &mut Rng) -> Act {
     match act {
         Act::Commit(n) => Act::Commit(1 + rng.below(n)),
-        // Now and then so long that the store rests.
+        // Sometimes long enough for the store to rest.
         Act::Idle(time) if time.as_secs() > 0 && rng.percent(30) => Act::Idle(20 * time),
         Act::Burst(_) => Act::Burst(5 + rng.below(60)),
         Act::Import(_) => Act::Import(1 + rng.below(12)),
@@ -522,7 +522,7 @@ fn detailed(act: Act, rng: &mut Rng) -> Act {
                 fault => Fault::LieAfter { writes: after, fault },
             })
         }
-        // The room that is left, in sectors; the world adds what the store has by then.
+        // The remaining room, in sectors; the world adds the store's size then.
         Act::Fail(Fault::Full(_)) => Act::Fail(Fault::Full(rng.below(40))),
         act => act,
     }

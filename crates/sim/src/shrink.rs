@@ -1,15 +1,15 @@
-//! Shrinking: from a run that fails to a short one that fails, and from that to a story.
+//! Shrinks a failing run to a short failing run, which then records its story.
 
 use std::sync::Arc;
 
 use crate::campaign::{Failure, run};
 use crate::plan::Plan;
 
-/// Runs that shrinking may take.
+/// Most runs that shrinking may take.
 const BUDGET: usize = 2000;
 
-/// Leaves out steps and interruptions as long as the run goes on failing; gives the shortest, and
-/// its failure.
+/// Removes steps and interruptions as long as the run still fails; returns the shortest failing
+/// plan, and its failure.
 pub fn shrink(plan: &Plan) -> Option<(Plan, Failure)> {
     let mut best = plan.clone();
     run(&Arc::new(best.clone()), false).err()?;

@@ -1,7 +1,7 @@
 //! The logs of tagged records, and the format of their entries. This is the only description of
 //! both.
 //!
-//! All logs begin with the name and a slash, so the name can be that of a space. Numbers are
+//! All keys begin with the name and a slash, so the name can be the name of a space. Numbers are
 //! varints, unless stated otherwise; a string is its length and its bytes.
 //!
 //! ```text
@@ -150,7 +150,7 @@ pub(crate) fn decode_block(mut block: &[u8], to: &mut RoaringTreemap) -> Option<
         last = last.checked_add(take_varint(&mut block)?)?;
         ordinals.push(last);
     }
-    // Ordinals after the largest one in the set are added at once.
+    // Ordinals after the largest ordinal in the set are added in one step.
     let begins = to.max().map_or(0, |max| max + 1);
     match ordinals.first().is_some_and(|first| *first >= begins) {
         true => drop(to.append(ordinals).ok()?),

@@ -1,5 +1,5 @@
-//! The sets of ordinals: the records of each tag, and the dead ordinals. The cache has the recently
-//! used sets of the logs; the index has the changes that the logs lack.
+//! The sets of ordinals: the records of each tag, and the dead ordinals. The cache holds recently
+//! used sets of the logs; the index holds the changes that are not in the logs yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::format::{self, Keys, WINDOW};
 /// A tag, and the ordinal of a record with that tag.
 pub(crate) type Pair = (Vec<u8>, u64);
 
-/// The tags of records that the logs lack.
+/// The tags of records that are not in the logs yet.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     /// Sorted runs, each larger than the next.
@@ -24,8 +24,8 @@ pub(crate) struct Recent {
     pub entries: usize,
 }
 
-/// Number of new pairs that are sorted at once if no query comes: a batch costs less than single
-/// pairs.
+/// Number of new pairs that are sorted in one batch if no query needs them earlier: a batch costs
+/// less than single pairs.
 const RUN: usize = 1 << 15;
 
 impl Recent {
@@ -59,7 +59,7 @@ fn from<'a>(run: &'a [Pair], tag: &[u8]) -> &'a [Pair] {
 /// The changes up to an ordinal, in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// The ordinal before which all changes are in the index.
+    /// The ordinal before which the index has all changes.
     pub upto: u64,
     pub recent: Recent,
     /// The pairs that are being written to the logs.
@@ -124,7 +124,7 @@ pub(crate) struct Glance {
     pub recent: Vec<RoaringTreemap>,
 }
 
-/// The set of a tag as its log has it.
+/// The set of a tag, as read from its log.
 struct Cached {
     set: Arc<RoaringTreemap>,
     /// The number of the next block to read.
@@ -190,7 +190,7 @@ pub(crate) fn load(
     let (set, next) = known.clone().unwrap_or_default();
     let blocks = match store.read(&key, next..) {
         Err(brooklet::Error::UnknownLog { .. }) => return Ok(Arc::default()),
-        // The blocks were merged meanwhile, and have other numbers.
+        // The blocks were merged meanwhile, and have new numbers.
         Err(brooklet::Error::OutOfRange { .. }) => store.read(&key, ..)?,
         blocks => blocks?,
     };

@@ -174,7 +174,7 @@ impl Query {
             sets.by_ref().take(group.len()).for_each(|set| union |= &*set);
             must.push(union.into());
         }
-        // The smallest sets first.
+        // Intersects the smallest sets first.
         must.sort_by_key(|set| set.len());
         let mut must = must.into_iter();
         let mut found = match (must.next(), must.next()) {

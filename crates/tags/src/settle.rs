@@ -1,8 +1,8 @@
 //! Writes recent changes from memory to the logs: appends them to the sets of their tags.
 //!
-//! Readers and writers go on meanwhile. Blocks come first, in commits of some hundred tags; the
-//! last commit marks the end. After a crash at any point, the journal still has all changes. A
-//! block that is appended twice does no harm, as sets ignore duplicates.
+//! Readers and writers continue meanwhile. Blocks are written first, in commits of some hundred
+//! tags; the last commit marks the end. After a crash at any point, the journal still has all
+//! changes. A block that is appended twice does no harm, because sets ignore duplicates.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,8 @@ impl Tags {
 }
 
 impl Shared {
-    /// Settles once the index is large, unless another thread does. If the index is far too large,
-    /// waits for that thread.
+    /// Settles once the index is large, unless another thread does so. If the index is far too
+    /// large, waits for that thread.
     pub fn settle_if_much(&self) -> Result<()> {
         let entries = self.state().index.recent.entries;
         if entries < self.options.recent {
@@ -102,7 +102,7 @@ impl Shared {
             }
             drop(self.store.commit(&commit)?);
         }
-        // Once this entry is durable, so are all commits before it.
+        // Once this entry is durable, all commits before it are durable.
         let (key, watermark) = (self.keys.watermark(), encode_watermark(upto));
         self.store.snapshot(key, watermark)?.wait()?;
         self.drop_journals(upto, dead, changed)

@@ -249,7 +249,7 @@ fn watermark(store: &Store, keys: &Keys) -> Result<u64> {
 }
 
 impl Shared {
-    /// Returns the state that writers share, after all changes that readers may see.
+    /// Returns the state that writers share, after it has applied all changes that readers may see.
     pub fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().expect("no panics");
         state.take_in();
@@ -300,7 +300,7 @@ impl Shared {
     /// Writes or removes a record.
     fn write(&self, id: &[u8], record: Option<(Vec<Vec<u8>>, &[u8])>) -> Result<Option<Written>> {
         let key = self.keys.record(id);
-        // Loads the log's bounds, so that the look-up below finds them in memory.
+        // Loads the log's bounds, so that the lookup below finds the bounds in memory.
         self.store.bounds(&key).ok();
         let mut state = self.state();
         let old = match state.of_id.get(id) {
@@ -346,7 +346,7 @@ impl Shared {
 }
 
 impl State {
-    /// Applies the changes that readers may see by now.
+    /// Applies all changes that readers may see now.
     fn take_in(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.ticket.is_done()) {
             let Pending { change, tags, .. } = self.pending.pop_front().expect("it was just seen");

@@ -39,7 +39,7 @@ pub struct Ack {
     shared: Weak<Shared>,
     process: Process,
     block: Arc<Block>,
-    /// The slot in which its task listens.
+    /// The slot in which the ack's task listens.
     slot: Option<usize>,
 }
 
@@ -73,7 +73,7 @@ impl Ack {
     /// not open it, [`WalError::WouldWait`] in a waker.
     pub fn wait(&self) -> Result<(), WalError> {
         self.here()?;
-        // Most late calls need nothing of the log.
+        // Most late calls need no lock of the log.
         if let Some(ended) = self.block.ended() {
             return ended;
         }
@@ -141,7 +141,7 @@ impl Ack {
         }
     }
 
-    /// Returns the block's result; `error` if it has none, or may not be read.
+    /// Returns the block's result; returns `error` if the block has no result, or may not be read.
     fn block_ended(&self, error: WalError) -> Result<(), WalError> {
         match error {
             WalError::Forked => Err(error),
@@ -149,7 +149,7 @@ impl Ack {
         }
     }
 
-    /// Returns the result, once there is one.
+    /// Returns the block's result, or [`WalError::Closed`] without one.
     fn ended(&self) -> Result<(), WalError> {
         self.block.ended().unwrap_or(Err(WalError::Closed))
     }

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use brooklet_io::Clock;
 
-/// The least and the most time by which a sleep ends early: for a quiet machine, and for a busy
-/// one.
+/// Least and most time by which a sleep ends early: for a quiet machine, and for a busy machine.
 const LEAST_EARLY: Duration = Duration::from_micros(20);
 const MOST_EARLY: Duration = Duration::from_micros(200);
 /// With every sleep, the measured lateness shrinks by this part.
@@ -27,7 +26,7 @@ impl Alarm {
         Self { early: LEAST_EARLY }
     }
 
-    /// Sleeps for `time` with `sleep`, unless that returns early.
+    /// Sleeps for `time` with `sleep`, then spins; returns early if `sleep` returns early.
     pub fn sleep(&mut self, clock: &dyn Clock, time: Duration, sleep: impl FnOnce(Duration)) {
         let start = clock.now();
         let deadline = start.saturating_add(time);

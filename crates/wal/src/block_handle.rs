@@ -88,7 +88,7 @@ impl Block {
         self.writers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns whether a thread still writes its record. No more join once the block is closed.
+    /// Returns whether a thread still writes its record. No thread begins once the block is closed.
     pub(crate) fn is_being_filled(&self) -> bool {
         self.writers.load(Ordering::Acquire) > 0
     }
@@ -133,7 +133,7 @@ impl Block {
         (self.is_durable() == Some(false)).then(|| join(&mut listeners))
     }
 
-    /// Adds a task as a listener; `slot` is its earlier slot, if any.
+    /// Adds a task as a listener; `slot` is the task's earlier slot, if any.
     pub(crate) fn listen_as_task(&self, slot: &mut Option<usize>, waker: &Waker) -> Option<Heard> {
         if self.is_durable() != Some(false) {
             return None;
@@ -144,7 +144,7 @@ impl Block {
         Some(heard)
     }
 
-    /// Removes a task that needs no notification any more. `false` if the block has ended.
+    /// Removes a task that needs no notification any more. Returns `false` if the block has ended.
     pub(crate) fn leave(&self, slot: Option<usize>) -> bool {
         // Most acks are dropped when their block has ended: they need no lock.
         if self.is_durable() != Some(false) {
@@ -158,8 +158,8 @@ impl Block {
         !self.listeners().is_empty()
     }
 
-    /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it
-    /// must.
+    /// Takes one waiting thread out of the listeners, to drive the block. The thread listens again
+    /// if necessary.
     pub(crate) fn take_thread(&self) -> Option<Thread> {
         self.listeners().take_thread()
     }

@@ -46,7 +46,7 @@ impl Call {
     }
 }
 
-/// Takes the tasks out of `calls`, for a thread that wakes them itself.
+/// Takes the tasks out of `calls`, for a thread that wakes these tasks itself.
 pub(crate) fn take_tasks(calls: &mut [Call]) -> Vec<Waker> {
     calls.iter_mut().flat_map(|call| call.tasks.drain(..)).collect()
 }
@@ -55,7 +55,7 @@ pub(crate) fn wake_all(tasks: Vec<Waker>) {
     tasks.into_iter().for_each(|waker| guarded(|| waker.wake()));
 }
 
-/// Calls user code: a panic in one call must not prevent the others.
+/// Runs user code: a panic in one call must not prevent the other calls.
 pub(crate) fn guarded(call: impl FnOnce()) {
     if bug("panic-of-a-callback-escapes") {
         return call();
@@ -76,15 +76,15 @@ pub(crate) struct Calls {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Call>,
-    /// Number of drivers that have ended blocks, or are about to, and have not put their callbacks
-    /// into `waiting`.
+    /// Number of drivers that have ended blocks, or will end blocks now, and have not put their
+    /// callbacks into `waiting`.
     expected: usize,
     thread: Option<JoinHandle<()>>,
     /// Whether that thread runs the pending calls.
     served: bool,
-    /// Whether the thread ends once nothing waits.
+    /// Whether the thread ends once no call is pending.
     ended: bool,
-    /// The thread that calls in place.
+    /// The thread that runs calls in place.
     caller: Option<ThreadId>,
     /// Number of guards that forbid calls in place.
     hushed: usize,
@@ -115,7 +115,8 @@ impl Calls {
         Expected(self)
     }
 
-    /// Takes calls: for a separate thread if `beside` is set, even if the log has ended meanwhile.
+    /// Takes calls. With `beside`, a separate thread runs them, even if the log has ended
+    /// meanwhile.
     fn hand(self: &Arc<Self>, calls: Vec<Call>, beside: bool) {
         let mut state = self.state();
         state.expected -= 1;
@@ -181,8 +182,8 @@ impl Calls {
         self.more.notify_all();
     }
 
-    /// Returns when everything has been called, and the thread is gone; at once if a callback makes
-    /// this call.
+    /// Returns once everything has been called and the thread has ended; immediately if a callback
+    /// makes this call.
     pub fn join(&self) {
         self.end();
         let me = thread::current().id();
@@ -198,7 +199,7 @@ impl Calls {
         let thread = state.thread.take();
         drop(state);
         if let Some(thread) = thread {
-            // Its calls cannot make it panic.
+            // The thread catches all panics of calls, so it cannot have panicked itself.
             let _ = thread.join();
         }
         self.call_here();

@@ -21,7 +21,7 @@ use crate::wal::Wal;
 /// woken.
 const IDLE_ROUNDS: u32 = 20;
 
-/// The shortest and the longest sleep of a committer that expects more work.
+/// Shortest and longest sleep of a committer that expects more work.
 const LEAST_NAP: Duration = Duration::from_micros(100);
 const MOST_NAP: Duration = Duration::from_millis(10);
 
@@ -36,7 +36,7 @@ pub struct Committer {
     alarm: Alarm,
     /// Whether the current rest ends when a write is due.
     exact: bool,
-    /// Whether it panicked: its state is not used any more.
+    /// Whether the committer panicked: its state is not used any more.
     broken: bool,
 }
 
@@ -102,7 +102,7 @@ impl Committer {
         }
     }
 
-    /// Does a part of the work; `None` if that part panicked, which stops the log.
+    /// Does a part of the work; returns `None` if that part panicked, which stops the log.
     fn watched<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let done = caught("the committer", || work(self));
         done.inspect_err(|_| self.broken = true).map_err(|panic| drop(self.wal.shared.fail(panic))).ok()
@@ -124,7 +124,7 @@ impl Committer {
         }
         let paced = core.is_paced();
         if self.queue.in_flight() > 0 {
-            // The next write may be due before one in flight ends.
+            // The next write may be due before a write in flight ends.
             let due = if paced && core.has_slot() { core.due() } else { None };
             self.exact = due.is_some();
             let until = due.unwrap_or(Duration::MAX);
@@ -144,7 +144,7 @@ impl Committer {
         let linger = shared.config.linger;
         let until = match core.due() {
             Some(due) if paced => due,
-            // Another driver may have a write in flight that delays the open block; check again
+            // A write of another driver may be in flight and delay the open block; so check again
             // soon.
             Some(deadline) => deadline.max(now.saturating_add((linger / 4).max(LEAST_NAP))),
             None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
@@ -169,7 +169,7 @@ impl Committer {
             exact_timers();
         }
         loop {
-            // This loop calls nothing in place: a thread does that.
+            // This loop runs no callbacks: another thread does that.
             let rested = self.watched(|committer| match committer.advance() {
                 Pause::None => true,
                 Pause::Write(time) => committer.rest(time, |queue, time| queue.wait(time)),
@@ -212,7 +212,7 @@ impl Committer {
             let shared = &self.wal.shared;
             let write = self.writes.remove(&completion.token).expect("what completes was submitted");
             let result = completion.result.and_then(|done| {
-                // Writes the rest of a short write again, from the last whole sector on.
+                // The write restarts at the last whole sector.
                 let done = done / brooklet_io::SECTOR * brooklet_io::SECTOR;
                 let done = if bug("short-write-is-whole") { write.data.len() } else { done };
                 let at = shared.zone + write.offset + done as u64;

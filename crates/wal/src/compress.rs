@@ -8,11 +8,11 @@ use zstd_safe::{CCtx, DCtx};
 
 use crate::format::Codec;
 
-/// zstd's fastest level that still compresses in earnest.
+/// zstd's fastest regular level.
 const ZSTD_LEVEL: i32 = 1;
-/// The most that each codec gains, as a factor, on the best input. A longer claimed length is
-/// false, and not worth the memory: LZ4 codes at most 255 bytes in one; zstd at most a block of 128
-/// KiB in three.
+/// Largest factor by which each codec shrinks a payload. A block that claims a greater length is
+/// damaged, and gets no memory: LZ4 codes at most 255 bytes in 1 byte; zstd codes at most a block
+/// of 128 KiB in 3 bytes.
 const LZ4_MOST: usize = 255;
 const ZSTD_MOST: usize = (128 << 10) / 3;
 
@@ -28,7 +28,7 @@ const ONE_IN: usize = 25;
 const HASH_BITS: u32 = 12;
 
 thread_local! {
-    // A context has a megabyte or so, which is zeroed when it is made.
+    // A context takes about 1 MB, which is zeroed when the context is created.
     static COMPRESSOR: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
@@ -54,7 +54,7 @@ pub(crate) fn may_shrink(raw: &[u8]) -> bool {
 
 /// Returns the greatest length that `len` bytes can become.
 pub(crate) fn bound(len: usize) -> usize {
-    // The formula of zstd's header, without a call to foreign code, which miri does not follow.
+    // The formula of zstd's header, without a call to foreign code, which miri cannot run.
     let zstd = len + (len >> 8) + (((128_usize << 10).saturating_sub(len)) >> 11);
     lz4_flex::block::get_maximum_output_size(len).max(zstd)
 }

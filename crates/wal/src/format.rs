@@ -1,4 +1,4 @@
-//! The block: what one write to the ring carries. This is the only description of its bytes.
+//! The block: the content of one write to the ring. This is the only description of its bytes.
 //!
 //! ```text
 //! offset size field      meaning                                                    (little endian)
@@ -23,10 +23,11 @@
 //!      .    . padding    up to a multiple of the sector size
 //! ```
 //!
-//! A block is *valid at position p* when its header checksum holds, `store` is ours and `position`
-//! is p. It *follows* a block when also `seq`, `lsn` and `previous` continue it, its epoch is not
-//! smaller, and its payload checksum holds. A block never straddles the end of the ring: one that
-//! does not fit starts at the next lap, and a reader knows that from its length.
+//! A block is *valid at position p* if its header checksum holds, `store` is the log's own, and
+//! `position` is p. A block *follows* another block if it also continues that block's `seq`, `lsn`
+//! and `previous`, its epoch is not smaller, and its payload checksum holds. A block never crosses
+//! the end of the ring: a block that does not fit starts at the next lap, and a reader derives that
+//! from the block's length.
 
 use brooklet_io::SECTOR;
 use twox_hash::XxHash3_64;

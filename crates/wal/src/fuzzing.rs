@@ -1,4 +1,4 @@
-//! What the fuzz targets need of the private parts: the bytes of a block, from both sides.
+//! The private functions that the fuzz targets use: they write and read the bytes of a block.
 
 use bytes::Bytes;
 
@@ -13,8 +13,8 @@ pub fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
     compress::open(codec, stored, raw_len)
 }
 
-/// A whole block as it is written to the ring, compressed with the codec of `place` where that
-/// pays; of its other fields those count that tell where it stands.
+/// Returns a whole block as it is written to the ring, compressed with the codec of `place` if that
+/// pays. Of the other fields of `place`, only those that place the block are used.
 pub fn seal(payload: &[u8], records: u32, place: Header) -> Vec<u8> {
     let pool = Pool::new(payload.len());
     let mut buf = pool.take(HEADER + payload.len());

@@ -1,10 +1,10 @@
 //! Histograms of times: they show why a log is slow.
 
-// Counts order nothing, so a scheduler that tries interleavings need not know about them.
+// The counts order no other memory accesses, so shuttle's scheduler need not know these atomics.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Binary logarithm of the first bound, in nanoseconds: 256 ns.
+/// Binary logarithm of the first bound in nanoseconds: the bound is 256 ns.
 const FIRST: u32 = 8;
 /// Number of bounds: two for each power of two, up to half a minute.
 const BOUNDS: usize = 2 * 27 + 1;
@@ -38,7 +38,7 @@ fn class(time: Duration) -> usize {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
     let power = (u64::BITS - (nanos - 1).leading_zeros()).saturating_sub(FIRST) as usize;
     let class = (2 * power).min(BOUNDS);
-    // Of the two classes of a power, the one before may be wide enough.
+    // A power of two has two classes; the narrower class may be wide enough.
     if class > 0 && nanos <= bound(class - 1) { class - 1 } else { class }
 }
 

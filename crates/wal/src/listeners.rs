@@ -9,14 +9,13 @@ use crate::sync::thread::Thread;
 /// The state of a new listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// No listener that can drive was there before: the caller must ensure that the block is
-    /// driven.
+    /// No earlier listener can drive the block: the caller must ensure that the block is driven.
     First,
     /// Other listeners exist, and the block will be driven.
     Another,
 }
 
-/// Listeners in the order in which they came, each kind separately: thousands may listen to one
+/// The listeners in the order of their arrival, each kind separately: thousands may listen to one
 /// block.
 #[derive(Default)]
 pub(crate) struct Listeners {
@@ -38,8 +37,8 @@ impl Listeners {
         heard
     }
 
-    /// If only tasks and callbacks listen, the driver before may have found no successor: the first
-    /// thread is one.
+    /// Adds a thread. If only tasks and callbacks listen, the previous driver may have found no
+    /// successor: the first thread is one.
     pub fn thread(&mut self, thread: Thread) -> Heard {
         self.heard(self.threads.is_empty(), |all| all.threads.push(thread))
     }
@@ -66,15 +65,15 @@ impl Listeners {
         (heard, Some(waker))
     }
 
-    /// Frees a task's slot, and returns its waker. The driver that was found when the task came
-    /// still drives the block.
+    /// Frees a task's slot, and returns its waker. The driver that was found for this task still
+    /// drives the block.
     pub fn leave(&mut self, slot: usize) -> Waker {
         self.vacant.push(slot);
         std::mem::replace(&mut self.tasks[slot], Waker::noop().clone())
     }
 
-    /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it
-    /// must.
+    /// Takes one waiting thread out of the listeners, to drive the block. The thread listens again
+    /// if necessary.
     pub fn take_thread(&mut self) -> Option<Thread> {
         self.threads.pop()
     }

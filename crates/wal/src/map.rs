@@ -1,16 +1,16 @@
 //! The map from positions in the endless ring to offsets in the zone.
 //!
-//! Positions only grow, for any sizes of the ring. A [`Span`] maps the positions from its start on.
-//! A resize begins a new span at the ring's head. While blocks of the old span are live, both spans
-//! are in force: the ring is *settling*. Nothing is ever copied.
+//! Positions only grow, whatever the size of the ring. A [`Span`] maps the positions from its start
+//! on. A resize begins a new span at the ring's head. While blocks of the old span are live, both
+//! spans are in force: the ring is *settling*. A resize copies no data.
 //!
 //! Invariants:
-//! - A position before `current.from` lies in `before`, any other in `current`; so a position lies
-//!   in one place.
-//! - While the ring settles, the new span is used only where no live block of the old one lies: in
-//!   one piece, from where the span begins up to [`Map::limit`], which moves only forward as the
-//!   tail does.
-//! - No block straddles the end of a lap, nor the position where a span begins.
+//! - A position before `current.from` belongs to `before`, every other position to `current`; so
+//!   each position has one place.
+//! - While the ring settles, the new span is used only where no live block of the old span is: in
+//!   one piece, from the start of the span up to [`Map::limit`]. The limit only moves forward, as
+//!   the tail does.
+//! - No block crosses the end of a lap or the position where a span begins.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Map {
     pub current: Span,
-    /// The span before, while blocks of it are live.
+    /// The previous span, while blocks of that span are live.
     pub before: Option<Span>,
 }
 
@@ -69,13 +69,14 @@ impl Map {
         self.size_at(position) - self.at(position)
     }
 
-    /// Returns the contiguous bytes from `position` on: to the end of its lap, or of its span.
+    /// Returns the number of contiguous bytes from `position` on: to the end of its lap, or of its
+    /// span.
     pub fn piece(&self, position: u64) -> u64 {
         let left = self.lap_left(position);
         if position < self.current.from { left.min(self.current.from - position) } else { left }
     }
 
-    /// Returns the bytes of the zone that the spans reach.
+    /// Returns the number of bytes of the zone that the spans use.
     pub fn reach(&self) -> u64 {
         self.before.map_or(0, |before| before.size).max(self.current.size)
     }
@@ -94,7 +95,7 @@ impl Map {
         from + next.min().unwrap_or(size).min(size) - offset
     }
 
-    /// Drops the span before, once no block of it is live.
+    /// Drops the previous span, once no block of that span is live.
     pub fn settle(&mut self, tail: u64) {
         self.before = self.before.filter(|_| tail < self.current.from);
     }
@@ -110,8 +111,8 @@ impl Map {
         }
         let start = self.current.at(tail);
         if start + (head - tail) <= self.current.size.min(size) && start + (head - tail) < size {
-            // What lives does not wrap: it may stay as it is, and the ring goes round in the new
-            // size.
+            // The live blocks do not wrap around: they stay in place, and the ring continues in the
+            // new size.
             return single(tail, start);
         }
         let begin = |offset| Map { current: Span { from: head, offset, size }, before: Some(self.current) };

@@ -1,8 +1,8 @@
 //! Sequential reading of the ring, ahead of the consumer, with several large reads in flight.
 //!
 //! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are
-//! appended in order; a chunk never straddles the end of a lap, nor of a span; what is in flight or
-//! early lies between the window and `ask`.
+//! appended in order; no chunk crosses the end of a lap or of a span; the chunks in `early` and in
+//! flight are between the window and `ask`.
 //!
 //! Memory: a few chunks, and the largest single request, for any size of the ring.
 
@@ -13,7 +13,7 @@ use brooklet_io::{AlignedBuf, Completion, Op, Queue, SECTOR, Volume, read_exact_
 
 use crate::map::Layout;
 
-/// Bytes of one read.
+/// Size of one read, in bytes.
 const CHUNK: u64 = 1 << 20;
 /// Number of reads in flight.
 const AHEAD: usize = 4;
@@ -27,15 +27,15 @@ pub(crate) struct ReadAhead<'a> {
     /// Next position to request, and the end of all requests.
     ask: u64,
     limit: u64,
-    /// Bytes of the longest chunk: the reader may be shorter than one read.
+    /// Size of the longest chunk, in bytes: the whole range may be shorter than one read.
     chunk: usize,
-    /// Chunks that arrived early, by position. An error counts only when its turn comes.
+    /// Chunks that arrived early, by position. An error counts only when its chunk is next.
     early: BTreeMap<u64, io::Result<AlignedBuf>>,
     /// Chunks whose bytes are in the window, for reuse: fresh memory would cost a page fault every
     /// 4 KiB.
     spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
-    /// The sector of the last peek.
+    /// The sector that `peek` read last.
     sector: AlignedBuf,
     read: u64,
 }
@@ -80,7 +80,8 @@ impl<'a> ReadAhead<'a> {
         }
         let end = (position - self.base) as usize + len;
         if self.window.capacity() < end {
-            // By itself it would grow to twice what is asked for, which may be a third of the ring.
+            // A plain reservation would grow to twice the requested size, which may be a third of
+            // the ring.
             self.window.reserve_exact(end + self.chunk - self.window.len());
         }
         while self.window.len() < end {
@@ -107,7 +108,7 @@ impl<'a> ReadAhead<'a> {
         if (self.base..=self.ask).contains(&position) {
             return;
         }
-        // A read bears the position that it is for, and that may be asked for again.
+        // A read in flight has its position as its token, and that position may be requested again.
         while self.queue.in_flight() > 0 {
             self.queue.reap(true, &mut self.finished);
         }
@@ -120,14 +121,14 @@ impl<'a> ReadAhead<'a> {
     /// Releases the bytes before `position`.
     pub fn release(&mut self, position: u64) {
         let done = (position - self.base) as usize;
-        // Moving the rest down is worth it only when less is moved than dropped.
+        // Moves the rest down only if fewer bytes are moved than dropped.
         if done > self.window.len() / 2 {
             self.window.drain(..done);
             self.base = position;
         }
     }
 
-    /// Returns the bytes of the chunk that starts at `position`.
+    /// Returns the size of the chunk that starts at `position`, in bytes.
     fn chunk_len(&self, position: u64) -> u64 {
         let map = &self.layout.map;
         (CHUNK - map.at(position) % CHUNK).min(map.piece(position)).min(self.limit - position)

@@ -3,29 +3,29 @@
 //! The reader walks from the trim point, block after block ([`crate::format`] defines *follows*),
 //! until none follows. Then it distinguishes four cases:
 //!
-//! 1. **The end.** A clean close recorded the last block, and the walk found it.
-//! 2. **A torn tail.** The next block was being written when the power went: nothing says that it
-//!    was acknowledged. This is normal; the block is dropped, with every later block of the same
-//!    window that reached the disk before it.
+//! 1. **The end.** A clean close recorded the last block, and the walk found that block.
+//! 2. **A torn tail.** The power went off while the next block was being written: nothing says that
+//!    the block was acknowledged. This is normal; the block is dropped, with every later block of
+//!    the same window that reached the disk before it.
 //! 3. **A stale block**, from an earlier lap or an earlier crash. Its position, number, chain or
-//!    epoch does not fit, so it does not follow; it is no evidence either, because the walk found
-//!    every block that it says was acknowledged.
+//!    epoch does not fit, so the block does not follow. A stale block is no evidence either,
+//!    because the walk found every block that the stale block reports as acknowledged.
 //! 4. **Damage.** A valid block anywhere in the ring, of this lap or a later one, or the
-//!    superblock, says that the missing block had been acknowledged. That is an error with the
-//!    block's address, never a silent cut.
+//!    superblock, says that the missing block was acknowledged. That is an error with the block's
+//!    address, never a silent cut.
 //!
-//! A trim point that is not the newest, because the newest is lost to rot, shows too: by blocks of
-//! a later lap in place of older ones, or by a block that continues beyond the end of the ring.
-//! Nothing is written there before a trim is recorded.
+//! A trim point that is not the newest, because rot destroyed the newest, is detected too: blocks
+//! of a later lap replace older blocks, or a block continues beyond the end of the ring. Nothing is
+//! written there before a trim is recorded.
 //!
 //! To distinguish case 2 from case 4, the rest of the ring is read once. So recovery costs at most
 //! one pass over the ring; only a torn block behind the skipped end of a lap is read again. The
 //! skipped end itself is not read. Recovery holds a few megabytes and the current blocks, for any
 //! size of the ring.
 //!
-//! One case stays ambiguous: rot in the blocks that were in flight together when the power went,
-//! before any later block said that they were acknowledged. The committer narrows that case by
-//! writing an empty block when the log becomes idle.
+//! One case stays ambiguous: rot in the blocks that were in flight together at the power cut,
+//! before any later block said that they were acknowledged. The committer makes that case rarer: it
+//! writes an empty block when the log becomes idle.
 //!
 //! A reader that writes nothing continues behind damage: see `recover/holes.rs`.
 //!
@@ -292,8 +292,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the payload of a block whose checksum held. A malformed payload is not torn: it differs
-/// from the one that was written.
+/// Returns the payload of a block whose checksum is right. A malformed payload is not torn: the
+/// payload differs from the written payload.
 fn payload(read_ahead: &mut ReadAhead<'_>, header: &Header) -> std::io::Result<Result<Bytes, &'static str>> {
     let bytes = read_ahead.at(header.position, header.disk_len())?.expect("just read");
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
@@ -313,8 +313,8 @@ const LATER_LAP: &str = "a block of a later lap is there";
 const BEYOND: &str = "a block there goes on beyond the end of the ring";
 
 /// Returns whether a block of this log at `position` was written there after a trim. The block must
-/// be of this opening: an opening records its trim point for good, and a block of an earlier
-/// opening may have been dropped by a crash.
+/// be of this opening, because an opening's trim points are final, but a crash may have dropped a
+/// block of an earlier opening.
 fn is_of_later_lap(layout: &Layout, start: Start, header: &Header, position: u64) -> bool {
     let later = header.store == layout.store && (position + 1..1 << 62).contains(&header.position);
     later && header.epoch >= start.epoch && layout.map.at(header.position) == layout.map.at(position)
@@ -387,9 +387,9 @@ fn whole(read_ahead: &mut ReadAhead<'_>, next: Next) -> std::io::Result<Next> {
 }
 
 struct Behind {
-    /// A block that says that the missing block was acknowledged.
+    /// A block that proves that the missing block was acknowledged.
     witness: Option<u64>,
-    /// Number of valid blocks that do not say so.
+    /// Number of valid blocks that do not prove that.
     dropped: u64,
 }
 
@@ -415,7 +415,7 @@ fn evidence(
                 behind.witness = Some(header.seq);
                 break;
             }
-            // The torn block itself, if its header is whole, is not behind the end.
+            // If the header of the torn block itself is whole, that block is not behind the end.
             let this_lap = header.position == position;
             behind.dropped += u64::from(this_lap && position > missing.position);
         }

@@ -1,9 +1,10 @@
-//! Resizing a ring while it is in use.
+//! Resizes a ring in use.
 //!
 //! Steps: appends pause; all appended records become durable, so that the log ends where the new
-//! span begins; the new map is recorded; the ring continues in it. Appends wait for room meanwhile:
-//! for the blocks in flight, and for the recording. A crash before the recording leaves the ring as
-//! it was; after it, the new map is equal for every existing block.
+//! span begins; `record` stores the new map; the ring continues in the new span. Meanwhile appends
+//! wait for room: until the blocks in flight are durable and the map is stored. A crash before the
+//! map is stored leaves the old ring; after that, the new map locates every existing block at the
+//! same place.
 
 use crate::core::Limits;
 use crate::error::WalError;
@@ -13,7 +14,7 @@ use crate::shared::Shared;
 use crate::sync::thread::Thread;
 use crate::wal::Wal;
 
-/// Allows appends again, after any outcome of the resize.
+/// A guard that allows appends again, after any outcome of the resize.
 struct Paused<'a>(&'a Shared);
 
 impl Drop for Paused<'_> {
@@ -37,8 +38,8 @@ impl Wal {
         self.shared.lock().map()
     }
 
-    /// Continues in a ring of `size` bytes, whose space exists. `record` makes the new map, and the
-    /// end of the log, durable; if it fails, it has stopped the log.
+    /// Continues in a ring of `size` bytes, whose space exists. `record` makes the new map and the
+    /// end of the log durable; if `record` fails, it has stopped the log.
     ///
     /// Returns `Ok(Err(free))` if the new ring would have only `free` bytes for new blocks, too few
     /// for its largest record; nothing has changed then.

@@ -1,15 +1,15 @@
 //! The positions of blocks: the ring's arithmetic, and nothing else.
 //!
-//! Positions count bytes in an endless ring and only grow; the [`Map`] locates each in the zone.
-//! Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; bytes in
-//! `tail..head` are never handed out.
+//! Positions count bytes in an endless ring and only grow; the [`Map`] locates each position in the
+//! zone. Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; the
+//! bytes in `tail..head` are never allocated again before a trim.
 
 use brooklet_io::SECTOR;
 
 use crate::map::Map;
 
-/// The position of the next block, and the state that it continues: the whole state of the ring, as
-/// a superblock keeps it.
+/// The position of the next block, and the state that this block continues: the whole state of the
+/// ring, as a superblock stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Position in the endless ring, in bytes.
@@ -31,7 +31,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring whose live blocks lie in `tail..head`.
+    /// Creates a ring whose live blocks are in `tail..head`.
     pub fn new(map: Map, tail: u64, head: u64) -> Self {
         let size = map.current.size;
         assert!(
@@ -70,15 +70,16 @@ impl Ring {
     /// Returns whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are
     /// not placed yet, leaving `reserve` bytes free.
     ///
-    /// Blocks shrink when they are compressed, and skip the end of a lap when they do not fit
-    /// there, so the answer counts one lap end of the largest block's size.
+    /// Blocks shrink when they are compressed, and skip the end of a lap if they do not fit there.
+    /// So the answer counts one lap end of the largest block's size.
     pub fn has_room(&self, waiting: u64, len: u64, largest: u64, reserve: u64) -> bool {
         let need = waiting + len;
         let gap = if need >= self.map.lap_left(self.head) { largest.max(len) } else { 0 };
         self.head + need + gap + reserve <= self.map.limit(self.tail)
     }
 
-    /// Takes `len` bytes for a block and returns their start; `None` if the ring is full.
+    /// Takes `len` bytes for a block and returns the position of the first byte; `None` if the ring
+    /// is full.
     pub fn place(&mut self, len: u64) -> Option<u64> {
         let left = self.map.lap_left(self.head);
         let start = if len > left { self.head + left } else { self.head };

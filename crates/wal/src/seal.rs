@@ -13,10 +13,10 @@ use bytes::Bytes;
 use crate::compress::{self, may_shrink};
 use crate::format::{Codec, HEADER, Header, checksum, disk_len};
 
-/// A pool of buffers of a block's size, so that a busy log does not fault fresh pages in.
+/// A pool of buffers of a block's size: reused buffers cost a busy log no page faults.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Bytes of a new buffer; buffers of other sizes are from earlier block sizes.
+    /// Size of a new buffer, in bytes; buffers of other sizes are from earlier block sizes.
     capacity: AtomicUsize,
     spare: Mutex<Spare>,
     process: Process,
@@ -28,7 +28,7 @@ struct Spare {
     bytes: usize,
 }
 
-/// Most bytes of spare buffers kept: those of the blocks that fill, compress and fly.
+/// Most bytes of spare buffers: for the blocks that fill, are compressed and are in flight.
 const SPARE: usize = 16 << 20;
 
 /// Returns the room for a block of `block_size` bytes, even if a codec makes it longer.
@@ -54,7 +54,7 @@ impl Pool {
     pub fn take(&self, len: usize) -> AlignedBuf {
         let wanted = len.max(self.capacity.load(Ordering::Relaxed));
         let mut spare = self.spare.lock().expect("no panics");
-        // The last returned buffer is the likeliest to be in the processor's cache.
+        // The buffer that was returned last is the likeliest to be in the processor's cache.
         let fits = |buf: &AlignedBuf| (wanted..2 * wanted).contains(&buf.capacity());
         let buf = spare.bufs.iter().rposition(fits).and_then(|at| spare.bufs.remove(at));
         let Some(buf) = buf else {
@@ -67,7 +67,7 @@ impl Pool {
 
     fn give(&self, mut buf: AlignedBuf) {
         if !self.process.is_here() {
-            // A fork may have copied the lock while another thread held it.
+            // A fork may have copied the lock while another thread held it: skip the pool.
             return;
         }
         buf.clear();

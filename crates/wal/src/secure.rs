@@ -1,22 +1,22 @@
 //! The end of the ring after a crash: the blocks that a power cut could still take back, and the
 //! remedy.
 //!
-//! A block reads back as soon as a cache holds it. It survives a power cut only once it lies on the
-//! medium. The two differ after a write or a flush that failed: the system drops what was pending,
-//! the cache goes on returning it, and no later flush writes it. An opening that believes such a
-//! block, and acknowledges blocks behind it, loses those with it.
+//! A block reads back as soon as a cache holds it. A block survives a power cut only once it is on
+//! the medium. The two differ after a failed write or flush: the system drops the pending bytes,
+//! the cache still returns them, and no later flush writes them. If an opening trusts such a block,
+//! and acknowledges blocks behind it, a power cut loses the block and all blocks behind it.
 //!
-//! Blocks up to the last *witness* are safe: a later block, or the superblock, says that they were
-//! acknowledged. Behind it lie at most those that were in flight together.
+//! Blocks up to the last *witness* are safe: a later block, or the superblock, records that they
+//! were acknowledged. At most the blocks that were in flight together are behind the witness.
 //!
-//! - An opening for writing makes the rest safe ([`secure`]): after a flush it compares each block
-//!   with the medium, and writes it again where the medium holds something else. A block that was
-//!   acknowledged lies on the medium, so it is not written again, and a power cut cannot tear it.
-//!   Where the volume cannot distinguish the medium from a cache ([`Volume::read_medium`]), each
+//! - An opening for writing makes the other blocks safe ([`secure`]): after a flush it compares
+//!   each block with the medium, and writes the block again if the medium holds other bytes. An
+//!   acknowledged block is on the medium, so it is not written again, and a power cut cannot tear
+//!   it. If the volume cannot distinguish the medium from a cache ([`Volume::read_medium`]), each
 //!   block is written again.
-//! - An opening for reading only writes nothing. It leaves out the blocks that do not lie on the
-//!   medium ([`recover_secured`]), and reports how many they are. Where the volume cannot tell, it
-//!   shows them, and reports that.
+//! - An opening for reading only writes nothing. It leaves out the blocks that are not on the
+//!   medium ([`recover_secured`]), and reports their number. If the volume cannot determine whether
+//!   a block is on the medium, the opening shows the block, and reports that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ pub fn recover_secured<E: From<WalError>>(
                 acked = acked.max(header.acked);
                 held.push_back((block.clone(), *header));
             }
-            // What is damaged was acknowledged, and so was all before it.
+            // A missing block was acknowledged, and so were all blocks before it.
             Found::Hole(hole) => acked = acked.max(hole.from.seq),
         }
         while let Some((block, header)) = held.pop_front() {
@@ -118,7 +118,7 @@ pub fn recover_secured<E: From<WalError>>(
                 held.push_front((block, header));
                 break;
             }
-            // Of a medium that takes no flush nobody knows what it keeps.
+            // If the flush fails, the contents of the medium are unknown.
             known => found.unproven += u64::from(known.is_none() || !flushed),
         }
         visit(&Found::Block(block, header))?;
@@ -132,7 +132,7 @@ pub fn recover_secured<E: From<WalError>>(
     Ok(found)
 }
 
-/// Where a block lies on the volume, and the checksum that names it.
+/// The location of a block on the volume, and the checksum that identifies the block.
 struct Place {
     offset: u64,
     len: usize,
@@ -145,20 +145,20 @@ impl Place {
         Self { offset: layout.offset(header.position), len: header.disk_len(), sum: next.chain }
     }
 
-    /// Whether `bytes` are the block, whole.
+    /// Returns whether `bytes` are the whole block.
     fn holds(&self, bytes: &[u8]) -> bool {
         let Some((header, sum)) = Header::decode(bytes) else { return false };
         let stored = bytes[HEADER..].get(..header.stored_len as usize);
         sum == self.sum && stored.is_some_and(|stored| checksum(stored) == header.payload_sum)
     }
 
-    /// Whether the medium holds the block; `None` where the volume cannot tell.
+    /// Returns whether the medium holds the block; `None` if the volume cannot determine that.
     fn on_medium(&self, volume: &dyn Volume) -> Option<bool> {
         let mut buf = AlignedBuf::zeroed(self.len);
         read_medium_exact_at(volume, self.offset, &mut buf).then(|| self.holds(&buf))
     }
 
-    /// The block's bytes, as recovery read them.
+    /// Reads the block again; returns an error if its bytes differ from those that recovery read.
     fn read(&self, volume: &dyn Volume) -> Result<AlignedBuf, WalError> {
         let mut buf = AlignedBuf::zeroed(self.len);
         read_exact_at(volume, self.offset, &mut buf)?;
@@ -170,20 +170,21 @@ impl Place {
     }
 }
 
-/// The blocks behind the last witness.
+/// Returns the places of the blocks behind the last witness.
 fn places(
     volume: &dyn Volume,
     layout: Layout,
     start: Start,
     found: &Recovery,
 ) -> Result<Vec<Place>, WalError> {
-    // All that recovery found is to be met again; only up to there.
+    // The walk must meet all blocks that recovery found, and stops behind the last of them.
     let start = Start { cursor: found.witnessed, acked: found.next.seq - 1, clean: true, ..start };
     let mut places = Vec::new();
     if found.witnessed.seq < found.next.seq {
         let limit = layout.map.limit(start.cursor.position);
         let mut walk = Walk::new(volume, layout, start, limit)?;
-        // They were just there: if one is not any more, what the volume returns changes.
+        // Recovery has just read these blocks: a missing block means that the volume returns other
+        // bytes.
         let changed = |error| match error {
             WalError::Damaged { .. } => {
                 std::io::Error::other(format!("the ring reads back otherwise than before: {error}")).into()

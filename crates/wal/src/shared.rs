@@ -1,13 +1,13 @@
-//! The state that the handles of a log share, and the steps of a thread that drives it: take, seal,
-//! place, write, release, notify.
+//! The state that the handles of a log share, and the steps of a thread that drives the log: take,
+//! seal, place, write, release, notify.
 //!
 //! A waiting thread drives: a thread that waits for its block and finds a free write slot seals the
 //! block and writes it itself, so a lone writer needs one system call and no wake-up. The
 //! [`Committer`](crate::Committer) drives for tasks and callbacks.
 //!
 //! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a
-//! wake-up. The sink may take its own locks; callers may hold those while they append, so nothing
-//! here appends or waits inside the sink. `calls` describes where user code runs.
+//! wake-up. The sink may take its own locks, and callers may hold those locks while they append; so
+//! no code here appends or waits inside the sink. `calls` describes where user code runs.
 //!
 //! A panic of the volume, of the sink or of a driver counts as a failed write: it stops the log,
 //! and all waiters are notified.
@@ -58,7 +58,7 @@ pub(crate) enum Turn {
     Wait,
 }
 
-/// Ends the committer's rests.
+/// A handle to end the committer's rests.
 pub(crate) struct CommitterHandle {
     pub thread: Thread,
     pub flying: Waker,
@@ -169,7 +169,7 @@ impl Shared {
         let written = if bug("panic-leaves-a-write-open") {
             Ok(write_all())
         } else {
-            // The thread may be a user's that only waits, and all waiters need this write.
+            // The thread may be a user's thread that only waits, but all waiters need this write.
             caught("writing a block", write_all)
         };
         self.finish(write.seq, written.and_then(|result| result));
@@ -189,7 +189,7 @@ impl Shared {
     fn try_seal_and_place(&self, taken: Taken) -> Result<Write, WalError> {
         let times = BlockTimes::begun(taken.appended, self.clock.now());
         let times = (taken.records > 0).then_some(times);
-        // Writers copy their records without waiting for anything, so this is short.
+        // Writers copy their records without waiting, so this loop is short.
         while taken.block.is_being_filled() {
             thread::yield_now();
         }
@@ -221,12 +221,12 @@ impl Shared {
                 drop(core);
                 return self.wake(next);
             };
-            // Under the lock: a thread that sees these blocks ended may close the log, which waits
-            // for their callbacks.
+            // Announced under the lock: a thread that sees these blocks ended may close the log,
+            // and closing waits for the callbacks of these blocks.
             let expected = self.calls.expect();
             drop(core);
             if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
-                // The blocks have left the window.
+                // The released blocks are no longer in the window, so `fail` does not return them.
                 let pending = self.fail(panic);
                 self.end(&blocks, Err(self.failed()), expected);
                 return drop(pending);
@@ -234,12 +234,12 @@ impl Shared {
             let now = self.clock.now();
             let mut core = self.lock();
             core.released(&blocks, now);
-            // Under the lock: another driver may be about to release the blocks behind these, and
-            // none is done before these are.
+            // Under the lock: another driver may be about to release the blocks behind these
+            // blocks, and no block ends before an earlier block.
             let listeners = finish(&blocks, &Ok(()));
             let next = core.next_driver();
             drop(core);
-            // The next write starts before this write's waiters are notified.
+            // Starts the next write before this write's waiters are notified.
             self.wake(next);
             let woken = self.notify(listeners, &Ok(()), expected);
             if woken > 0 {
@@ -263,7 +263,7 @@ impl Shared {
         PendingNotify { shared: self, blocks, waiters, rest, expected: Some(self.calls.expect()) }
     }
 
-    /// Notifies the waiters of a block's end, or the next driver.
+    /// Wakes the next driver: a thread that waits for a block, or the committer.
     pub fn wake(&self, next: Option<Next>) {
         match next {
             Some(Next::Thread(thread)) => thread.unpark(),
@@ -287,7 +287,7 @@ impl Shared {
         self.notify(finish(blocks, &result), &result, expected);
     }
 
-    /// Wakes the listening threads, and hands over the other calls. Returns the number of threads
+    /// Wakes the listening threads, and passes the other calls on. Returns the number of threads
     /// woken.
     fn notify(
         &self,
@@ -313,14 +313,14 @@ impl Drop for Shared {
         if !self.process.is_here() {
             return;
         }
-        // An ack then reports that nobody drives the log any more.
+        // An ack then reports that no thread drives the log any more.
         drop(self.stop(|core| core.stop(WalError::Closed)));
         self.calls.end();
     }
 }
 
-/// The waiters of a stopped log. Dropping it notifies them, and may run callbacks: release all
-/// locks before.
+/// The waiters of a stopped log. Dropping this value notifies them, and may run callbacks: release
+/// all locks before.
 #[must_use = "whoever waits is told when it is dropped"]
 pub struct PendingNotify<'a> {
     shared: &'a Shared,

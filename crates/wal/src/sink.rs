@@ -6,7 +6,7 @@ use crate::block_handle::Block;
 
 /// A receiver of every durable block, in order, before its acknowledgement.
 pub trait Sink: Send + Sync {
-    /// Receives blocks that are on stable media, like all blocks before them.
+    /// Receives blocks that are on stable media; all blocks before them are on stable media too.
     fn durable(&self, blocks: &[Arc<Block>]);
 }
 

@@ -1,6 +1,6 @@
-//! A slot: 512 bytes that tell by themselves what they are, and whether they are whole. What a
-//! volume is known by lies in several of them, at the starts of its first sectors: the superblock
-//! of a store, the label of the ring that it keeps on a volume of its own, the label of a log.
+//! A slot: 512 bytes that identify their content and show whether they are whole. The metadata of a
+//! volume is stored in several slots, at the starts of its first sectors: the superblock of a
+//! store, the label of a ring on its own volume, the label of a log.
 //!
 //! ```text
 //! slot, little endian
@@ -10,9 +10,9 @@
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!
-//! The rest of the sector is zero. A slot fits in 512 bytes, which the device tears last. Of the
-//! whole ones that of the greatest rank counts, but a slot of a newer format forbids the volume
-//! whatever the others hold.
+//! The rest of the sector is zero. A slot fits in 512 bytes, the unit that a device is least likely
+//! to tear. The whole slot with the greatest rank counts, but a slot of a newer format forbids the
+//! volume, whatever the other slots hold.
 
 use std::io;
 
@@ -150,7 +150,7 @@ pub fn seal(slot: &mut [u8]) {
     slot[SUM..LEN].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Writes `what` into slots of a volume, one write after the other.
+/// Writes `what` into slots of a volume, one durable write after the other.
 pub fn write<T: SlotContent>(
     volume: &dyn Volume,
     mut slots: impl Iterator<Item = usize>,
@@ -162,8 +162,8 @@ pub fn write<T: SlotContent>(
     slots.try_for_each(|slot| write_all_at(volume, (slot * SECTOR) as u64, &buf, persist))
 }
 
-/// Reads the first `count` slots of a volume, from the medium if the volume can do that. Flush it
-/// before: nobody acted on a slot that a cache holds and the medium does not.
+/// Reads the first `count` slots of a volume, from the medium if the volume can do that. Flush the
+/// volume before: no program acted on a slot that is in a cache but not on the medium.
 ///
 /// Each slot has its own read: a read that returns earlier bytes must not hide the newest slot.
 pub fn read<T: SlotContent>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {

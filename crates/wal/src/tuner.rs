@@ -37,29 +37,32 @@ pub(crate) struct Done {
     pub others: usize,
 }
 
-/// Large blocks cost the device least; where they fill slowly, they are written before they are
-/// full.
+/// First block size, in bytes. Large blocks cost the device least; a block that fills slowly is
+/// written before it is full.
 const FIRST_BLOCK: usize = 1 << 20;
 const LEAST_BLOCK: usize = 64 << 10;
 const FIRST_DEPTH: usize = 4;
-/// The least gain of a neighbour that is not preferred, and its least share of better pairs.
+/// Least gain of a neighbour that is not preferred, and the least number of pairs in which it is
+/// better.
 const MARGIN: f64 = 1.05;
 const MOST_PAIRS: usize = 7;
-/// The most loss of a preferred neighbour: no more than chance causes.
+/// Least ratio of a preferred neighbour: a loss that chance may cause.
 const NO_WORSE: f64 = 0.99;
-/// The least duration of a turn, and its least number of writes.
+/// Least duration of a turn, and its least number of writes.
 const TURN: Duration = Duration::from_millis(5);
 const TURN_WRITES: u32 = 4;
-/// Pairs of turns in a trial, and in one where all of them say the same by a factor that chance
-/// does not make.
+/// Number of pairs of turns in a trial, and the number after which a trial ends if all pairs agree
+/// by a factor that chance does not cause.
 const PAIRS: usize = 9;
 const CLEAR_PAIRS: usize = 3;
 const CLEAR: f64 = 1.25;
-/// The pause after a trial, doubled from the first to the last while nothing is better.
+/// Pause after a trial. While no neighbour is better, the pause doubles from the first value to the
+/// last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(3);
-/// A turn in which something was on its way for less than this part of it says nothing. Those who
-/// wait for their acks leave gaps, which grow with what a write takes: that counts.
+/// A turn is ignored if a write was in flight for less than this fraction of the turn. Callers that
+/// wait for their acks leave gaps, which grow with the duration of a write; a turn with such gaps
+/// counts.
 const BUSY_PART: u32 = 4;
 /// The time that the log must be mostly idle to count as idle.
 const LIGHT: Duration = Duration::from_secs(1);
@@ -87,7 +90,7 @@ const NEIGHBOURS: [Neighbour; 6] = [
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     begun: Option<Duration>,
-    /// Number of writes of the turn before that end in this turn.
+    /// Number of writes of the previous turn that end in this turn.
     skip: usize,
     writes: u32,
     bytes: u64,
@@ -137,8 +140,7 @@ pub(crate) struct Tuner {
     trial: Option<Trial>,
     turn: Turn,
     idle_since: Option<Duration>,
-    /// How long the turns took in which there was little to do, since the last one in which there
-    /// was more.
+    /// Total duration of the idle turns since the last busy turn.
     light: Duration,
     next_trial: Duration,
     pause: Duration,
@@ -146,7 +148,7 @@ pub(crate) struct Tuner {
 }
 
 impl Tuner {
-    /// Creates a tuner that stays within `most`.
+    /// Creates a tuner whose settings do not exceed `most`.
     pub fn new(most: Settings) -> Self {
         let chosen = Settings {
             codec: most.codec.min(Codec::Lz4),
@@ -186,12 +188,12 @@ impl Tuner {
         self.trial = None;
     }
 
-    /// Records that nothing is in flight any more.
+    /// Records that no write is in flight any more.
     pub fn idle(&mut self, now: Duration) {
         self.idle_since.get_or_insert(now);
     }
 
-    /// Records that something is in flight again.
+    /// Records that a write is in flight again.
     pub fn busy(&mut self, now: Duration) {
         if let Some(since) = self.idle_since.take() {
             self.turn.idle += now.saturating_sub(since);
@@ -227,7 +229,7 @@ impl Tuner {
             self.light += took;
             if self.light >= LIGHT {
                 self.chosen.codec = self.most.codec.min(Codec::Lz4);
-                // Once it is busy again, the codec is looked at first, and soon.
+                // When the log is busy again, the tuner soon tries the codec first.
                 (self.neighbour, self.next_trial, self.pause) = (0, now, FIRST_PAUSE);
             }
             return;
@@ -256,7 +258,7 @@ impl Tuner {
             tracing::debug!(?settings, "other settings serve better");
             self.chosen = settings;
             self.pause = FIRST_PAUSE;
-            // The same way once more before the others.
+            // Tries the same direction once more before the other directions.
             self.neighbour = self.neighbour.saturating_sub(1);
         } else {
             self.pause = (self.pause * 2).min(LAST_PAUSE);

@@ -185,8 +185,8 @@ impl Wal {
                 let rest = core.should_wake();
                 drop(core);
                 shared.end_rest(rest);
-                // A placement or a trim wakes this thread; the bound covers a wake-up before the
-                // list was joined.
+                // A placement or a trim wakes this thread. The time limit covers a wake-up that
+                // came before this thread joined the list.
                 thread::park_timeout(Duration::from_millis(5));
                 let me = thread::current().id();
                 shared.lock().room_waiters.retain(|waiter| waiter.id() != me);

@@ -1,4 +1,4 @@
-//! Which parts of a disk take no room: whole sectors that were given back and not written to since.
+//! The holes of a disk: whole sectors that were released, take no room, and were not written since.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ impl Holes {
         self.0.retain(|sector| !sectors.contains(sector));
     }
 
-    /// Bytes of the holes that `range` touches.
+    /// Returns the number of bytes in the holes that `range` touches.
     pub fn within(&self, range: &Range<u64>) -> u64 {
         self.0.range(sectors(range)).count() as u64 * SECTOR as u64
     }

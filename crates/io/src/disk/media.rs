@@ -1,12 +1,12 @@
-//! What a disk holds: on the medium, and in the volatile cache before it.
+//! The contents of a disk: on the medium, and in the volatile cache in front of the medium.
 //!
 //! Invariants:
-//! - `durable` and `cache` have the same length. `cache` is what reads see, `durable` what surely
-//!   survives a power cut.
+//! - `durable` and `cache` have the same length. Reads return the bytes of `cache`; the bytes of
+//!   `durable` surely survive a power cut.
 //! - `durable` with `pending` applied in order is `cache`, except where a failed flush has dropped
-//!   pending writes: as on Linux, those stay readable and never become durable, however often a
+//!   pending writes. As on Linux, dropped writes stay readable and never become durable, even if a
 //!   later flush succeeds.
-//! - No pending write overlaps a later durable write: the durable one has superseded it.
+//! - No pending write overlaps a later durable write: the durable write has superseded it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,11 +20,11 @@ pub(super) struct Media {
     durable: Pages,
     cache: Pages,
     pending: Vec<Pending>,
-    /// Writes that were handed over and not answered, by ticket.
+    /// Writes that were submitted and have not completed, by ticket.
     in_flight: BTreeMap<u64, Pending>,
 }
 
-/// A write that is in the cache only, or not even there.
+/// A write that is only in the cache, or in flight.
 #[derive(Clone)]
 struct Pending {
     start: usize,
@@ -41,42 +41,42 @@ impl Pending {
     }
 }
 
-/// What a power cut does to a write that is pending.
+/// The effect of a power cut on a pending write.
 #[derive(Clone, Copy)]
 pub(super) struct Tearing {
-    /// Each piece of this many bytes is kept or lost.
+    /// Size of the pieces that are kept or lost, in bytes.
     pub piece: usize,
     /// Whether a piece may become garbage.
     pub garbage: bool,
 }
 
 impl Media {
-    /// Media that durably hold `image`.
+    /// Creates media that durably hold `image`.
     pub fn new(image: Pages) -> Self {
         Self { cache: image.clone(), durable: image, pending: Vec::new(), in_flight: BTreeMap::new() }
     }
 
-    /// What reads see.
+    /// Returns the bytes that reads see.
     pub fn image(&self) -> &Pages {
         &self.cache
     }
 
-    /// What surely survives a power cut.
+    /// Returns the bytes that surely survive a power cut.
     pub fn durable(&self) -> &Pages {
         &self.durable
     }
 
-    /// Bytes.
+    /// Returns the length, in bytes.
     pub fn len(&self) -> usize {
         self.cache.len()
     }
 
-    /// Writes that a power cut now may lose or tear.
+    /// Returns the number of writes that a power cut now may lose or tear.
     pub fn at_risk(&self) -> usize {
         self.pending.len() + self.in_flight.len()
     }
 
-    /// Whether `len` bytes at `offset` lie inside.
+    /// Returns whether `len` bytes at `offset` are inside the disk.
     pub fn holds(&self, offset: u64, len: usize) -> bool {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.cache.len() as u64)
     }
@@ -93,7 +93,7 @@ impl Media {
         self.durable.resize(size);
     }
 
-    /// Flips bit `bit` of byte `byte`, wherever the byte is.
+    /// Flips bit `bit` of byte `byte`, in the cache, on the medium and in pending writes.
     pub fn flip(&mut self, byte: usize, bit: u8) {
         self.cache.flip(byte, bit);
         self.durable.flip(byte, bit);
@@ -104,9 +104,9 @@ impl Media {
         }
     }
 
-    /// Takes a write in flight, if it lies inside.
+    /// Registers a write in flight, if the write is inside the disk.
     pub fn begin(&mut self, ticket: u64, offset: u64, data: Bytes) {
-        // A write past the end is an error that has not been told yet.
+        // A write past the end fails later, in `Disk::write`.
         if self.holds(offset, data.len()) {
             self.in_flight.insert(ticket, Pending { start: offset as usize, data });
         }
@@ -117,8 +117,8 @@ impl Media {
         self.in_flight.remove(&ticket);
     }
 
-    /// What is left when whoever wrote is killed: each write in flight is carried out as far as the
-    /// cache, or not at all.
+    /// Returns the media after the writing process was killed: each write in flight either reaches
+    /// the cache or is lost.
     pub fn killed(&self, rng: &mut Rng) -> Self {
         let mut left = Self {
             durable: self.durable.clone(),
@@ -132,12 +132,12 @@ impl Media {
         left
     }
 
-    /// Leaves every write in flight as one that may still arrive.
+    /// Makes every write in flight a pending write, which may still arrive.
     pub fn pend_in_flight(&mut self) {
         self.pending.extend(std::mem::take(&mut self.in_flight).into_values());
     }
 
-    /// Carries a write out.
+    /// Carries out a write.
     pub fn land(&mut self, start: usize, data: &[u8], persist: Persist) {
         match persist {
             Persist::Cached => self.pend(start, data),
@@ -149,7 +149,7 @@ impl Media {
         }
     }
 
-    /// Carries a write out as far as the cache.
+    /// Carries out a write in the cache only.
     pub fn pend(&mut self, start: usize, data: &[u8]) {
         if !data.is_empty() {
             self.cache.write(start, data);
@@ -164,12 +164,12 @@ impl Media {
         }
     }
 
-    /// Gives up about half of the pending writes that start in `range`.
+    /// Drops about half of the pending writes that start in `range`.
     pub fn fail_flush(&mut self, range: &Range<u64>, rng: &mut Rng) {
         self.pending.retain(|write| !write.starts_in(range) || rng.percent(50));
     }
 
-    /// What a power cut would leave.
+    /// Returns a random image that a power cut now could leave.
     pub fn crash(&self, rng: &mut Rng, Tearing { piece, garbage }: Tearing) -> Pages {
         let mut image = self.durable.clone();
         let mut writes: Vec<&Pending> = self.pending.iter().chain(self.in_flight.values()).collect();
@@ -181,8 +181,8 @@ impl Media {
                 }
             }
             _ => {
-                // Crashes differ in how much is lost, so that both a single loss and a single
-                // survivor come up.
+                // The share of kept pieces differs from crash to crash, so that a single loss and a
+                // single survivor both occur.
                 let kept = 10 + rng.below(81);
                 while !writes.is_empty() {
                     let write = writes.swap_remove(rng.below(writes.len() as u64) as usize);
@@ -201,7 +201,7 @@ impl Media {
         image
     }
 
-    /// Takes `range` out of the pending writes.
+    /// Removes `range` from the pending writes.
     fn supersede(&mut self, range: Range<usize>) {
         let overlaps = |write: &Pending| write.start < range.end && range.start < write.range().end;
         if !self.pending.iter().any(overlaps) {

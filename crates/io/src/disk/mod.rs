@@ -1,14 +1,14 @@
 //! The disk model: the bytes on the medium, the bytes only in the cache, and the faults.
 //!
-//! One model serves everywhere that a disk should fail: under a [`MemVolume`](crate::MemVolume) in
-//! tests and in the simulator, under a file of a FUSE file system, and behind a network block
+//! One model serves every place where a disk should fail: under a [`MemVolume`](crate::MemVolume)
+//! in tests and in the simulator, under a file of a FUSE file system, and behind a network block
 //! device below a virtual machine.
 //!
 //! `media` holds the bytes, `holes` the space that takes no room, `fault` the planned faults; this
 //! module calls them.
 //!
-//! All chance comes from the disk's own generator: the same calls with the same seed have the same
-//! results.
+//! All random numbers come from the disk's own generator: the same calls with the same seed have
+//! the same results.
 
 use std::fmt;
 use std::io;
@@ -208,7 +208,7 @@ impl Disk {
         Ok(self.copy(Media::durable, offset, &mut buf[..len]))
     }
 
-    /// Counts a read, and returns how many of `len` bytes it transfers at most.
+    /// Counts a read; returns the number of bytes, up to `len`, that the read may transfer.
     fn begin_read(&mut self, len: usize, unit: usize) -> io::Result<usize> {
         self.check_power()?;
         self.counts.reads += 1;
@@ -380,7 +380,7 @@ impl Disk {
     /// write may arrive. Call [`end`](Self::end) before [`write`](Self::write) carries it out.
     pub fn begin(&mut self, offset: u64, data: Bytes) -> u64 {
         self.tickets += 1;
-        // Without power the write goes nowhere.
+        // Without power, the write goes nowhere.
         if !self.off {
             self.media.begin(self.tickets, offset, data);
         }
@@ -403,7 +403,7 @@ impl Disk {
         if self.off { Err(power_is_off()) } else { Ok(()) }
     }
 
-    /// Returns the error of an operation whose effects of failing are done.
+    /// Returns the error of an operation that fails; the caller has already applied the effects.
     fn failure(&self, kind: io::ErrorKind) -> io::Error {
         assert!(!self.plan.panics, "a planned panic");
         io::Error::new(kind, "a planned fault")

@@ -1,14 +1,14 @@
-//! Bytes in pages that copies share until one of them is written to. What a power cut leaves of a
-//! disk differs from it in a few pages, and simulations take that many thousand times.
+//! Bytes in pages. Copies share a page until one of them writes to it. A disk after a power cut
+//! differs in only a few pages, and simulations make many thousands of such copies.
 //!
-//! Invariant: what a page has behind the end is zero.
+//! Invariant: the bytes of a page behind the end are zero.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 const PAGE: usize = 16 << 10;
 
-/// A number of bytes.
+/// A byte array in shared pages.
 #[derive(Clone)]
 pub(super) struct Pages {
     pages: Vec<Arc<[u8; PAGE]>>,
@@ -33,7 +33,7 @@ impl Pages {
         bytes
     }
 
-    /// Makes it longer, by zeros, or shorter.
+    /// Sets the length; added bytes are zero.
     pub fn resize(&mut self, len: usize) {
         let pages = len.div_ceil(PAGE);
         if pages > self.pages.len() {
@@ -48,10 +48,10 @@ impl Pages {
         self.len = len;
     }
 
-    /// Copies bytes from `start` on into `out`.
+    /// Copies the bytes from `start` on into `out`.
     ///
     /// # Panics
-    /// Where they pass the end; so for the others.
+    /// If the range passes the end. The other methods panic likewise.
     pub fn read(&self, start: usize, out: &mut [u8]) {
         let mut done = 0;
         for (page, within) in self.places(start..start + out.len()) {
@@ -75,7 +75,7 @@ impl Pages {
         Arc::make_mut(&mut self.pages[byte / PAGE])[byte % PAGE] ^= 1 << bit;
     }
 
-    /// The pages in which a range lies, and where in each.
+    /// Returns the pages that `range` touches, and the part of each page.
     fn places(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         assert!(range.end <= self.len, "{range:?} passes the end, {}", self.len);
         (range.start / PAGE..range.end.div_ceil(PAGE)).map(move |page| {

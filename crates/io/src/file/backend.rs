@@ -1,4 +1,4 @@
-//! Direct I/O and io_uring: used where they can be relied on, chosen when the file is opened.
+//! Direct I/O and io_uring: used where they are reliable; chosen when the file is opened.
 
 use std::io;
 #[cfg(target_os = "linux")]
@@ -29,8 +29,8 @@ impl FileInner {
 
 #[cfg(target_os = "linux")]
 impl FileInner {
-    /// Direct I/O is switched on after the open: some file systems create the file and then refuse
-    /// the flag.
+    /// Switches direct I/O on. This happens after the open, because some file systems create the
+    /// file and then refuse the flag.
     pub(super) fn choose_direct(&mut self, options: &FileOptions) -> io::Result<()> {
         if !options.direct {
             self.note("buffered I/O: the options ask for it".into());
@@ -52,10 +52,10 @@ impl FileInner {
         Ok(())
     }
 
-    /// Believes in the flag where it does what it says, and takes it away where it does not.
+    /// Keeps the direct flag if I/O with the flag is direct; otherwise removes the flag.
     fn look_whether_direct(&mut self, flags: OFlags) -> io::Result<()> {
         let may_write = self.check_writable().and_then(|()| self.check_limit(SECTOR as u64)).is_ok();
-        // A device has no file system that could go another way.
+        // A device has no file system that could use the page cache instead.
         let found = match self.device {
             None => direct::look(&self.file, self.size(), may_write)?,
             Some(_) => Direct::Real,
@@ -67,7 +67,7 @@ impl FileInner {
                 rustix::fs::fcntl_setfl(&self.file, flags)?;
                 self.note(format!("buffered I/O: direct I/O is one in name only: {why}"));
             }
-            // The flag may still help, and is not relied on.
+            // Keeps the flag, which may help, but does not rely on it.
             Direct::Unknown => {
                 self.note("buffered I/O: nothing tells whether direct I/O passes the page cache by".into());
             }
@@ -81,9 +81,8 @@ impl FileInner {
             return Ok(());
         }
         if let Some(kind) = self.strange_file_system()? {
-            // Where FUSE takes only a part of a direct write, the kernel's ring goes on with the
-            // rest by itself - at the offset of the first part, since the position has not moved
-            // on.
+            // If FUSE carries out only a part of a direct write, the kernel's ring continues with
+            // the rest by itself, but at the offset of the first part.
             self.note(format!("queues use threads: {kind} may misplace what io_uring writes"));
             return Ok(());
         }
@@ -94,11 +93,11 @@ impl FileInner {
         Ok(())
     }
 
-    /// What the file lies on, if that is not known to be a device or a file system that carries out
-    /// direct writes by itself: FUSE, a network, a layer over something else. Nothing tells whether
-    /// such a one keeps what a flag or a ring asks for; plain calls it has to keep.
+    /// Describes the file system, unless the volume is a device or the file system is known to
+    /// carry out direct writes itself. FUSE, network file systems and layered file systems may
+    /// ignore the durability that a flag or a ring requests; they must honour plain system calls.
     pub(super) fn strange_file_system(&self) -> io::Result<Option<String>> {
-        /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, tmpfs; see `statfs(2)`.
+        /// Types of ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, ZFS and tmpfs; see `statfs(2)`.
         const KNOWN: [u64; 7] =
             [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, 0x2fc1_2fc1, 0x0102_1994];
         let kind = rustix::fs::fstatfs(&self.file)?.f_type as u64;

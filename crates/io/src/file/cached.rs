@@ -1,5 +1,5 @@
-//! Reads through the page cache, in addition to direct reads: for small data, read singly, and
-//! perhaps again.
+//! Reads through the page cache, in addition to direct reads: for single reads of small data that
+//! may be repeated.
 //!
 //! These reads use a second handle of the same file, without the direct flag and for reading only,
 //! so the page cache never holds unwritten data of the volume. Direct writes make the kernel drop
@@ -32,16 +32,16 @@ use super::inner::retry;
 
 #[cfg(target_os = "linux")]
 impl FileInner {
-    /// Opens the second handle, if it is useful: a volume that is not direct uses the page cache
-    /// anyway.
+    /// Opens the second handle, if the handle is useful: a volume without direct I/O uses the page
+    /// cache anyway.
     pub(super) fn open_cached(&mut self) -> std::io::Result<()> {
         if !self.direct || self.strange_file_system()?.is_some() {
             return Ok(());
         }
         match File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())) {
             Ok(file) => {
-                // A look-up needs no neighbouring data. Without the advice the kernel reads more,
-                // no worse.
+                // A look-up needs no neighbouring data. Without this advice, the kernel reads
+                // ahead.
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
                 self.cached = Some(file);
             }
@@ -55,7 +55,7 @@ impl FileInner {
     /// Reads like [`Volume::read_cached`](crate::Volume::read_cached).
     pub(super) fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let Some(file) = &self.cached else { return false };
-        // Cached bytes need no wait; only the rest is a read of the device.
+        // Bytes in the page cache need no wait; other bytes need a read of the device.
         let there = || {
             let found =
                 rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT);

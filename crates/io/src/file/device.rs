@@ -18,7 +18,7 @@ pub(super) fn describe(file: &File, path: &Path) -> io::Result<Option<BlockDevic
     Ok(Some(device))
 }
 
-/// Refuses a device whose smallest write is larger than a volume's.
+/// Refuses a device whose logical block is larger than a sector of a volume.
 fn check(device: BlockDevice, path: &Path) -> io::Result<()> {
     if device.logical_block as usize <= SECTOR {
         return Ok(());
@@ -73,9 +73,10 @@ pub(super) fn size(file: &mut File, is_device: bool) -> io::Result<u64> {
 fn device_size(file: &mut File) -> io::Result<u64> {
     use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 
-    /// `BLKGETSIZE64` of `linux/fs.h`: named after a `size_t`, whatever it writes.
+    /// `BLKGETSIZE64` of `linux/fs.h`. The opcode is defined by a `size_t`, although the kernel
+    /// writes a u64.
     const OPCODE: Opcode = opcode::read::<usize>(0x12, 114);
-    // SAFETY: for this opcode the kernel writes a u64, on every architecture, and nothing else.
+    // SAFETY: for this opcode, the kernel writes exactly one u64, on every architecture.
     let getter = unsafe { Getter::<OPCODE, u64>::new() };
     // SAFETY: the getter owns the memory that the kernel writes to, and outlives the call.
     Ok(unsafe { ioctl(&*file, getter) }?)

@@ -1,11 +1,11 @@
 //! Tests whether direct I/O is direct. Some file systems accept the flag and still use the page
 //! cache: ext4 when it journals data, and tmpfs always. The page cache gives weaker guarantees:
-//! after a failed write-back, pages read back that are not on the medium.
+//! after a failed write-back, it returns pages that are not on the medium.
 //!
-//! The test does not depend on the file system's name. It reads or writes directly a sector that is
-//! not in the page cache, and checks whether the sector is in the cache afterwards. If that cannot
-//! be seen, `statx` may help: a file system that supports direct I/O for a file reports an
-//! alignment.
+//! The test does not depend on the file system's name. The test reads or writes directly a sector
+//! that is not in the page cache, and checks whether the sector is in the cache afterwards. If the
+//! kernel does not report that, `statx` may help: a file system that supports direct I/O for a file
+//! reports an alignment.
 
 use std::fs::File;
 use std::io;
@@ -29,10 +29,10 @@ pub(super) enum Direct {
     Unknown,
 }
 
-/// Most places to test: other users of the file may keep a page in memory.
+/// Most places to test: other users of the file may keep a page in the cache.
 const PLACES: usize = 16;
 
-/// The cache drops whole folios, which are no larger than this.
+/// Largest folio, in bytes. The cache drops whole folios.
 const FOLIO: u64 = 4 << 20;
 
 /// Tests whether I/O on `file`, which has the flag, bypasses the page cache. `may_write` allows
@@ -58,37 +58,37 @@ pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct
     })
 }
 
-/// What `statx` says: whether the file has direct I/O, if the kernel and the file system tell
-/// (Linux 6.1).
+/// Returns whether the file supports direct I/O, as `statx` reports. `None` if the kernel (before
+/// Linux 6.1) or the file system does not report that.
 fn alignment(file: &File) -> Option<bool> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     told.then_some(found.stx_dio_offset_align > 0)
 }
 
-/// Whether the first sector of an empty file, which gets one, is in the page cache once it is
-/// written directly.
+/// Writes the first sector of an empty file directly. Returns whether the sector is then in the
+/// page cache; `None` if the kernel does not report that.
 fn stays_when_written(file: &File) -> io::Result<Option<bool>> {
     let sector = AlignedBuf::zeroed(SECTOR);
     retry(|| file.write_at(&sector, 0))?;
     Ok(resident(file, 0))
 }
 
-/// The first sector that holds data at `at` or behind; what holds none may be read without the page
-/// cache in any case.
+/// Returns the first sector with data at `at` or behind it. A file system may read a hole without
+/// the page cache, so a hole proves nothing.
 fn data_behind(file: &File, at: u64) -> Option<u64> {
     let found = rustix::fs::seek(file, SeekFrom::Data(at)).ok()?;
     Some(found / SECTOR as u64 * SECTOR as u64)
 }
 
-/// Whether a sector that is not in the page cache is there once it is read directly. `None`: that
-/// cannot be seen, or all that were tried stay there whatever is done.
+/// Reads a sector directly that is not in the page cache. Returns whether the sector is then in the
+/// page cache. `None` if the kernel does not report that, or if no sector can be tested.
 fn stays_when_read(file: &File, size: u64) -> io::Result<Option<bool>> {
     let mut rng = Rng::new(system_seed());
     let mut sector = AlignedBuf::zeroed(SECTOR);
     for _ in 0..PLACES {
         let Some(at) = data_behind(file, rng.below(size)).or_else(|| data_behind(file, 0)) else { break };
-        // What others left there goes, if it can.
+        // Drops pages that other users left in the cache, if the kernel allows that.
         let _ = rustix::fs::fadvise(file, at / FOLIO * FOLIO, NonZeroU64::new(FOLIO), Advice::DontNeed);
         match resident(file, at) {
             None => return Ok(None),

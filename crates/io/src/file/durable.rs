@@ -1,11 +1,11 @@
-//! The methods of durable writes: a flag on the write, or a sync after it, whichever is better.
+//! The methods of durable writes: a flag on the write, or a sync after the write.
 //!
 //! Invariants:
 //! - Both methods give the same guarantee, so the choice may change at any time, even while writes
 //!   are in flight.
-//! - Once `flag_works` is false it stays false, and `by_flag` with it, with a line in `fallbacks`
+//! - Once `flag_works` is false, it stays false, and `by_flag` too, with a line in `fallbacks`
 //!   (unless the options forbid the flag). The kernel may refuse the flag during the measurement,
-//!   so once the volume is shared both change only under the lock of `why`.
+//!   so once the volume is shared, both change only under the lock of `why`.
 
 use std::fmt;
 use std::fs::File;
@@ -77,7 +77,8 @@ impl FileInner {
         self.watch().inspect_err(|e| self.syncs.fail(e))
     }
 
-    /// Makes all earlier writes durable, together with other callers. A failure is final.
+    /// Makes all earlier writes durable, in one sync for all concurrent callers. A failure is
+    /// final.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.syncs.sync(|| {
             let result = (self.durable.calls.sync)(&self.file);
@@ -99,8 +100,8 @@ impl FileInner {
         self.durable.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Switches to the method that measured better, unless the flag was refused meanwhile; returns
-    /// whether it did.
+    /// Switches to the method that measured better; returns `false`, and does nothing, if the
+    /// kernel refused the flag meanwhile.
     pub(super) fn choose_measured(&self, by_flag: bool, why: String) -> bool {
         let mut told = self.durable.why.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.durable.flag_works.load(Ordering::Relaxed) {
@@ -123,14 +124,14 @@ impl FileInner {
         if refusal.is_none() || !bug("file-refused-flag-needs-no-sync") {
             self.sync()?;
         }
-        // Only now is it known that the flag was at fault, and not the write.
+        // The plain write succeeded, so the kernel refused the flag and not the write.
         if let Some(e) = refusal {
             self.flag_failed(&e);
         }
         Ok(n)
     }
 
-    /// Writes with `RWF_DSYNC`. A write whose flag is refused does not count: nothing reached the
+    /// Writes with `RWF_DSYNC`. A write whose flag is refused is not counted: nothing reached the
     /// device.
     pub(super) fn write_by_flag(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| (self.durable.calls.write_flagged)(&self.file, offset, data));
@@ -157,7 +158,7 @@ impl FileInner {
             self.durable.why = Mutex::new("the options ask for it".into());
         } else if let Some(why) = self.flag_trouble()? {
             self.durable.why = Mutex::new(why.clone());
-            // Elsewhere there is no better way.
+            // Other systems have no better method.
             if cfg!(target_os = "linux") {
                 self.note(format!("durable writes use fdatasync: {why}"));
             }
@@ -179,7 +180,7 @@ impl FileInner {
             // `SharedSync`.
             return Ok(Some("they go through the page cache".into()));
         }
-        // FUSE takes the flag, but under direct I/O sends no sync to the file system's process.
+        // FUSE accepts the flag, but under direct I/O sends no sync to the file system's process.
         Ok(self.strange_file_system()?.map(|kind| format!("{kind} may drop {FLAG}")))
     }
 

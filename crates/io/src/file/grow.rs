@@ -1,6 +1,6 @@
-//! The size of a file, and its space: it grows with its space allocated, and never by a write.
-//! Other files may take space that was released in the middle, so it must be allocated again before
-//! use.
+//! The size of a file, and its space. Growing allocates the new space; a write never grows the
+//! file. Other files may take space that was released in the middle, so that space must be
+//! allocated again before use.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,8 @@ impl FileInner {
             grown = self.file.set_len(size);
         }
         if let Err(e) = grown {
-            // A failed allocation may leave a part behind, with or without a longer file.
+            // A failed allocation may leave some space allocated, and may have made the file
+            // longer.
             if let Err(e) = self.file.set_len(old) {
                 tracing::warn!(path = %self.path.display(), "space from a failed growth stays allocated: {e}");
             }
@@ -54,7 +55,7 @@ impl FileInner {
             return Ok(());
         }
         self.check_file()?;
-        // The size falls first, so that a write that comes now cannot make the file longer again.
+        // The size shrinks first, so that no concurrent write can make the file longer again.
         self.size.store(size, Ordering::Release);
         self.file.set_len(size).inspect_err(|_| self.size.store(old, Ordering::Release))
     }
@@ -62,24 +63,26 @@ impl FileInner {
     pub(super) fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
         let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_inside(&range)?;
-        // Holes are punched on Linux only, and elsewhere allocating may cut what follows.
+        // Holes are punched only on Linux. On other systems, allocating may cut the file behind the
+        // range.
         if self.device.is_some() || cfg!(not(target_os = "linux")) || bug("file-hole-is-room") {
             return Ok(());
         }
-        // The common case, at each opening: nothing is missing, and nothing changes.
+        // The common case, at each opening: the range has no holes.
         #[cfg(target_os = "linux")]
         if !super::holes::has_hole(&self.file, &range) {
             return Ok(());
         }
         let made = retry(|| allocate(&self.file, range.start, range.end - range.start));
         match made {
-            // XFS wants as much to be free as it is asked for, before it looks what is there
+            // XFS requires free space for the whole range, even if most of the range is allocated
             // already.
             #[cfg(target_os = "linux")]
             Err(error) if error.kind() == io::ErrorKind::StorageFull => self.write_holes(range),
             #[cfg(target_os = "linux")]
             Err(error) if is_refusal(&error) => match self.write_holes(range) {
-                // As when it grew: where holes cannot even be seen, writing will tell.
+                // As in `grow`: if the file system does not report holes, a later write reports
+                // missing room.
                 Err(error) if is_refusal(&error) => Ok(()),
                 written => written,
             },

@@ -8,12 +8,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The identity of a file: its file system and its number there; a device has its own number, under
-/// any name.
+/// The identity of a file: its file system, and its number in that file system. A device has its
+/// own number, under every name.
 type Identity = (u64, u64);
 
-/// Number of openings of each file, by the process that opened it: a forked process has the table,
-/// but did not open the files.
+/// Number of openings of each file, with the process that opened the file: a forked process has a
+/// copy of the table, but did not open the files.
 static HELD: Mutex<BTreeMap<(u32, Identity), usize>> = Mutex::new(BTreeMap::new());
 
 /// Counts a file as open until it is dropped.

@@ -1,13 +1,13 @@
 //! The open file, shared by a volume and its queues.
 //!
 //! Invariants:
-//! - `size` is the length of the file and moves only under `resize`. Writes stay inside it, so a
-//!   write never changes the file's length, and with it its metadata.
-//! - Whatever would exceed `RLIMIT_FSIZE` is refused before the kernel sees it: the kernel would
-//!   answer with `SIGXFSZ`, which ends the process.
-//! - `uring` and `gives_back` only ever go from true to false, with a line in `fallbacks`.
-//! - The lock belongs to the open file. Queues share it, so the file stays locked until the volume
-//!   and all its queues are gone.
+//! - `size` is the length of the file, and changes only under `resize`. Writes stay inside `size`,
+//!   so a write never changes the file's length or the metadata of the length.
+//! - An operation that would exceed `RLIMIT_FSIZE` is refused before it reaches the kernel: the
+//!   kernel would send `SIGXFSZ`, which ends the process.
+//! - `uring` and `gives_back` only change from true to false, with a line in `fallbacks`.
+//! - The lock belongs to the open file. Queues share the open file, so it stays locked until the
+//!   volume and all its queues are dropped.
 
 use std::fs::File;
 use std::io;
@@ -38,9 +38,9 @@ pub(crate) struct FileInner {
     writable: bool,
     /// Properties of a block device; its size is fixed.
     pub(super) device: Option<BlockDevice>,
-    /// Number of names of the file, as far as known: see [`watch`](Self::watch).
+    /// Last known number of names of the file: see [`watch`](Self::watch).
     pub(super) links: AtomicU64,
-    /// Change by others to the file, once it was detected.
+    /// Description of a change of the file by others, once detected.
     pub(super) gone: OnceLock<String>,
     _held: Held,
     opener: Process,
@@ -48,7 +48,8 @@ pub(crate) struct FileInner {
     pub(super) size: AtomicU64,
     /// Held while the size changes.
     pub(super) resize: Mutex<()>,
-    /// Whether space inside the file can be released, and be allocated again, as far as tried.
+    /// Whether the file system can release space inside the file and allocate it again; true until
+    /// an attempt fails.
     pub(super) gives_back: AtomicBool,
     pub(super) durable: DurableBy,
     pub(super) syncs: SharedSync,
@@ -58,11 +59,11 @@ pub(crate) struct FileInner {
 }
 
 impl Drop for FileInner {
-    /// Releases the lock. Closing the file would not: a child forked meanwhile still has it open,
-    /// and holds the lock.
+    /// Releases the lock. Closing the file does not suffice: a child process that was forked
+    /// meanwhile still has the file open, and holds the lock.
     fn drop(&mut self) {
         if self.opener.is_here() && !bug("child-keeps-the-lock") {
-            // Who opens the file next is refused where this fails.
+            // If the unlock fails, the next opening of the file is refused.
             let _ = self.file.unlock();
         }
     }
@@ -149,8 +150,7 @@ impl FileInner {
         }
     }
 
-    /// Counts an operation that a queue carried out; `durable` says whether a write carried the
-    /// flag.
+    /// Counts an operation that a queue carried out; `durable`: whether a write carried the flag.
     #[cfg(target_os = "linux")]
     pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
         match op {
@@ -182,8 +182,8 @@ impl FileInner {
 
     pub(super) fn check_limit(&self, end: u64) -> io::Result<()> {
         match getrlimit(Resource::Fsize).current {
-            // Asked for every time, as the limit can be changed from outside; the limit does not
-            // bind devices.
+            // The limit is read every time, because other processes can change it. The limit does
+            // not apply to devices.
             Some(limit) if end > limit && self.device.is_none() => Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 format!("{end} bytes are over the process's file size limit (ulimit -f) of {limit}"),
@@ -196,7 +196,7 @@ impl FileInner {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Notes like [`note`](Self::note), for repeated messages.
+    /// Notes `fallback` like [`note`](Self::note), but only once.
     pub(super) fn note_once(&self, fallback: String) {
         if !self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).contains(&fallback) {
             self.note(fallback);
@@ -209,7 +209,7 @@ impl FileInner {
     }
 }
 
-/// Returns an error like `e`, which cannot be cloned.
+/// Returns a copy of `e`; [`io::Error`] does not implement `Clone`.
 pub(crate) fn copy(e: &io::Error) -> io::Error {
     e.raw_os_error().map_or_else(|| io::Error::new(e.kind(), e.to_string()), io::Error::from_raw_os_error)
 }
@@ -224,7 +224,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 }
 
 /// Returns whether the error means that the operation is unsupported here, so that another method
-/// is needed: the kernel or the file system does not know it, or a filter of system calls, as in
+/// is needed: the kernel or the file system does not support it, or a filter of system calls, as in
 /// containers, refuses it.
 pub(crate) fn is_refusal(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM))

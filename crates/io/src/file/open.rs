@@ -12,7 +12,7 @@ use super::OpenMode;
 use super::held::is_open_here;
 use super::inner::retry;
 
-/// Opens and locks the file; the name of a created file is then durable.
+/// Opens and locks the file. The name of a created file is durable afterwards.
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     let file = (0..TRIES).find_map(|_| open_and_lock(path, mode).transpose()).unwrap_or_else(|| {
         let message = format!("{} was replaced again and again while it was being opened", path.display());
@@ -26,8 +26,8 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes the name of an existing file durable. Its creator may have been killed, or have failed,
-/// before it did so: data written now would be lost with the name.
+/// Makes the name of an existing file durable. The creator of the file may have been killed, or
+/// have failed, before that sync; data written now would then be lost with the name.
 fn keep_name(path: &Path, file: &File) -> io::Result<()> {
     if !file.metadata()?.is_file() || path.starts_with("/proc/self/fd") {
         return Ok(());
@@ -46,7 +46,7 @@ fn keep_name(path: &Path, file: &File) -> io::Result<()> {
     }
 }
 
-/// Most attempts to open a file that is no longer the one at its path.
+/// Most attempts to open a file that others keep replacing at its path.
 const TRIES: usize = 8;
 
 /// Returns `None` if others replaced or removed the file between the opening and the lock.
@@ -65,8 +65,8 @@ fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
     if (named.dev(), named.ino()) != (found.dev(), found.ino()) {
         return Ok(None);
     }
-    // One that was deleted can still be reached, by way of a process that has it open. A file
-    // without a name that this process made for itself is its own affair.
+    // A deleted file can still be opened through a process that has the file open. This process may
+    // open a nameless file of its own.
     if mode == OpenMode::ReadWrite
         && !path.starts_with("/proc/self/fd")
         && found.nlink() == 0
@@ -85,7 +85,8 @@ fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(mode != OpenMode::ReadOnly).create_new(mode == OpenMode::Create);
     if mode != OpenMode::Create {
-        // Before the open: opening a pipe waits, and opening a tape or a terminal has effects.
+        // Checked before the open: opening a pipe waits, and opening a tape or a terminal has
+        // effects.
         let kind = fs::metadata(path)?.file_type();
         if kind.is_dir() {
             let message = format!("{} is a directory", path.display());

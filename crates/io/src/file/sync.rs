@@ -5,10 +5,11 @@
 //! them, serves them all.
 //!
 //! Invariants:
-//! - Syncs go one by one and are numbered from 1; `ended` is `started`, or one less while one runs.
-//! - A failure counts for the sync that met it and for all that come after, which are not even
-//!   tried: the kernel reports a failed write-back once, to one of those who share the open file,
-//!   and then forgets it. (The standard library repeats an interrupted call, which is safe: an
+//! - Syncs run one by one, numbered from 1; `ended` is `started`, or one less while a sync runs.
+//! - A failure counts for the sync that failed and for all later syncs, which do not run: the
+//!   kernel reports a failed write-back once, to one of the users of the open file, and then
+//!   forgets the failure. (The standard library repeats an interrupted call, which is safe: an
+//!   interrupted call has reported nothing.)
 //!   interrupted call has reported nothing.)
 
 use std::io;
@@ -21,7 +22,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 #[derive(Debug, Default)]
 pub(super) struct SharedSync {
     state: Mutex<State>,
-    /// A sync ended.
+    /// Notified when a sync ends.
     over: Condvar,
 }
 
@@ -42,7 +43,7 @@ struct Failure {
 }
 
 impl State {
-    /// Whether sync number `sync` failed, whether it has run or never will.
+    /// Returns the error of sync number `sync` if that sync failed, or can never run.
     fn check(&self, sync: u64) -> io::Result<()> {
         match &self.failure {
             Some(failure) if failure.sync <= sync && !bug("file-failed-sync-is-forgotten") => {
@@ -53,15 +54,15 @@ impl State {
     }
 
     fn fail(&mut self, error: &io::Error) {
-        // Of the sync that runs it is not known what it would have found.
+        // A sync that runs now may have missed the failure.
         let sync = self.ended + 1;
         self.failure.get_or_insert_with(|| Failure { sync, error: copy(error) });
     }
 }
 
 impl SharedSync {
-    /// Returns once a sync that began after this call has ended, with its result. Calls `sync` if
-    /// this thread is the one to carry it out.
+    /// Returns the result of a sync that began after this call, once that sync has ended. Calls
+    /// `sync` if this thread runs that sync.
     pub(super) fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state();
         let mine = state.started + 1;
@@ -91,7 +92,7 @@ impl SharedSync {
         state.check(mine)
     }
 
-    /// Makes every sync fail with `error` that has not ended.
+    /// Makes every sync that has not ended fail with `error`.
     pub(super) fn fail(&self, error: &io::Error) {
         self.state().fail(error);
     }

@@ -1,12 +1,12 @@
 //! A queue of operations on threads, if io_uring is not available.
 //!
 //! Invariants:
-//! - An operation is in exactly one place: `todo`, on a worker, or in `done`. `in_flight` counts
-//!   all three.
-//! - There are never more workers than operations were ever in flight at once, so an idle queue
-//!   costs nothing and a lightly used one a single thread.
-//! - Workers leave only when the queue is closed and `todo` is empty: dropping the queue finishes
-//!   everything.
+//! - An operation is in exactly one place: `todo`, a worker, or `done`. `in_flight` counts all
+//!   three.
+//! - The number of workers never exceeds the largest number of operations in flight so far: an idle
+//!   queue costs nothing, and a lightly used queue costs one thread.
+//! - Workers end only when the queue is closed and `todo` is empty: dropping the queue completes
+//!   all operations.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -29,9 +29,9 @@ pub(crate) struct ThreadQueue {
 struct Shared {
     file: Arc<FileInner>,
     state: Mutex<State>,
-    /// There is something in `todo`, or the queue was closed.
+    /// Notified when `todo` gets an operation, or when the queue closes.
     work: Condvar,
-    /// There is something in `done`, or the queue's owner was woken.
+    /// Notified when `done` gets a completion, or when the queue's owner is woken.
     finished: Condvar,
 }
 
@@ -39,7 +39,7 @@ struct Shared {
 struct State {
     todo: VecDeque<(u64, Op)>,
     done: Vec<Completion>,
-    /// The waker was called, and no wait has ended by it yet.
+    /// Whether the waker was called, and no wait has ended by that call yet.
     woken: bool,
     closed: bool,
 }
@@ -60,7 +60,8 @@ impl Queue for ThreadQueue {
             let shared = Arc::clone(&self.shared);
             match Builder::new().name("brooklet-io".into()).spawn(move || shared.work()) {
                 Ok(worker) => self.workers.push(worker),
-                // The workers there are will do; without any, this thread has to.
+                // The existing workers suffice. Without any worker, this thread carries out the
+                // operation.
                 Err(e) if self.workers.is_empty() => {
                     tracing::warn!("no thread for I/O, so it is done in place: {e}");
                     let result = self.shared.file.perform(&mut op);
@@ -106,7 +107,7 @@ impl Drop for ThreadQueue {
         self.shared.state().closed = true;
         self.shared.work.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has said so already.
+            // A worker that panicked has reported the panic already.
             let _ = worker.join();
         }
     }
@@ -129,7 +130,8 @@ impl Shared {
         loop {
             if let Some((token, mut op)) = state.todo.pop_front() {
                 drop(state);
-                // An operation that is lost would be waited for without end.
+                // A panic must still complete the operation: otherwise the owner would wait
+                // forever.
                 let done = caught("a thread for I/O", || self.file.perform(&mut op));
                 let result = done.and_then(|result| result);
                 state = self.state();

@@ -10,15 +10,15 @@ use super::durable::{FLAG, SYNC};
 use super::inner::{FileInner, is_refusal};
 use crate::{AlignedBuf, Clock, SECTOR};
 
-/// Time of the measurement after each method has had its first turn: hardly noticeable when a store
-/// is opened.
+/// Time limit of the measurement after the first turn of each method: hardly noticeable at the
+/// opening of a store.
 const BUDGET: Duration = Duration::from_millis(20);
 
-/// Most turns: an odd number, so that there is a median, that a few slow writes do not move; a
-/// millisecond or two on a fast disk.
+/// Most turns. The number is odd, so that a median exists; a few slow writes do not change the
+/// median. The turns take 1 to 2 milliseconds on a fast disk.
 const MOST_TURNS: usize = 15;
 
-/// How many sectors the measured writes go round in at most.
+/// Most sectors that the measured writes use in turn.
 const SCRATCH_SECTORS: u64 = 16;
 
 impl FileInner {
@@ -28,8 +28,8 @@ impl FileInner {
         if !self.durable.measurable || !self.durable.flag_works.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // Written once before: the first write to space that is allocated only costs more than any
-        // later one.
+        // Writes all sectors once before the measurement: the first write to newly allocated space
+        // costs more than later writes.
         let zeros = AlignedBuf::zeroed(SECTOR);
         let place = |turn: usize| scratch.start + turn as u64 % sectors * SECTOR as u64;
         for sector in 0..sectors as usize {
@@ -68,7 +68,7 @@ impl FileInner {
         Ok(())
     }
 
-    /// How many sectors of `scratch` to use.
+    /// Returns the number of sectors of `scratch` to use.
     fn scratch_sectors(&self, scratch: &Range<u64>) -> io::Result<u64> {
         let sector = SECTOR as u64;
         if !scratch.start.is_multiple_of(sector) || !scratch.end.is_multiple_of(sector) || scratch.is_empty()
@@ -123,8 +123,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Returns whether the sync is faster by enough to give up the flag, with which writes do not wait
-/// for each other.
+/// Returns whether the sync takes at least 10 % less time. A smaller gain does not justify giving
+/// up the flag: writes with the flag do not wait for each other.
 fn sync_serves_better(by_flag: Duration, by_sync: Duration) -> bool {
     by_sync * 10 <= by_flag * 9
 }

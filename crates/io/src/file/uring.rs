@@ -2,14 +2,16 @@
 //!
 //! Invariants:
 //! - `slots[i]` is full exactly while the kernel may know the entry with user data `i`: from before
-//!   its push until its completion is taken from the ring. Meanwhile the slot owns the entry's
-//!   memory and nobody touches it. The slot may move, the memory it points to does not.
+//!   the entry is pushed until its completion is taken from the ring. Meanwhile the slot owns the
+//!   entry's memory, and nobody touches that memory. The slot may move; the memory that it points
+//!   to does not.
 //! - The ring has an entry for every slot and one for the bell, so a push finds room and
 //!   completions never overflow.
-//! - `bell_watched` says whether the kernel has an entry that completes when the bell is rung.
-//! - `free` names the empty slots. `ready` holds what is finished and not reaped.
-//! - Once `broken` is set the ring is not entered again; every slot is empty, and the memory of
-//!   what was in flight is leaked, because the kernel may still use it.
+//! - `bell_watched` is true while the kernel has an entry that completes when the bell is rung.
+//! - `free` holds the numbers of the empty slots. `ready` holds completions that are not reaped
+//!   yet.
+//! - Once `broken` is set, the ring is not entered again. All slots are empty then, and the memory
+//!   of the operations that were in flight is leaked, because the kernel may still use it.
 
 use std::fs::File;
 use std::io;
@@ -27,8 +29,8 @@ use super::inner::{FileInner, copy, is_refusal, retry};
 use crate::seeded::bug;
 use crate::{AlignedBuf, Completion, Op, Persist, Queue, SECTOR};
 
-/// More than this in one operation comes back short, as it does from the kernel; a multiple of the
-/// sector size.
+/// Most bytes of one operation; a longer operation comes back short, as from the kernel. A multiple
+/// of the sector size.
 const MAX_TRANSFER: usize = 1 << 30;
 
 pub(crate) struct UringQueue {
@@ -39,25 +41,25 @@ pub(crate) struct UringQueue {
     ready: Vec<Completion>,
     bell: Arc<Bell>,
     bell_watched: bool,
-    /// The bell was rung, and no wait has ended by it yet.
+    /// Whether the bell was rung, and no wait has ended by that ring yet.
     rung: bool,
     broken: Option<io::Error>,
 }
 
-/// Ends a wait for completions: an event that the ring watches.
+/// An event that the ring watches; it ends a wait for completions.
 struct Bell(OwnedFd);
 
-/// A wait of at least this time is endless: the kernel treats a time that is too long as one in the
-/// past.
+/// A wait of this time or longer has no time limit: the kernel treats a too large time as a time in
+/// the past.
 const ENDLESS: Duration = Duration::from_secs(1 << 30);
 
-/// Names the bell's entry; no slot has this number.
+/// User data of the bell's entry; no slot has this number.
 const BELL: u64 = u64::MAX;
 
 impl Bell {
-    /// Forgets that it was rung.
+    /// Resets the bell.
     fn still(&self) {
-        // It is not blocking; nothing to read means that it was not rung.
+        // The descriptor is non-blocking; a failed read means that the bell was not rung.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
@@ -68,7 +70,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A counter that is full was rung often enough.
+        // The write fails only if the counter is full: then the bell is already rung.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -76,7 +78,7 @@ impl Wake for Bell {
 struct Slot {
     token: u64,
     op: Op,
-    /// Method of durability that the write requested, if any.
+    /// Method of durability of the write, if it is durable.
     sync: SyncBy,
 }
 
@@ -90,9 +92,9 @@ enum SyncBy {
 }
 
 impl UringQueue {
-    /// Whether the kernel lets this process use a ring for reads and writes of `file`, and why not.
-    /// A ring that was set up may still not be entered, where system calls are filtered: so it
-    /// counts once it has carried something out.
+    /// Checks that the kernel lets this process use a ring for reads and writes of `file`;
+    /// otherwise returns the reason. A filter of system calls may allow the setup of a ring and
+    /// forbid its use. So the check also carries out a read.
     pub(crate) fn probe(file: &File) -> io::Result<()> {
         let mut ring = IoUring::new(2)?;
         let mut probe = Probe::new();
@@ -122,7 +124,7 @@ impl UringQueue {
         })
     }
 
-    /// What must hold before the kernel may see the operation.
+    /// Checks the operation before the kernel may see it.
     fn admit(&self, op: &Op) -> io::Result<()> {
         if let Some(e) = &self.broken {
             return Err(copy(e));
@@ -148,7 +150,8 @@ impl UringQueue {
             }
             Some(_) => submitter.submit_and_wait(1),
         };
-        // Busy: the kernel is short of memory for now. What it did not take stays in the ring.
+        // Busy: the kernel is short of memory now. Entries that the kernel did not take stay in the
+        // ring.
         let passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::TIME];
         if let Err(e) = entered
             && !Errno::from_io_error(&e).is_some_and(|errno| passing.contains(&errno))
@@ -160,14 +163,14 @@ impl UringQueue {
     /// Puts an entry into the ring, for the next [`enter`](Self::enter).
     ///
     /// # Safety
-    /// What the entry points to must stay in place, and nobody may touch it, until its completion
-    /// is taken.
+    /// The memory that the entry points to must stay in place, and nobody may touch it, until the
+    /// entry's completion is taken.
     unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry) }.expect("the ring has room for every slot and the bell");
     }
 
-    /// Ensures that a completion reports the bell, also if it was rung before.
+    /// Makes the ring watch the bell. A ring of the bell before this call counts as well.
     fn watch_bell(&mut self) {
         if !self.bell_watched {
             let bell = types::Fd(self.bell.0.as_raw_fd());
@@ -189,7 +192,7 @@ impl UringQueue {
         self.broken = Some(e);
     }
 
-    /// Takes the completions that are there.
+    /// Takes the completions from the ring.
     fn collect(&mut self) {
         if self.broken.is_some() {
             return; // what completes now was given up before
@@ -198,7 +201,8 @@ impl UringQueue {
         let (mut unsynced, mut durable) = (Vec::new(), Vec::new());
         for entry in ring.completion() {
             if entry.user_data() == BELL {
-                // In this order: rung once more, it has the kernel tell once more.
+                // The bell is reset before it is watched again, so that a later ring completes the
+                // new entry.
                 bell.still();
                 (*bell_watched, *rung) = (false, true);
                 continue;
@@ -224,7 +228,7 @@ impl UringQueue {
             }
             ready.push(op.complete(token, result));
         }
-        // One sync covers all of them: their writes are complete.
+        // One sync covers all these writes, because they are complete.
         let mut fail = |indices: &[usize], e: io::Error| {
             indices.iter().for_each(|index| ready[*index].result = Err(copy(&e)));
         };
@@ -274,9 +278,10 @@ impl Queue for UringQueue {
         let index = self.free.pop().expect("fewer in flight than slots");
         self.slots[index] = Some(Slot { token, op, sync });
         // SAFETY: the entry points to `len` bytes that the slot owns until the completion is taken
-        // (or leaks, in `fail`). An `AlignedBuf` and a `Bytes` keep their bytes in place when they
-        // move. A read's memory is reached through nothing else meanwhile, a write's is only read.
-        // `drop` waits for completions before the ring, the file and the slots go.
+        // (or that leak, in `fail`). An `AlignedBuf` and a `Bytes` keep their bytes in place when
+        // they move. Meanwhile nothing else reaches the memory of a read, and the memory of a write
+        // is only read. `drop` waits for the completions before the ring, the file and the slots
+        // are dropped.
         unsafe { self.push(&entry.user_data(index as u64)) };
         self.enter(None);
     }
@@ -285,7 +290,7 @@ impl Queue for UringQueue {
         loop {
             self.collect();
             let must_wait = wait && self.ready.is_empty() && self.in_flight() > 0;
-            // An entry that the kernel would not take at submission is offered again.
+            // Offers an entry again that the kernel did not take at its submission.
             let unsubmitted = self.broken.is_none() && !self.ring.submission().is_empty();
             if must_wait || unsubmitted {
                 self.enter(must_wait.then_some(Duration::MAX));
@@ -325,12 +330,12 @@ impl Drop for UringQueue {
     }
 }
 
-/// Reads the first sector of `file`, if it has one, by way of the ring.
+/// Reads the first sector of `file`, if it has one, through the ring.
 fn try_out(ring: &mut IoUring, file: &File) -> io::Result<()> {
     let mut sector = ManuallyDrop::new(AlignedBuf::zeroed(SECTOR));
     let read = opcode::Read::new(types::Fd(file.as_raw_fd()), sector.as_mut_ptr(), SECTOR as u32).build();
-    // SAFETY: the entry points to `sector`, which nobody else touches, and which is given back only
-    // once the kernel has completed the entry; else it leaks.
+    // SAFETY: the entry points to `sector`, which nobody else touches. `sector` is freed only after
+    // the kernel has completed the entry; otherwise it leaks.
     unsafe { ring.submission().push(&read) }.expect("an empty ring has room");
     retry(|| ring.submit_and_wait(1))?;
     let Some(entry) = ring.completion().next() else {
@@ -343,8 +348,8 @@ fn try_out(ring: &mut IoUring, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the kernel gave the operation back without having carried it out, as when the thread
-/// that submitted it ends first.
+/// Returns whether the kernel returned the operation without carrying it out, for example because
+/// the thread that submitted it ended first.
 fn was_not_tried(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
 }

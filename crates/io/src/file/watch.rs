@@ -1,11 +1,11 @@
 //! Checks that the file still exists and is whole. The data of a file that was deleted, replaced or
 //! cut short is lost when the file is closed, even after a successful write or flush. So each write
-//! checks before and after, with one `fstat` each, and a change by others is detected before
-//! anything is acknowledged.
+//! begins with an `fstat`, each durable write and each flush ends with another, and a change by
+//! others is detected before anything is acknowledged.
 //!
-//! Both checks are needed. Before: a write behind a cut would restore the length of the file.
-//! After: the file may change during the write. A file that is renamed, and keeps a name, keeps its
-//! data.
+//! Both checks are needed. Before: a write behind the new end of a cut file would restore the
+//! length of the file. After: the file may change during the write. A file that is renamed, and
+//! keeps a name, keeps its data.
 
 use std::fs::Metadata;
 use std::io;
@@ -17,16 +17,17 @@ use super::inner::FileInner;
 use crate::seeded::bug;
 
 impl FileInner {
-    /// Checks that the file still exists and is whole, without waiting for a change of its size. A
-    /// failure is final: no later write and no flush succeeds.
+    /// Checks that the file still exists and is whole, without waiting for a running resize. A
+    /// failure is final: every later write and flush fails.
     pub(crate) fn watch(&self) -> io::Result<()> {
         if self.device.is_some() || bug("file-is-not-watched") {
             return Ok(());
         }
         let before = self.size();
         let found = self.found()?;
-        // The size falls before the file does, and rises after it: a file shorter than both is one
-        // that others cut, unless it became smaller and larger between the two looks.
+        // `size` shrinks before the file shrinks, and grows after the file grows. So a file shorter
+        // than both sizes was cut by others, unless it shrank and grew between the two reads of
+        // `size`.
         if found.len() >= before.min(self.size()) && found.nlink() == self.links.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -39,7 +40,7 @@ impl FileInner {
         self.check_file()
     }
 
-    /// Runs like [`watch`](Self::watch). Called under `resize`.
+    /// Checks the file like [`watch`](Self::watch). The caller holds `resize`.
     pub(super) fn check_file(&self) -> io::Result<()> {
         if self.device.is_some() {
             return Ok(());
@@ -65,13 +66,13 @@ impl FileInner {
         self.file.metadata()
     }
 
-    /// Returns the error of an earlier check, if it found a change.
+    /// Returns the error of an earlier check that found a change.
     fn still_there(&self) -> io::Result<()> {
         self.gone.get().map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
     }
 
-    /// Whether the name by which the file was opened is gone. Where it has fewer names than before,
-    /// the one that went may be another: then its own still leads to it.
+    /// Returns whether the file's own name is gone. If the file has fewer names than before,
+    /// another name may have been removed: then the path still names this file.
     fn lost_its_name(&self, found: &Metadata) -> bool {
         let (links, before) = (found.nlink(), self.links.load(Ordering::Relaxed));
         if links > before && before > 0 {

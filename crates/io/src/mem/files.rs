@@ -132,13 +132,13 @@ fn apply(tree: &mut Tree, change: &Change) {
 }
 
 impl State {
-    /// Fails if the power of any volume is off: the power goes off for all at once.
+    /// Returns an error if the power of any volume is off: all volumes share one power supply.
     fn check_power(&mut self) -> io::Result<()> {
         self.is_off |= self.seen.values().any(|(_, volume)| volume.is_off());
         if self.is_off { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
-    /// Counts an operation. An operation during which the power goes off leaves its effect pending.
+    /// Counts an operation. If the power goes off during the operation, the effect stays pending.
     fn begin(&mut self) -> io::Result<bool> {
         self.check_power()?;
         let nth = self.operations;

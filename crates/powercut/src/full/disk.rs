@@ -1,4 +1,4 @@
-//! Small file systems, and a file that takes what is left of them.
+//! Small file systems, and a file that fills their free space.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,64 +14,64 @@ use rustix::fs::FallocateFlags;
 
 use crate::host::{Mounted, need_program, run};
 
-/// Bytes of a file system; the smallest that all of them can be made with.
+/// Size of a file system, in bytes: the smallest size that all of them support.
 const SIZE: u64 = 64 << 20;
-/// How many of them are left to be filled, so that it takes seconds.
+/// Free bytes that are left to be filled, so that filling takes seconds.
 const ROOM: u64 = 16 << 20;
-/// Bytes that may be left where nothing more can be had: what a file system keeps for itself.
+/// Most bytes that may stay free on a full file system: the reserve that the file system keeps.
 const LEFT: u64 = SIZE / 32;
 
-/// Between looks.
+/// Pause between checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A small file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Small {
-    /// As it comes.
+    /// ext4 with its defaults.
     Ext4,
-    /// Without a journal.
+    /// ext4 without a journal.
     Ext4NoJournal,
-    /// In memory.
+    /// tmpfs, in memory.
     Tmpfs,
-    /// As it comes.
+    /// XFS with its defaults.
     Xfs,
-    /// Copy on write: it may refuse to write what was written before.
+    /// Btrfs. Copy on write: it may refuse to overwrite existing data.
     Btrfs,
 }
 
 impl Small {
-    /// All of them.
+    /// All file systems.
     pub const ALL: [Self; 5] = [Self::Ext4, Self::Ext4NoJournal, Self::Tmpfs, Self::Xfs, Self::Btrfs];
 
-    /// Whether what was allocated can be written to, again and again, however full the disk is.
+    /// Returns whether allocated space can be overwritten again and again on a full disk.
     pub fn keeps_its_word(self) -> bool {
         self != Small::Btrfs
     }
 
-    /// Its type, and how it is made.
+    /// Returns the type of the file system, and the options of its creation.
     fn made(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            // Nothing is left to be initialised in the background.
+            // Leaves no initialisation to the background.
             Small::Ext4 => ("ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
             Small::Ext4NoJournal => ("ext4", &["-q", "-E", "lazy_itable_init=0", "-O", "^has_journal"]),
             Small::Tmpfs => ("tmpfs", &[]),
-            // So small a one is meant for tests.
+            // XFS supports such a small size only for tests.
             Small::Xfs => ("xfs", &["-q", "--unsupported"]),
             Small::Btrfs => ("btrfs", &["-q", "--mixed"]),
         }
     }
 }
 
-/// A file system that is mounted, with nothing on it but ballast.
+/// A mounted file system that holds only ballast.
 pub struct Disk {
     mounted: Mounted,
-    /// Where its image lies: in memory, since processes die here, and the power never does. Goes
-    /// after what is mounted from it.
+    /// Mount below the image: in memory, because here processes are killed, but the power stays on.
+    /// Unmounted after the file system of the image.
     _below: Option<Mounted>,
 }
 
 impl Disk {
-    /// Makes one.
+    /// Makes a file system and mounts it.
     pub fn new(small: Small) -> anyhow::Result<Self> {
         let disk = Self::mounted(small)?;
         let free = rustix::fs::statvfs(disk.path())?;
@@ -96,7 +96,7 @@ impl Disk {
         Ok(Self { mounted: Mounted::new(&image, kind)?, _below: Some(below) })
     }
 
-    /// Leaves the whole disk to be filled.
+    /// Removes the ballast: the whole disk can be filled.
     pub fn drop_ballast(&self) -> io::Result<()> {
         std::fs::remove_file(self.ballast())
     }
@@ -105,23 +105,23 @@ impl Disk {
         self.path().join("ballast")
     }
 
-    /// Its root.
+    /// Returns the root of the file system.
     pub fn path(&self) -> &Path {
         self.mounted.path()
     }
 }
 
-/// A file that takes whatever room there is, again and again, until it is told to stop.
+/// A file that takes all free space, again and again, until it is stopped.
 pub struct Hog {
     path: PathBuf,
     stop: Arc<AtomicBool>,
-    /// How often it has found nothing more.
+    /// Number of times that no more space was free.
     rounds: Arc<AtomicU64>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Hog {
-    /// Sets one upon the file system of `dir`.
+    /// Starts to fill the file system of `dir`.
     pub fn start(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join("hog");
         let file = File::options().create(true).append(true).open(&path).context("making the other file")?;
@@ -138,11 +138,11 @@ impl Hog {
         Ok(Self { path, stop, rounds, thread: Some(thread) })
     }
 
-    /// Waits until there is nothing left to take.
+    /// Waits until no more space is free.
     pub fn sated(&self) -> anyhow::Result<()> {
         let dir = self.path.parent().context("it is in a directory")?;
         let before = self.rounds.load(Ordering::Relaxed);
-        // The round that goes on may have begun before.
+        // The current round may have begun before this call.
         while self.rounds.load(Ordering::Relaxed) <= before + 1 {
             if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
                 bail!("nobody fills the disk any more");
@@ -157,7 +157,7 @@ impl Hog {
         Ok(())
     }
 
-    /// Lets it take no more; what it has it keeps.
+    /// Stops filling; the file keeps its space.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take() {
@@ -166,11 +166,11 @@ impl Hog {
         }
     }
 
-    /// Gives everything back. The file stays: on a full disk there may be no room for a new one, be
-    /// it empty.
+    /// Frees all space. The file itself stays: a full disk may have no room for a new file, even an
+    /// empty file.
     pub fn give_back(mut self) -> anyhow::Result<()> {
         self.stop()?;
-        // Where cutting takes room, removing has some that is kept for it.
+        // Cutting the file may need room; removing it uses the file system's reserve.
         let cut = File::create(&self.path).map(drop);
         cut.or_else(|_| std::fs::remove_file(&self.path)).context("cutting the other file")
     }
@@ -178,12 +178,12 @@ impl Hog {
 
 impl Drop for Hog {
     fn drop(&mut self) {
-        // Else it would keep the file system from being unmounted.
+        // Otherwise the open file would prevent unmounting.
         let _told_already = self.stop();
     }
 }
 
-/// Makes the file longer until nothing is left, in ever smaller pieces.
+/// Extends the file until no space is free, in ever smaller pieces.
 fn take_all(mut file: &File) -> io::Result<()> {
     for piece in [1 << 20, 64 << 10, 4096] {
         let mut end = file.metadata()?.len();
@@ -196,11 +196,11 @@ fn take_all(mut file: &File) -> io::Result<()> {
                 }
             }
         }
-        // A part of the last piece may have stayed.
+        // A part of the last piece may have been allocated.
         file.set_len(end).or_else(enough)?;
     }
     loop {
-        // What is kept for writing alone.
+        // Takes the space that the file system reserves for writes.
         match file.write(&[1; 4096]).and_then(|n| file.sync_data().map(|()| n)) {
             Ok(n) if n > 0 => {}
             Ok(_) => return Ok(()),

@@ -1,6 +1,5 @@
-//! What is written to a store whose disk is full, and what its logs hold then: plain lists of
-//! marks. A payload follows from its mark, so whoever reads it back knows it without having seen
-//! it.
+//! The entries that are written to a store on a full disk, and the expected contents of its logs:
+//! plain lists of marks. A payload follows from its mark, so a reader can verify it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,15 +7,15 @@ use brooklet::io::Rng;
 use brooklet::{Commit, Store};
 use serde::{Deserialize, Serialize};
 
-/// Stands for a payload: its length in the upper 16 bits, chance below.
+/// Identifies a payload: its length in the upper 16 bits, a random number below.
 pub type Mark = u64;
 
-/// The mark of a payload of `len` bytes, 8 at least.
+/// Draws the mark of a payload of `len` bytes, at least 8.
 pub fn mark(len: u64, rng: &mut Rng) -> Mark {
     len << 48 | rng.next() >> 16
 }
 
-/// What a mark stands for: bytes that do not compress, the mark first.
+/// Returns the payload of a mark: the mark, then bytes that do not compress.
 pub fn payload(mark: Mark) -> Vec<u8> {
     let mut rng = Rng::new(mark);
     let len = (mark >> 48) as usize;
@@ -31,19 +30,19 @@ pub fn payload(mark: Mark) -> Vec<u8> {
 /// A log: its first number, and the marks of its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Its first number.
+    /// Number of the first entry.
     pub first: u64,
-    /// The marks of its entries.
+    /// Marks of the entries.
     pub marks: VecDeque<Mark>,
 }
 
 impl Log {
-    /// The number that the next entry gets.
+    /// Returns the number of the next entry.
     pub fn next(&self) -> u64 {
         self.first + self.marks.len() as u64
     }
 
-    /// Bytes of its payloads.
+    /// Returns the size of the payloads, in bytes.
     pub fn bytes(&self) -> u64 {
         self.marks.iter().map(|mark| mark >> 48).sum()
     }
@@ -58,39 +57,40 @@ impl Log {
 /// Logs by name.
 pub type Logs = BTreeMap<String, Log>;
 
-/// What is done to a log.
+/// An operation on a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Act {
-    /// An entry joins.
+    /// Appends an entry.
     Append(Mark),
-    /// An entry joins, and all before it go.
+    /// Appends an entry, and drops all earlier entries.
     Snapshot(Mark),
-    /// Entries before this number go.
+    /// Drops the entries before this number.
     Trim(u64),
-    /// All but so many of the last entries go.
+    /// Drops all but this many of the last entries.
     KeepLast(u64),
-    /// Entries from this number on go.
+    /// Drops the entries from this number on.
     Truncate(u64),
-    /// The log goes.
+    /// Deletes the log.
     Delete,
 }
 
 /// One operation of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {
-    /// The log's name.
+    /// Name of the log.
     pub log: String,
-    /// What is done to it.
+    /// Operation on the log.
     pub act: Act,
 }
 
 impl Op {
-    /// Whether it only frees: such a commit a full store must take.
+    /// Returns whether the operation only frees space: a full store must accept a commit of such
+    /// operations.
     pub fn frees(&self) -> bool {
         !matches!(self.act, Act::Append(_) | Act::Snapshot(_))
     }
 
-    /// Bytes of what it adds.
+    /// Returns the size of the added payload, in bytes.
     pub fn bytes(&self) -> u64 {
         match self.act {
             Act::Append(mark) | Act::Snapshot(mark) => mark >> 48,
@@ -98,7 +98,7 @@ impl Op {
         }
     }
 
-    /// Does it to plain lists.
+    /// Applies the operation to plain lists.
     pub fn apply(&self, logs: &mut Logs) {
         if self.act == Act::Delete {
             logs.remove(&self.log);
@@ -119,7 +119,7 @@ impl Op {
     }
 }
 
-/// Does operations to a store, in one commit.
+/// Applies operations to a store, in one commit.
 pub fn commit(store: &Store, ops: &[Op]) -> Result<brooklet::Ticket, brooklet::Error> {
     let payloads: Vec<Vec<u8>> = ops
         .iter()
@@ -142,7 +142,8 @@ pub fn commit(store: &Store, ops: &[Op]) -> Result<brooklet::Ticket, brooklet::E
     store.commit(&commit)
 }
 
-/// Reads the logs whose names start with `prefix`; `Err` tells what cannot have been written.
+/// Reads the logs whose names start with `prefix`; returns an error for an entry that cannot have
+/// been written.
 pub fn read(store: &Store, prefix: &str) -> anyhow::Result<Logs> {
     let mut logs = Logs::new();
     for found in store.scan(prefix)? {

@@ -1,18 +1,18 @@
-//! A store on a small file system that something else fills, for real: `writer` fills and frees in
-//! a process of its own, a file beside the store takes the rest of the disk (`disk`), and what was
-//! acknowledged (`promises`) is held against the store after each life, however that ended.
-//!
+//! Fills a small file system below a real store: `writer` fills and frees the store in its own
+//! process, a second file takes the rest of the disk (`disk`), and each life ends with a comparison
+//! of the store with the acknowledged operations (`promises`).
 //! What must hold on a file system that keeps its word on allocated space, while there is not a
-//! byte left on it:
-//!
+//! On a file system that guarantees allocated space, these conditions must hold while no byte is
+//! free:
 //! - appends are refused, and nothing else is: every trim, truncation and delete is taken, to the
-//!   last one;
-//! - everything reads as it was written, also while it is full, and after a kill;
-//! - the store opens, also with a ring full of what no run has yet, and its check finds nothing;
-//! - appends go on in what was freed.
+//! - appends are refused, and nothing else: every trim, truncation and delete is accepted;
+//! - all entries read as written, also while the disk is full, and after a kill;
+//! - the store opens, even with a ring full of entries that no run has yet, and its check finds
+//!   nothing;
+//! - appends succeed again in freed space.
 //!
-//! On one that copies on write the store may stop. Then nothing acknowledged is missing once
-//! something else was removed, and the store can be emptied and filled again.
+//! On a copy-on-write file system the store may stop. Then nothing acknowledged is missing after
+//! another file was removed, and the store can be emptied and filled again.
 
 pub mod disk;
 pub mod logs;
@@ -36,31 +36,31 @@ use disk::{Disk, Hog, Small};
 use promises::{Promises, Said, lost};
 use writer::Plan;
 
-/// Bytes of payloads after which the other file takes the rest of the disk.
+/// Bytes of payloads after which the second file takes the rest of the disk.
 const CROWDED: u64 = 6 << 20;
-/// Kills in a row.
+/// Number of kills in a row.
 const KILLS: u64 = 3;
 
-/// What was done on a file system.
+/// The counts of one file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Stories told to their end.
+    /// Number of complete stories.
     pub rounds: u64,
-    /// Processes that wrote.
+    /// Number of writing processes.
     pub lives: u64,
-    /// How many of them were killed.
+    /// Number of killed processes.
     pub kills: u64,
-    /// Operations that were acknowledged.
+    /// Number of acknowledged operations.
     pub acks: u64,
-    /// Commits that were refused.
+    /// Number of refused commits.
     pub refused: u64,
-    /// Entries read back and compared.
+    /// Number of entries read back and compared.
     pub entries: u64,
 }
 
-/// Tells the whole story on one file system, and adds to `outcome`; `heartbeat` moves with it.
-/// `Err` with [`Lost`](crate::oracle::Lost) where a promise was broken: then the store's file is
-/// kept.
+/// Runs the whole story on one file system, and adds to `outcome`; `heartbeat` grows with the
+/// progress. Returns [`Lost`](crate::oracle::Lost) if a promise was broken; the store's file is
+/// then kept.
 pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, outcome: &mut Outcome) -> anyhow::Result<()> {
     let mut story = Story {
         hog: None,
@@ -76,12 +76,13 @@ pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, outcome: &mut Outcome
     Ok(())
 }
 
-/// One store's life. The fields go in this order: what is mounted must not be in use.
+/// The life of one store. The order of the fields is the order of their drop: the file system must
+/// not be in use when it is unmounted.
 struct Story<'a> {
     hog: Option<Hog>,
     disk: Disk,
     promises: Promises,
-    /// Every choice.
+    /// Source of all choices.
     rng: Rng,
     heartbeat: &'a AtomicU64,
     outcome: &'a mut Outcome,
@@ -96,7 +97,7 @@ impl Story<'_> {
         self.alone().context("with the disk for itself")
     }
 
-    /// Another file takes the rest while the store grows, and whatever the store gives back.
+    /// Tests a store while the second file takes the rest of the disk, and all released space.
     fn crowded(&mut self) -> anyhow::Result<()> {
         self.fill_beside_hog()?;
         self.audit()?;
@@ -104,7 +105,7 @@ impl Story<'_> {
         self.audit()?;
         self.fill(1)?;
         self.audit()?;
-        // What is given back from here on is there to be had again.
+        // The store can reuse all space that it releases from here on.
         self.hog().stop()?;
         let before = self.promises.bytes();
         self.life(Plan::Thin, true)?;
@@ -114,7 +115,7 @@ impl Story<'_> {
         self.audit()
     }
 
-    /// Appends and frees go on at once where nothing is left, and end anywhere.
+    /// Kills the store during appends and frees on a full disk.
     fn killed(&mut self) -> anyhow::Result<()> {
         self.set_hog()?;
         for _ in 0..KILLS {
@@ -125,7 +126,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Everything goes, with a kill in between.
+    /// Deletes all logs on a full disk, with a kill in between.
     fn emptied(&mut self) -> anyhow::Result<()> {
         let until = self.rng.below(500);
         self.life_until(Plan::Empty, |_, said| Ok(said.acknowledged > until))?;
@@ -137,7 +138,7 @@ impl Story<'_> {
         self.audit()
     }
 
-    /// There is room, merges go on, and then there is none.
+    /// Fills the disk during merges that began with room.
     fn merging(&mut self) -> anyhow::Result<()> {
         self.dismiss_hog()?;
         let (merged, more) = (2 + self.rng.below(20), 1_000 + self.rng.below(4_000));
@@ -155,7 +156,7 @@ impl Story<'_> {
         self.audit()
     }
 
-    /// The store takes all there is; what is left of that, the other file.
+    /// Fills the disk with the store alone; then the second file takes the rest.
     fn alone(&mut self) -> anyhow::Result<()> {
         self.dismiss_hog()?;
         let first = self.fill(1)?;
@@ -172,7 +173,7 @@ impl Story<'_> {
         self.audit()
     }
 
-    /// A disk that may break its word while it is full.
+    /// Runs the story of a file system that may refuse to overwrite data while it is full.
     fn tell_of_copies(&mut self) -> anyhow::Result<()> {
         self.fill_beside_hog_or_stop()?;
         self.disk.drop_ballast()?;
@@ -184,7 +185,7 @@ impl Story<'_> {
         self.audit()
     }
 
-    /// Fills the disk together with another file, which comes later.
+    /// Fills the disk together with the second file, which starts later.
     fn fill_beside_hog(&mut self) -> anyhow::Result<()> {
         self.fill_beside_hog_or_stop()?;
         self.hog().sated()?;
@@ -200,7 +201,7 @@ impl Story<'_> {
         })
     }
 
-    /// Fills the store until it refuses, after `least` bytes; gives how many.
+    /// Fills the store until it refuses; returns the number of bytes, at least `least`.
     fn fill(&mut self, least: u64) -> anyhow::Result<u64> {
         let abandon = self.rng.percent(50);
         self.live(Plan::Fill, abandon, |_, _| Ok(false))?;
@@ -218,13 +219,13 @@ impl Story<'_> {
         }
     }
 
-    /// A process that writes to its end.
+    /// Runs a writing process to its end.
     fn life(&mut self, plan: Plan, abandon: bool) -> anyhow::Result<()> {
         self.live(plan, abandon, |_, _| Ok(false))?;
         self.has_not_stopped()
     }
 
-    /// A process that writes until it is killed, or its work is done.
+    /// Runs a writing process until it is killed, or its work is done.
     fn life_until(
         &mut self,
         plan: Plan,
@@ -241,7 +242,7 @@ impl Story<'_> {
         }
     }
 
-    /// A process that writes, until it is `enough`; what it was promised is taken down.
+    /// Runs a writing process until `enough` returns `true`; records its promises.
     fn live(
         &mut self,
         plan: Plan,
@@ -251,7 +252,7 @@ impl Story<'_> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("writer").arg(self.store()).args(["--plan", &named(&plan)]);
         command.args(["--seed", &self.rng.next().to_string()]).args(abandon.then_some("--abandon"));
-        // Whoever is to stop, it is not the writers alone.
+        // A signal for the harness must not reach the writers.
         command.process_group(0);
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = started.context("starting writers")?;
@@ -270,7 +271,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Takes down what a process says until it ends; whether it had to be killed.
+    /// Records the lines of a process until its end; returns whether the process was killed.
     fn listen(
         &mut self,
         child: &mut Child,
@@ -278,7 +279,7 @@ impl Story<'_> {
     ) -> anyhow::Result<bool> {
         let mut lines = BufReader::new(child.stdout.take().expect("it was asked for"));
         let (mut line, mut killed) = (String::new(), false);
-        // Everything that left the process counts, also after it was killed; but not half a line.
+        // Every complete line counts, even after the kill; an incomplete line does not.
         while lines.read_line(&mut line)? > 0 && line.ends_with('\n') {
             self.heartbeat.fetch_add(1, Ordering::Relaxed);
             self.promises.take(serde_json::from_str(&line)?)?;
@@ -292,7 +293,7 @@ impl Story<'_> {
         Ok(killed)
     }
 
-    /// Opens the store, on a disk as full as it is, holds it against the promises, and checks it.
+    /// Opens the store on the disk as it is, compares it with the promises, and checks it.
     fn audit(&mut self) -> anyhow::Result<()> {
         self.heartbeat.fetch_add(1, Ordering::Relaxed);
         let path = self.store();
@@ -340,7 +341,7 @@ impl Story<'_> {
     }
 }
 
-/// What the command line calls it.
+/// Returns the name of a value on the command line.
 pub fn named(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -1,8 +1,7 @@
-//! What the writers of a full store were promised, by their lines, and whether it was kept.
+//! The promises to the writers of a full store, by their lines, and the check of these promises.
 //!
-//! Each writer has logs of its own. So what is found of them is what was acknowledged to it, and
-//! after a kill maybe some of the commits that waited for an acknowledgement: the first of them, in
-//! the order in which they were made.
+//! Each writer has its own logs. They must hold the acknowledged commits and, after a kill,
+//! possibly the first of the waiting commits, in the order of their submission.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use crate::oracle::Lost;
 #[derive(Default)]
 pub struct Promises {
     writers: BTreeMap<usize, Writer>,
-    /// What this process's writers said.
+    /// Lines of the current process's writers.
     pub said: Said,
 }
 
@@ -25,34 +24,34 @@ pub struct Promises {
 #[derive(Default)]
 struct Writer {
     kept: Logs,
-    /// Commits that wait.
+    /// Commits that wait for an acknowledgement.
     waiting: Vec<Vec<Op>>,
 }
 
-/// Sums of one process's lines.
+/// The sums of one process's lines.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// Operations that were acknowledged.
+    /// Number of acknowledged operations.
     pub acknowledged: u64,
-    /// Commits that were refused for want of room.
+    /// Number of commits refused for lack of room.
     pub refused: u64,
-    /// Bytes of payloads that were acknowledged.
+    /// Bytes of acknowledged payloads.
     pub bytes: u64,
-    /// Compaction steps that were seen.
+    /// Number of reported compaction steps.
     pub merged: u64,
-    /// Writers that have done all they were to do.
+    /// Number of writers that have finished.
     pub done: usize,
-    /// Why the store gave up, or what was wrong.
+    /// Reason why the store stopped, or another error.
     pub stopped: Option<String>,
 }
 
 impl Promises {
-    /// A process begins.
+    /// Begins a new process.
     pub fn begin(&mut self) {
         self.said = Said::default();
     }
 
-    /// Takes down a line. `Err` where a promise is broken by it.
+    /// Records a line. Returns an error if the line breaks a promise.
     pub fn take(&mut self, line: Line) -> anyhow::Result<()> {
         match line {
             Line::Try(id, ops) => self.writers.entry(id).or_default().waiting.push(ops),
@@ -78,13 +77,13 @@ impl Promises {
         Ok(())
     }
 
-    /// Bytes of the payloads that are kept.
+    /// Returns the size of the kept payloads, in bytes.
     pub fn bytes(&self) -> u64 {
         self.writers.values().flat_map(|writer| writer.kept.values()).map(|log| log.bytes()).sum()
     }
 
-    /// Compares a store with the promises; what is there is promised from now on. Gives the number
-    /// of entries read.
+    /// Compares a store with the promises; the found entries are promised from now on. Returns the
+    /// number of entries read.
     pub fn audit(&mut self, store: &Store) -> anyhow::Result<u64> {
         let mut entries = 0;
         let mut logs = 0;
@@ -108,7 +107,7 @@ impl Promises {
     }
 }
 
-/// Tells the first log that is not as it should be, with all that waited done.
+/// Describes the first log that differs from the expected log, with all waiting commits applied.
 fn difference(kept: &Logs, found: &Logs) -> String {
     let differs = kept.keys().chain(found.keys()).find(|name| kept.get(*name) != found.get(*name));
     let Some(name) = differs else { return "the same, and yet not".into() };

@@ -1,8 +1,8 @@
-//! The process that writes to a store whose disk is full: several threads, each with logs and
-//! habits of its own.
+//! The process that writes to a store on a full disk: several threads, each with its own logs and
+//! habits.
 //!
-//! Lines on the standard output, each written by itself: a commit before it is handed to the store,
-//! and what became of it.
+//! It prints lines to the standard output, each in one write: each commit before its submission,
+//! and later its result.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -20,27 +20,27 @@ use serde::{Deserialize, Serialize};
 use super::logs::{Act, Log, Logs, Op, commit, mark, read};
 use crate::victim::STOPPED;
 
-/// Refusals in a row after which a disk counts as full.
+/// Number of refusals in a row after which the disk counts as full.
 const REFUSALS: u32 = 10;
 
-/// What the process prints; a number is a writer's.
+/// A line that the process prints; a number is a writer's.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Line {
-    /// A commit is tried.
+    /// A commit is submitted.
     Try(usize, Vec<Op>),
-    /// The last one that was tried has found no room.
+    /// The last submitted commit found no room.
     Refused(usize, String),
-    /// Everything that was tried so far is acknowledged.
+    /// All submitted commits are acknowledged.
     Kept(usize),
-    /// A compaction step of a merge was published, and the merge goes on.
+    /// A compaction step of a merge was published, and the merge continues.
     Merged,
-    /// A writer is done.
+    /// A writer has finished.
     Done,
-    /// The store has given up, or something is wrong.
+    /// The store has stopped, or an error occurred.
     Stopped(String),
 }
 
-/// What the writers do.
+/// The task of the writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Plan {
     /// Append until there is no room.
@@ -69,22 +69,23 @@ pub struct Args {
     abandon: bool,
 }
 
-/// How one writer writes.
+/// The habits of one writer.
 struct Habit {
-    /// Logs that grow at once, and the bytes at which one is left for another.
+    /// Number of logs that grow at once, and the size at which a log is replaced by another, in
+    /// bytes.
     logs: usize,
     full: u64,
-    /// Length of their names.
+    /// Length of the logs' names.
     name: usize,
-    /// Lengths of payloads.
+    /// Range of payload lengths, in bytes.
     payload: [u64; 2],
-    /// Operations of a commit, and commits that wait together.
+    /// Number of operations per commit, and number of commits that wait together.
     ops: usize,
     commits: usize,
 }
 
-/// The writers: many logs of one small entry each with long names, some of middling ones, few of
-/// large ones, and many that grow by small ones, in commits of several.
+/// Habits of the writers: many logs with long names and one small entry each; some medium logs; few
+/// large logs; and many logs that grow by small entries, several per commit.
 const HABITS: [Habit; 4] = [
     Habit { logs: 1, full: 1, name: 300, payload: [40, 200], ops: 1, commits: 16 },
     Habit { logs: 30, full: 60_000, name: 20, payload: [2_000, 2_500], ops: 1, commits: 8 },
@@ -92,26 +93,26 @@ const HABITS: [Habit; 4] = [
     Habit { logs: 300, full: 3_000, name: 40, payload: [10, 600], ops: 4, commits: 16 },
 ];
 
-/// How the store is opened: small, so that checkpoints, merges and new laps of the ring go on all
-/// the time.
+/// Returns the options of the store: small sizes, so that checkpoints, merges and new laps of the
+/// ring are frequent.
 pub fn options() -> Options {
     Options::new().ring_size(512 << 10).memory_budget(512 << 10).cache_budget(256 << 10).max_payload(32 << 10)
 }
 
-/// What the names of a writer's logs start with.
+/// Returns the prefix of the names of a writer's logs.
 pub fn prefix(writer: usize) -> String {
     format!("{writer}/")
 }
 
-/// Writes as it is told.
+/// Runs the task.
 pub fn run(args: &Args) -> ExitCode {
-    // Whatever becomes of the harness, this ends with it.
+    // This process ends with the harness.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     live(args).unwrap_or_else(|error| give_up(&error));
     ExitCode::SUCCESS
 }
 
-/// Tells what is wrong, and ends.
+/// Reports the error, and ends the process.
 fn give_up(error: &anyhow::Error) -> ! {
     say(&Line::Stopped(format!("{error:#}")));
     std::process::exit(i32::from(STOPPED))
@@ -141,7 +142,7 @@ fn live(args: &Args) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-/// Tells of each compaction step of a merge, so that the disk can be filled in the midst of one.
+/// Reports each compaction step of a merge, so that the harness can fill the disk during a merge.
 fn tell_merges(store: &Store, ended: &AtomicBool) {
     let mut last = 0;
     while !ended.load(Ordering::Relaxed) {
@@ -161,11 +162,11 @@ struct Writer<'a> {
     id: usize,
     habit: &'static Habit,
     rng: Rng,
-    /// What its logs hold, with all that waits done.
+    /// Expected contents of the logs, with all waiting commits applied.
     logs: Logs,
-    /// The logs that grow.
+    /// Names of the growing logs.
     growing: Vec<String>,
-    /// What the names of new logs begin with, and how many there are.
+    /// Prefix of the names of new logs, and number of new logs.
     mark: String,
     made: u64,
     waiting: Vec<Ticket>,
@@ -181,9 +182,9 @@ impl<'a> Writer<'a> {
         Ok(Self { store, id, habit, rng, logs, growing, mark, made: 0, waiting: Vec::new() })
     }
 
-    /// Does what is planned. All writers read before any of them writes, and again when all have
-    /// written: what somebody reads at the time keeps its room, however much of it goes, and so a
-    /// delete may find none.
+    /// Runs the task. All writers read before any writer writes, and read again after all have
+    /// written: a reader keeps the space of the entries that it reads, so a delete during a read
+    /// may free none.
     fn work(&mut self, plan: Plan, together: &Barrier) -> anyhow::Result<()> {
         together.wait();
         match plan {
@@ -194,7 +195,7 @@ impl<'a> Writer<'a> {
         }
         self.settle()?;
         together.wait();
-        // Reads are served, whatever there is no room for.
+        // Reads succeed on a full disk.
         ensure!(read(self.store, &prefix(self.id))? == self.logs, "writer {} reads something else", self.id);
         say(&Line::Done);
         Ok(())
@@ -214,7 +215,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Does something that frees to each log for which there is something, a few in a commit.
+    /// Commits a freeing operation on each log for which `act` returns one, several per commit.
     fn free_all(&mut self, mut act: impl FnMut(&mut Self, &Log) -> Option<Act>) -> anyhow::Result<()> {
         let mut ops = Vec::new();
         for (log, held) in self.logs.clone() {
@@ -242,7 +243,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// An append, or a snapshot, to a log that grows.
+    /// Draws an append, or a snapshot, to a growing log.
     fn more(&mut self) -> Op {
         let full = |name: &String| self.logs.get(name).is_some_and(|log| log.bytes() >= self.habit.full);
         if let Some(at) = self.growing.iter().position(full) {
@@ -263,7 +264,7 @@ impl<'a> Writer<'a> {
         Op { log, act }
     }
 
-    /// Something that only frees.
+    /// Draws an operation that only frees.
     fn less(&mut self, log: &Log) -> Act {
         let between = log.first + self.rng.below(log.marks.len() as u64 + 1);
         match self.rng.below(4) {
@@ -274,7 +275,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Commits; `false` where there is no room.
+    /// Commits; returns `false` if the store has no room.
     fn commit(&mut self, ops: Vec<Op>) -> anyhow::Result<bool> {
         say(&Line::Try(self.id, ops.clone()));
         match commit(self.store, &ops) {
@@ -288,7 +289,7 @@ impl<'a> Writer<'a> {
             }
             Err(error) if error.kind() == ErrorKind::Full => {
                 say(&Line::Refused(self.id, error.to_string()));
-                // What waits is not to wait for whoever finds no room.
+                // Waiting commits need not wait for a commit that found no room.
                 self.settle()?;
                 Ok(false)
             }
@@ -296,7 +297,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Waits for what waits.
+    /// Waits for all waiting commits.
     fn settle(&mut self) -> anyhow::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -309,11 +310,11 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Prints a line and sees it off, out of this process.
+/// Prints a line and flushes it out of this process.
 fn say(line: &Line) {
     let mut text = serde_json::to_string(line).expect("plain data");
     text.push('\n');
-    // Without a harness to tell there is no more to do.
+    // Without a harness, the process ends.
     if stdout().lock().write_all(text.as_bytes()).and_then(|()| stdout().flush()).is_err() {
         std::process::exit(i32::from(STOPPED));
     }

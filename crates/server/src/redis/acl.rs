@@ -11,23 +11,23 @@ use super::glob::matches;
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its name.
+    /// Name of the user.
     pub name: String,
-    /// Whether it may log in.
+    /// Whether the user may log in.
     pub is_on: bool,
-    /// Whether any password will do.
+    /// Whether every password is accepted.
     pub no_password: bool,
-    /// Hashes of its passwords, in hexadecimal.
+    /// Hashes of the passwords, in hexadecimal.
     pub passwords: Vec<String>,
-    /// Whether it may do each command, in the order of the table.
+    /// Whether the user may run each command, in the order of the table.
     commands: Vec<bool>,
-    /// The rules that made it so, as they are told.
+    /// The rules of the commands, as `ACL` shows them.
     pub command_rules: Vec<String>,
-    /// Which keys it may read and write.
+    /// Keys that the user may read and write.
     pub keys: Vec<Pattern>,
 }
 
-/// Keys that a user may read, write, or both.
+/// A pattern of keys that a user may read, write, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     glob: String,
@@ -36,7 +36,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// As a rule.
+    /// Returns the pattern as a rule.
     pub fn rule(&self) -> String {
         match (self.reads, self.writes) {
             (true, true) => format!("~{}", self.glob),
@@ -52,7 +52,7 @@ pub struct Users {
     all: BTreeMap<String, Arc<User>>,
 }
 
-/// The user that clients are which have not said who they are.
+/// The user of clients that have not logged in.
 pub const DEFAULT: &str = "default";
 
 fn hash(password: &[u8]) -> String {
@@ -72,25 +72,25 @@ impl User {
         }
     }
 
-    /// Whether it may do all to all keys.
+    /// Returns whether the user may run all commands on all keys.
     pub fn may_all(&self) -> bool {
         self.commands.iter().all(|may| *may) && self.keys.iter().any(|p| p.glob == "*" && p.reads && p.writes)
     }
 
-    /// Whether it may do a command.
+    /// Returns whether the user may run a command.
     pub fn may(&self, spec: &Spec) -> bool {
         self.commands[spec.index()]
     }
 
-    /// Whether it may do a command's thing to a key.
+    /// Returns whether the user may read or write a key.
     pub fn may_key(&self, key: &[u8], writes: bool) -> bool {
         let allows = |pattern: &Pattern| if writes { pattern.writes } else { pattern.reads };
         self.keys.iter().any(|pattern| allows(pattern) && matches(pattern.glob.as_bytes(), key))
     }
 
-    /// Whether it is of somebody who knows this password.
+    /// Returns whether the user accepts this password.
     pub fn accepts(&self, password: &[u8]) -> bool {
-        // Hashes are compared, whose common beginning tells nothing about the password's.
+        // The comparison of hashes reveals nothing about the password's beginning.
         self.is_on && (self.no_password || self.passwords.contains(&hash(password)))
     }
 
@@ -203,7 +203,7 @@ impl User {
         }
     }
 
-    /// What it is, as rules that make it.
+    /// Returns the user as rules that recreate the user.
     pub fn rules(&self) -> String {
         let mut rules = vec![if self.is_on { "on" } else { "off" }.to_owned()];
         if self.no_password {
@@ -224,7 +224,8 @@ fn is_hash(text: &str) -> bool {
 }
 
 impl Users {
-    /// The default user alone, who may do everything: without a password, or with this one.
+    /// Creates the default user only, who may run everything: without a password, or with this
+    /// password.
     pub fn new(password: Option<&str>) -> Self {
         let mut user = User::new(DEFAULT);
         for rule in ["on", "allkeys", "allcommands", "nopass"] {
@@ -236,7 +237,7 @@ impl Users {
         Self { all: [(DEFAULT.to_owned(), Arc::new(user))].into() }
     }
 
-    /// Changes a user, or makes one, by rules; nothing is changed where one is wrong.
+    /// Changes or creates a user by rules; changes nothing if a rule is invalid.
     pub fn set<'a>(&mut self, name: &str, rules: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let mut user = self.get(name).map_or_else(|| User::new(name), |user| User::clone(user));
         for rule in rules {
@@ -246,27 +247,27 @@ impl Users {
         Ok(())
     }
 
-    /// A user.
+    /// Returns a user.
     pub fn get(&self, name: &str) -> Option<&Arc<User>> {
         self.all.get(name)
     }
 
-    /// All of them, by name.
+    /// Returns all users, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<User>> {
         self.all.values()
     }
 
-    /// Drops a user; whether there was one.
+    /// Removes a user; returns whether the user existed.
     pub fn remove(&mut self, name: &str) -> bool {
         name != DEFAULT && self.all.remove(name).is_some()
     }
 
-    /// Who a client is that has not said so; nobody, where a password is needed.
+    /// Returns the user of a client without login; `None` if a password is required.
     pub fn default_user(&self) -> Option<Arc<User>> {
         self.get(DEFAULT).filter(|user| user.is_on && user.no_password).cloned()
     }
 
-    /// Who it is that gives this name and password.
+    /// Returns the user with this name, if the password is right.
     pub fn log_in(&self, name: &str, password: &[u8]) -> Option<Arc<User>> {
         self.get(name).filter(|user| user.accepts(password)).cloned()
     }

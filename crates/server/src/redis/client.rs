@@ -11,94 +11,95 @@ use super::fail::Wait;
 use super::proto::Args;
 use super::reply::Reply;
 
-/// The number of a client, which no other ever has.
+/// The number of a client; never reused.
 pub type ClientId = u64;
 
-/// A client that is connected.
+/// A connected client.
 #[derive(Debug)]
 pub struct Client {
-    /// Its number.
+    /// Number of the client.
     pub id: ClientId,
-    /// Where it calls from, and where it called.
+    /// Address of the client.
     pub address: String,
     /// The address that it called.
     pub local: String,
-    /// What it calls itself.
+    /// Name that the client gave itself.
     pub name: Bytes,
-    /// The library that it uses, and of which version.
+    /// Name and version of the client's library.
     pub library: (Bytes, Bytes),
-    /// When it came, and when it asked for something last, in milliseconds since the Unix epoch.
+    /// Time of the connection, by the steady clock, in milliseconds.
     pub since: u64,
-    /// When it asked for something last.
+    /// Time of the last request, by the steady clock, in milliseconds.
     pub last_seen: u64,
-    /// The command that it gave last.
+    /// Last command of the client.
     pub last_command: &'static str,
-    /// The database that it has selected.
+    /// Database that the client has selected.
     pub database: Bytes,
-    /// Who it has said it is; `None`: nobody yet, where it must.
+    /// User of the client; `None` before a required login.
     pub user: Option<Arc<User>>,
-    /// Commands that are gathered for a transaction.
+    /// Commands that are queued for a transaction.
     pub queue: Option<Queue>,
-    /// Keys that it watches, by their plain logs.
+    /// Keys that the client watches, by their plain logs.
     pub watched: Vec<Bytes>,
-    /// Whether one of them was changed.
+    /// Whether a watched key has changed.
     pub is_stale: bool,
-    /// What it waits for.
+    /// Event that the client waits for.
     pub wait: Option<Wait>,
-    /// The epoch of its last write.
+    /// Epoch of the client's last write.
     pub wrote: u64,
-    /// Which replies it wants.
+    /// Replies that the client wants.
     pub replies: Replies,
-    /// Whether it is to be let go of once its replies have left.
+    /// Whether to disconnect the client once its replies have been sent.
     pub is_leaving: bool,
-    /// Whether it is to be let go of at once.
+    /// Whether to disconnect the client immediately.
     pub is_killed: bool,
-    /// Whether it stays when memory is short and when idle ones are let go of.
+    /// Whether the client is exempt from disconnection when memory is short, or when it is idle.
     pub no_evict: bool,
-    /// Where its replies are written.
+    /// Replies that are not sent yet.
     pub reply: Reply,
-    /// Which epochs replies wait for: up to these bytes of all that were ever written.
+    /// Epochs that replies wait for, each with the end of these replies, counted in bytes since the
+    /// connection.
     marks: VecDeque<(u64, u64)>,
-    /// Bytes of replies that have left.
+    /// Number of bytes of replies sent.
     left: u64,
     noted: u64,
-    /// Bytes that have come and make no whole request yet.
+    /// Number of received bytes that are no whole request yet.
     pub unread: usize,
-    /// Bytes of replies that were on their way to the socket when it was looked at last.
+    /// Number of bytes of replies in the socket's output at the last check.
     pub outgoing: usize,
-    /// Since when more replies are waiting than a client may have for long, in milliseconds since
-    /// the Unix epoch.
+    /// Time since which more replies wait than a client may have for long, by the steady clock, in
+    /// milliseconds.
     pub slow_since: Option<u64>,
-    /// Who is woken when there is something for it.
+    /// Waker of the client's connection.
     pub waker: Option<Waker>,
 }
 
-/// Commands that are gathered for a transaction.
+/// The commands that are queued for a transaction.
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// Them.
+    /// Queued requests.
     pub requests: Vec<Args>,
-    /// Whether one of them was refused, so that none will be done.
+    /// Whether a command was refused; EXEC then runs none.
     pub is_broken: bool,
-    /// Bytes of them.
+    /// Size of the requests, in bytes.
     pub bytes: usize,
 }
 
-/// Which replies a client wants.
+/// The replies that a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
-    /// All.
+    /// All replies.
     On,
-    /// None.
+    /// No replies.
     Off,
-    /// All but the one to the command after this.
+    /// All replies except the reply to the next command.
     SkipNext,
-    /// All but the one to this command.
+    /// All replies except the reply to this command.
     Skip,
 }
 
 impl Client {
-    /// A client that has just come.
+    /// Creates a newly connected client.
     pub fn new(id: ClientId, address: String, local: String, user: Option<Arc<User>>, now: u64) -> Self {
         Self {
             id,
@@ -131,32 +132,32 @@ impl Client {
         }
     }
 
-    /// Takes note of the epoch that the reply at hand waits for.
+    /// Notes the epoch that the current reply waits for.
     pub fn note_epoch(&mut self, epoch: u64) {
         self.noted = self.noted.max(epoch);
     }
 
-    /// The epoch that the reply at hand waits for.
+    /// Takes the epoch that the current reply waits for.
     pub fn take_epoch(&mut self) -> u64 {
         std::mem::take(&mut self.noted)
     }
 
-    /// Takes back what was written since there were so many bytes.
+    /// Removes the output behind the first `to` bytes.
     pub fn cut(&mut self, to: usize) {
         self.reply.bytes.truncate(to);
     }
 
-    /// Bytes of replies so far.
+    /// Returns the number of unsent bytes of replies.
     pub fn written(&self) -> usize {
         self.reply.bytes.len()
     }
 
-    /// Has what was written since the last call wait for an epoch; whether that is one more to wait
-    /// for.
+    /// Makes the output since the last call wait for an epoch; returns whether this adds a wait.
     pub fn mark(&mut self, epoch: u64) -> bool {
         let end = self.left + self.reply.bytes.len() as u64;
         match self.marks.back_mut() {
-            // Replies leave in order, so one that need not wait waits for those in front.
+            // Replies leave in order, so a reply that need not wait still waits for the replies
+            // before it.
             Some((last, to)) if *last >= epoch => {
                 *to = end;
                 false
@@ -168,7 +169,7 @@ impl Client {
         }
     }
 
-    /// Takes the replies that may leave, where all up to an epoch is acknowledged.
+    /// Takes the replies that may be sent if all epochs up to `acknowledged` are acknowledged.
     pub fn take_ready(&mut self, acknowledged: u64) -> BytesMut {
         let mut end = self.left;
         while let Some((epoch, to)) = self.marks.front().copied() {
@@ -183,19 +184,19 @@ impl Client {
         ready
     }
 
-    /// Whether no reply is on its way.
+    /// Returns whether no reply is pending.
     pub fn is_done(&self) -> bool {
         self.reply.bytes.is_empty()
     }
 
-    /// Has whoever drives it look again.
+    /// Wakes the client's connection.
     pub fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the memory of the client, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.reply.bytes.capacity()

@@ -16,10 +16,9 @@ use super::proto::{Args, Limits, Parser};
 use super::serve::Shared;
 use crate::net::Stream;
 
-/// Bytes that are read at once.
+/// Size of one read, in bytes.
 const CHUNK: usize = 16 << 10;
-/// Bytes that are read of a client that waits, before it is left alone until it has what it waits
-/// for.
+/// Most bytes that are read of a waiting client before its wait ends.
 const AHEAD: usize = 1 << 20;
 
 /// A client's connection.
@@ -31,35 +30,35 @@ pub struct Connection {
     parser: Parser,
     requests: VecDeque<Args>,
     output: BytesMut,
-    /// Whether the other side has said its last.
+    /// Whether the client has closed its side.
     is_over: bool,
-    /// Whether what it said made no sense.
+    /// Whether the client's input was invalid.
     is_refused: bool,
-    /// Whether whole requests may be left in what was read.
+    /// Whether the read bytes may contain whole requests.
     has_more: bool,
-    /// How more is read, if it is to be.
+    /// How to continue reading, if at all.
     reading: Option<Reading>,
 }
 
-/// What matters to how bytes are read.
+/// The parameters of reading.
 struct Reading {
     waits: bool,
     limits: Limits,
 }
 
-/// What the engine says of the client.
+/// The state of the client, from the engine.
 struct State {
     waits: bool,
     leaves: bool,
     is_killed: bool,
     is_done: bool,
-    /// Whether so many replies wait that no more requests are taken.
+    /// Whether so many replies are pending that no more requests are accepted.
     is_slow: bool,
     limits: Limits,
 }
 
 impl Connection {
-    /// Of a client that was let in.
+    /// Creates the connection of an admitted client.
     pub fn new(shared: Shared, id: ClientId, stream: Stream) -> Self {
         let (input, output) = (BytesMut::new(), BytesMut::new());
         let (parser, requests) = (Parser::default(), VecDeque::new());
@@ -78,13 +77,13 @@ impl Connection {
         }
     }
 
-    /// Serves the client until one of the two leaves.
+    /// Serves the client until one side ends the connection.
     pub async fn run(mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Most polls are for bytes that came: what they ask for is done in the same turn.
+        // Most polls are for received bytes: their requests run in the same turn.
         let mut is_first = true;
         loop {
             if let Some(reading) = self.reading.take()
@@ -110,8 +109,8 @@ impl Connection {
             let is_flushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() && self.output.is_empty();
             let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
             if had_output && has_room && !state.leaves {
-                // Requests or replies were held back for the room that this made, and nobody else
-                // will say so.
+                // Requests or replies may have been held back for lack of room; no other event
+                // reports the new room.
                 continue;
             }
             if self.has_more && !state.waits && self.requests.is_empty() && is_flushed {
@@ -123,7 +122,7 @@ impl Connection {
                 return Pin::new(&mut self.stream).poll_shutdown(cx);
             }
             if self.is_over && state.waits {
-                // It waits for something, and has gone.
+                // The client waited, and has disconnected.
                 return Poll::Ready(Ok(()));
             }
             let holds_back = state.leaves || state.is_slow || (state.waits && self.input.len() > AHEAD);
@@ -134,21 +133,21 @@ impl Connection {
         }
     }
 
-    /// Reads what has come.
+    /// Reads the available bytes.
     fn read(&mut self, cx: &mut Context<'_>, reading: &Reading) -> Poll<io::Result<()>> {
         self.input.reserve(CHUNK.max(self.parser.wanted(&self.input).min(AHEAD)));
         match ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input))? {
             0 => self.is_over = true,
             _ => self.has_more = true,
         }
-        // What comes while it waits stays bytes, of which no more are taken than some.
+        // The input of a waiting client stays unparsed, and limited.
         if !reading.waits {
             self.parse(reading.limits);
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Takes whole requests out of what was read.
+    /// Parses whole requests from the read bytes.
     fn parse(&mut self, limits: Limits) {
         self.has_more = false;
         while !self.is_refused {
@@ -156,7 +155,7 @@ impl Connection {
                 Ok(Some(request)) => {
                     self.requests.push_back(request);
                     if !limits.is_known {
-                        // It may be the one that says who the client is, and what follows may be
+                        // This request may be the login; the limits of later requests are then
                         // larger.
                         self.has_more = true;
                         break;
@@ -175,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// Has the engine do what was asked for, and takes the replies that may leave.
+    /// Runs the requests in the engine, and takes the replies that may be sent.
     fn turn(&mut self, cx: &Context<'_>) -> State {
         let mut engine = self.shared.lock();
         if !self.requests.is_empty() {

@@ -26,65 +26,64 @@ use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
 
-/// Everything that clients share.
+/// The state that all clients share.
 pub struct Engine {
     /// The keys.
     pub keys: Keyspace,
     /// The users.
     pub users: Users,
-    /// What can be set while it runs.
+    /// Settings that can change while the server runs.
     pub settings: Settings,
-    /// What is counted.
+    /// Counters.
     pub stats: Stats,
-    /// Walks through keys that are under way.
+    /// Scans of keys in progress.
     pub scans: Scans,
     hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
-    /// Who waits for an epoch to be acknowledged, in order.
+    /// Clients that wait for an epoch to be acknowledged, in order.
     promised: VecDeque<(u64, ClientId)>,
-    /// Who waits for a key to change, in the order in which they came.
+    /// Clients that wait for a key to change, in the order of their requests.
     waiting: HashMap<Bytes, VecDeque<ClientId>>,
-    /// Until when they wait, by the steady clock.
+    /// Ends of the waits, by the steady clock.
     deadlines: BTreeSet<(u64, ClientId)>,
-    /// Who waits for an epoch to be on stable media.
+    /// Clients that wait for an epoch to be on stable media.
     waiting_durable: Vec<ClientId>,
     watching: HashMap<Bytes, Vec<ClientId>>,
-    /// Keys that changed since those who wait were looked after.
+    /// Keys that changed since the waiting clients were last served.
     changed: VecDeque<Bytes>,
-    /// Milliseconds since this engine began, by a clock that only goes forward.
+    /// Milliseconds since the start of this engine, by a clock that only moves forward.
     pub steady: u64,
-    /// Whether commits are under way that nobody has been told to wait for.
+    /// Whether commits are in progress for which the driver does not wait yet.
     pub has_news: bool,
-    /// Whether somebody waits until a time that whoever drives this does not know of yet.
+    /// Whether a client waits until a time that the driver does not know yet.
     pub has_deadline: bool,
-    /// Why nothing is written any more.
+    /// Reason why no more writes are accepted.
     pub stopped: Option<String>,
-    /// Whether it says goodbye to everybody.
+    /// Whether the engine disconnects all clients.
     is_leaving: bool,
     rng: u64,
 }
 
-/// Walks through keys that are under way, of which the oldest is forgotten where there are too
-/// many.
+/// Scans of keys in progress. If too many exist, the oldest scan is dropped.
 #[derive(Default)]
 pub struct Scans {
     last: u64,
     under_way: BTreeMap<u64, Keys>,
 }
 
-/// Of so many commits one is taken note of, for all of them, where the busiest logs are told.
+/// One of this many commits is noted for the busiest logs, and counts for all of them.
 const SAMPLE: u64 = 16;
 
 const MOST_SCANS: usize = 1000;
 
 impl Scans {
-    /// Takes a walk up again.
+    /// Continues a scan.
     pub fn take(&mut self, cursor: u64) -> Option<Keys> {
         self.under_way.remove(&cursor)
     }
 
-    /// Leaves a walk until it is taken up again; its cursor.
+    /// Stores a scan until it is continued; returns its cursor.
     pub fn leave(&mut self, keys: Keys) -> u64 {
         self.last += 1;
         self.under_way.insert(self.last, keys);
@@ -96,7 +95,7 @@ impl Scans {
 }
 
 impl Engine {
-    /// One without clients, at the start of the steady clock.
+    /// Creates an engine without clients, at the start of the steady clock.
     pub fn new(keys: Keyspace, users: Users, settings: Settings, hot_logs: Arc<HotLogs>, rng: u64) -> Self {
         Self {
             keys,
@@ -122,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// A number that is hard to foretell from the last.
+    /// Returns a number that is hard to predict from the last number.
     pub fn next_random(&mut self) -> u64 {
         self.rng ^= self.rng << 13;
         self.rng ^= self.rng >> 7;
@@ -130,7 +129,8 @@ impl Engine {
         self.rng
     }
 
-    /// Lets a client in; `None` where there are too many, or its first words say so.
+    /// Admits a client. Returns an error if the server is stopping, or if too many clients are
+    /// connected.
     pub fn connect(&mut self, address: String, local: String) -> Result<ClientId, &'static str> {
         self.stats.connections += 1;
         if self.is_leaving {
@@ -147,27 +147,27 @@ impl Engine {
         Ok(id)
     }
 
-    /// A client that is there.
+    /// Returns a connected client.
     pub fn client(&mut self, id: ClientId) -> Option<&mut Client> {
         self.clients.get_mut(&id).map(|client| &mut **client)
     }
 
-    /// All clients but the one whose command is at hand.
+    /// Returns all clients except the client of the current command.
     pub fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
         self.clients.values_mut().map(|client| &mut **client)
     }
 
-    /// How many clients there are.
+    /// Returns the number of clients.
     pub fn client_count(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many of them wait for a key.
+    /// Returns the number of clients that wait for a key.
     pub fn waiting_count(&self) -> usize {
         self.clients.values().filter(|client| client.wait.is_some()).count()
     }
 
-    /// A client has gone.
+    /// Removes a client that has disconnected.
     pub fn disconnect(&mut self, id: ClientId) {
         if let Some(mut client) = self.clients.remove(&id) {
             self.unwatch(&mut client);
@@ -175,11 +175,11 @@ impl Engine {
         }
     }
 
-    /// Does what a client asks for, and takes note of which epoch the replies wait for.
+    /// Runs the requests of a client, and notes the epoch that the replies wait for.
     pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
-        // Where replies gather that it does not take, it gets no more of them until it has.
+        // A client that does not take its replies gets no more of them until it has taken some.
         let has_room = |client: &Client, most| client.written() <= most;
         while client.wait.is_none()
             && !client.is_leaving
@@ -201,7 +201,7 @@ impl Engine {
         self.keys.trim_cache();
     }
 
-    /// Has the replies since `start` wait for what they tell of.
+    /// Makes the replies since `start` wait for the epoch that they depend on.
     fn settle_reply(&mut self, client: &mut Client, start: usize) {
         let epoch = self.keys.take_seen().max(client.take_epoch());
         if client.written() > start && client.mark(epoch) {
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// Tells a client of bytes that make no sense, after which it is let go of.
+    /// Reports an error in the client's bytes, and then disconnects the client.
     pub fn refuse(&mut self, id: ClientId, why: &str) {
         if let Some(client) = self.client(id) {
             client.reply.error(&format!("ERR Protocol error: {why}"));
@@ -218,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// Does one request.
+    /// Runs one request.
     fn one(&mut self, client: &mut Client, request: &[Bytes]) {
         let Some(name) = request.first() else { return };
         self.stats.commands += 1;
@@ -242,7 +242,7 @@ impl Engine {
         self.settle_reply(client, before);
     }
 
-    /// Refuses a command, and with it the transaction that it was to be part of.
+    /// Refuses a command, and the transaction that the command belongs to.
     fn refuse_command(&mut self, client: &mut Client, error: &str) {
         if let Some(queue) = &mut client.queue {
             queue.is_broken = true;
@@ -272,14 +272,14 @@ impl Engine {
                 let error = "ERR the transaction is too large: EXEC it, and go on with another";
                 return self.refuse_command(client, error);
             }
-            // What came with it in the same packet is not to stay until EXEC comes.
+            // Copied, so that the rest of the packet does not stay in memory until EXEC.
             queue.requests.push(request.iter().map(|arg| Bytes::copy_from_slice(arg)).collect());
             return client.reply.simple("QUEUED");
         }
         self.call_and_commit(client, spec, request);
     }
 
-    /// Whether a client may do this; why not.
+    /// Returns an error if the client may not run this command.
     fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
         let Some(user) = &client.user else {
             let is_open = spec.has(flags::WITHOUT_AUTH);
@@ -299,7 +299,7 @@ impl Engine {
         }
     }
 
-    /// Does a command, and commits what it did.
+    /// Runs a command, and commits its changes.
     fn call_and_commit(&mut self, client: &mut Client, spec: &'static Spec, request: &[Bytes]) {
         let start = client.written();
         let called = self.call(client, spec, request, client.replies == Replies::On);
@@ -321,7 +321,7 @@ impl Engine {
         self.commit(client, start);
     }
 
-    /// Tells in place of what was written since `start` why a command was not done.
+    /// Replaces the output since `start` by the error of a command that was not run.
     fn tell_refusal(&mut self, client: &mut Client, spec: &Spec, start: usize, error: &str) {
         client.cut(start);
         self.stats.of(spec).failed += 1;
@@ -329,7 +329,7 @@ impl Engine {
         client.reply.error(error);
     }
 
-    /// Does a command, without committing.
+    /// Runs a command, without a commit.
     pub fn call(
         &mut self,
         client: &mut Client,
@@ -341,7 +341,7 @@ impl Engine {
         (spec.handler)(&mut Call { engine: self, client, args: request, may_wait, woken_by: None })
     }
 
-    /// Commits what was done, or tells from `start` on why that is not possible.
+    /// Commits the changes; on failure, replaces the output since `start` by the error.
     fn commit(&mut self, client: &mut Client, start: usize) {
         match self.keys.commit() {
             Ok(committed) => self.note_committed(client, committed),
@@ -353,7 +353,7 @@ impl Engine {
         }
     }
 
-    /// Takes note of what a client has committed.
+    /// Records the commit of a client.
     fn note_committed(&mut self, client: &mut Client, committed: Committed) {
         if committed.keys == 0 {
             return;
@@ -380,8 +380,8 @@ impl Engine {
         }
     }
 
-    /// Those who watch keys learn that they changed in the last commit, those who wait for them are
-    /// looked after next.
+    /// Marks the clients that watch a key of the last commit, and queues the changed keys that
+    /// clients wait for.
     fn note_changed(&mut self) {
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;
@@ -398,7 +398,7 @@ impl Engine {
         }
     }
 
-    /// Has a client learn whether a key changes.
+    /// Registers a client that watches a key for changes.
     pub fn watch(&mut self, client: &mut Client, key: Bytes) {
         if !client.watched.contains(&key) {
             self.watching.entry(key.clone()).or_default().push(client.id);
@@ -406,7 +406,7 @@ impl Engine {
         }
     }
 
-    /// Lets a client watch nothing any more.
+    /// Ends all watches of a client.
     pub fn unwatch(&mut self, client: &mut Client) {
         client.is_stale = false;
         for key in std::mem::take(&mut client.watched) {
@@ -419,13 +419,14 @@ impl Engine {
         }
     }
 
-    /// Takes the replies of a client that may leave.
+    /// Takes the replies of a client that may be sent.
     pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
         let acknowledged = self.keys.acknowledged();
         self.client(id).map_or_else(BytesMut::new, |client| client.take_ready(acknowledged))
     }
 
-    /// Users changed: clients that are of one that has changed are of the new one, or of none.
+    /// Applies a change of a user to all clients of that user; disconnects them if the user is
+    /// removed or off.
     pub fn note_users(&mut self, name: &str) {
         let user = self.users.get(name).filter(|user| user.is_on).cloned();
         for client in self.clients.values_mut() {
@@ -438,7 +439,7 @@ impl Engine {
     }
 }
 
-/// How an unknown command is told.
+/// Returns the error of an unknown command.
 fn unknown(name: &[u8], args: &[Bytes]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
     let mut shown = String::new();

@@ -5,41 +5,41 @@ use std::borrow::Cow;
 use brooklet::{Error, ErrorKind};
 use bytes::Bytes;
 
-/// Why a command gives no reply of its own.
+/// The outcome of a command without a reply of its own.
 #[derive(Debug)]
 pub enum Fail {
-    /// It is wrong, or does not fit what there is: the error as it is told, its kind first. Nothing
-    /// was done.
+    /// The command is wrong, or does not match the key: the error message, with its kind first. The
+    /// command had no effect.
     Reply(Cow<'static, str>),
-    /// The store failed at it. Nothing was done.
+    /// The store failed. The command had no effect.
     Store(Error),
-    /// There is nothing yet: the client waits.
+    /// No data is available yet: the client waits.
     Wait(Wait),
 }
 
-/// What a client waits for.
+/// The wait of a client.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// The plain logs of the keys that it waits for, one after another.
+    /// Plain logs of the keys that the client waits for, in order.
     pub keys: Vec<Bytes>,
-    /// Until when, by the steady clock; `None`: for ever.
+    /// End of the wait, by the steady clock; `None`: no end.
     pub until: Option<u64>,
-    /// What is asked again when one of them changes.
+    /// Request that is retried when one of the keys changes.
     pub request: Vec<Bytes>,
-    /// What it is told when the time is up.
+    /// Reply at the end of the time.
     pub timeout_reply: TimeoutReply,
-    /// Whether it waits as a member of a group, which may go.
+    /// Whether the client waits as a member of a group, which may be deleted.
     pub of_group: bool,
 }
 
-/// What a client is told that waited in vain.
+/// The reply to a client whose wait timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeoutReply {
-    /// Nothing, where an array could be.
+    /// A null array.
     NullArray,
-    /// Nothing, where bytes could be.
+    /// A null bulk string.
     Null,
-    /// That there are no replicas.
+    /// The number of replicas: 0.
     Replicas,
     /// Whether this server has the client's writes on stable media, and that no replica has.
     Media {
@@ -64,12 +64,12 @@ impl Fail {
         Self::Reply("ERR syntax error".into())
     }
 
-    /// A word should be a number.
+    /// Returns the error of a word that is not a number.
     pub fn not_an_integer() -> Self {
         Self::Reply("ERR value is not an integer or out of range".into())
     }
 
-    /// The key holds something else.
+    /// Returns the error of a key with a value of another type.
     pub fn wrong_type() -> Self {
         Self::Reply("WRONGTYPE Operation against a key holding the wrong kind of value".into())
     }
@@ -81,10 +81,11 @@ impl From<Error> for Fail {
     }
 }
 
-/// How an error of the store is told: what clients know by Redis's kinds has one of those.
+/// Returns the message of an error of the store, with the matching kind of Redis, if one exists.
 pub fn told(error: &Error) -> String {
     let kind = match error.kind() {
-        // Redis says this where its memory is full: nothing is taken until something is deleted.
+        // Redis uses this error when its memory is full: it accepts nothing until something is
+        // deleted.
         ErrorKind::Full => "OOM command not allowed: ",
         ErrorKind::Stopped => "MISCONF ",
         ErrorKind::Damaged => "ERR the store is damaged: ",

@@ -1,10 +1,11 @@
 //! Patterns of keys, as in Redis: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before a literal
 //! character.
 
-/// Whether text is of a pattern. Takes time in proportion to both lengths multiplied, at most.
+/// Returns whether text matches a pattern. Takes time proportional to the product of both lengths,
+/// at most.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on when what follows the last star does not fit: one byte further.
+    // Place to continue when the text behind the last star does not match: one byte further.
     let mut again: Option<(usize, usize)> = None;
     loop {
         let step = match pattern.get(p) {
@@ -28,7 +29,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// How long the element is that the pattern begins with, if the byte is of it.
+/// Returns the length of the pattern's first element, if the byte matches that element.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
@@ -42,7 +43,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether a class has a byte, and how long it is.
+/// Returns whether a class contains a byte, and the length of the class.
 fn class_has(class: &[u8], byte: u8) -> (bool, usize) {
     let is_not = class.first() == Some(&b'^');
     let mut at = usize::from(is_not);

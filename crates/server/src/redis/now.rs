@@ -1,11 +1,11 @@
 //! The current time, by two clocks.
 
-/// A moment. Keys expire by the wall clock, as Redis has it; waiting and idleness are measured by
-/// one that is never set.
+/// A moment. Keys expire by the wall clock, as in Redis; waits and idle times use a clock that is
+/// never set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since the Unix epoch.
     pub wall: u64,
-    /// Milliseconds since some moment, by a clock that only goes forward.
+    /// Milliseconds since a fixed moment, by a clock that only moves forward.
     pub steady: u64,
 }

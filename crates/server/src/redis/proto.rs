@@ -6,51 +6,51 @@
 //! ```
 //!
 //! [`Parser::next`] takes whole requests from the front of the input, without copying an argument.
-//! The parser keeps its progress in an incomplete request, so that a large one is not parsed again
-//! with each packet.
+//! The parser stores its progress in an incomplete request, so that it does not parse a large
+//! request again with each packet.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Longest line: of words, or of a number.
+/// Longest line, of words or of a number, in bytes.
 const MAX_LINE: usize = 64 << 10;
 /// Most arguments of a request.
 const MAX_ARGS: usize = 1 << 20;
-/// The same of a client that has not said who it is.
+/// Most arguments of a request of a client that has not logged in.
 const MAX_ARGS_UNKNOWN: usize = 10;
-/// Longest argument of a client that has not said who it is.
+/// Longest argument of a client that has not logged in, in bytes.
 const MAX_BULK_UNKNOWN: usize = 16 << 10;
 
-/// A request's words.
+/// The words of a request.
 pub type Args = Vec<Bytes>;
 
-/// What a request may be.
+/// The limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Longest argument, in bytes.
     pub bulk: usize,
-    /// Bytes of all arguments together.
+    /// Most bytes of all arguments together.
     pub request: usize,
-    /// Whether the client has said who it is, where it must.
+    /// Whether the client has logged in, or need not log in.
     pub is_known: bool,
 }
 
-/// Finds requests in bytes.
+/// A parser that finds requests in bytes.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// Arguments of the request that is being read, and how many are to come.
+    /// Arguments of the current request, and number of missing arguments.
     args: Args,
     missing: usize,
-    /// Length of the argument that is being read.
+    /// Length of the current argument, in bytes.
     bulk: Option<usize>,
-    /// Bytes of the arguments so far.
+    /// Size of the arguments so far, in bytes.
     taken: usize,
 }
 
 impl Parser {
-    /// Takes the next request off `input`; `None` where it is not all there.
+    /// Takes the next request from `input`; returns `None` if the request is incomplete.
     ///
     /// # Errors
-    /// What is wrong with it, in Redis's words. The bytes that follow make no sense any more.
+    /// The error message, as Redis words it. The bytes that follow cannot be parsed.
     pub fn next(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Args>, String> {
         loop {
             if self.missing == 0 {
@@ -82,7 +82,7 @@ impl Parser {
         }
     }
 
-    /// Takes the next argument; whether it is all there.
+    /// Takes the next argument; returns whether the argument is complete.
     fn argument(&mut self, input: &mut BytesMut, limits: Limits) -> Result<bool, String> {
         let length = match self.bulk {
             Some(length) => length,
@@ -114,15 +114,15 @@ impl Parser {
         Ok(true)
     }
 
-    /// Bytes that the argument at hand still needs, beyond those of `input`.
+    /// Returns the number of bytes that the current argument still needs, beyond `input`.
     pub fn wanted(&self, input: &BytesMut) -> usize {
         self.bulk.map_or(0, |length| (length + 2).saturating_sub(input.len()))
     }
 }
 
-/// Takes a line that begins with a sign and goes on with a number.
+/// Takes a line with a sign character and a number.
 fn number(input: &mut BytesMut, what: &str) -> Result<Option<i64>, String> {
-    // A number has 20 digits at most.
+    // A number has at most 20 digits.
     let looked_at = &input[..input.len().min(32)];
     let Some(end) = looked_at.iter().position(|&b| b == b'\r') else {
         let too_long = input.len() >= 32;
@@ -136,7 +136,8 @@ fn number(input: &mut BytesMut, what: &str) -> Result<Option<i64>, String> {
     Ok(Some(value))
 }
 
-/// A number as Redis writes one: digits, maybe after a minus, and nothing else.
+/// Parses a number as Redis writes it: digits, after an optional minus sign, and no other
+/// characters.
 pub fn integer(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text.split_first()? {
         (b'-', rest) => (true, rest),
@@ -158,7 +159,7 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     Some(value)
 }
 
-/// Takes a line of words, some of them in quotes.
+/// Takes a line of words, some of them quoted.
 fn words(input: &mut BytesMut) -> Result<Option<Args>, String> {
     let Some(end) = input.iter().position(|&b| b == b'\n') else {
         return if input.len() > MAX_LINE { Err("too big inline request".into()) } else { Ok(None) };
@@ -168,8 +169,8 @@ fn words(input: &mut BytesMut) -> Result<Option<Args>, String> {
     split(&line).map(Some).ok_or_else(|| "unbalanced quotes in request".into())
 }
 
-/// Splits a line into words as a shell would: `"…"` knows `\n`, `\xff` and the like, `'…'` only
-/// `\'`.
+/// Splits a line into words as a shell does: `"…"` supports escapes such as `
+/// ` and `\xff`, `'…'` only `\'`.
 pub fn split(line: &[u8]) -> Option<Args> {
     let mut words = Args::new();
     let mut at = 0;
@@ -196,7 +197,7 @@ pub fn split(line: &[u8]) -> Option<Args> {
     }
 }
 
-/// Reads what begins with the quote at `start`; where it ends.
+/// Appends the quoted text that begins at `start` to `word`; returns the position behind it.
 fn quoted(line: &[u8], start: usize, word: &mut Vec<u8>) -> Option<usize> {
     let quote = line[start];
     let mut at = start + 1;

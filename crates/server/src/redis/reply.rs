@@ -11,7 +11,7 @@ pub enum Version {
     Three,
 }
 
-/// Where replies are written.
+/// A buffer of replies.
 #[derive(Debug)]
 pub struct Reply {
     pub(super) bytes: BytesMut,
@@ -20,7 +20,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Nothing yet, in RESP2.
+    /// Creates an empty buffer, for RESP2.
     pub fn new() -> Self {
         Self { bytes: BytesMut::new(), version: Version::Two }
     }
@@ -33,7 +33,7 @@ impl Reply {
     }
 
     fn counted(&mut self, sign: u8, n: i64) {
-        // Most numbers are short, and this is on the way of every reply.
+        // Most numbers are short, and every reply passes here.
         let mut digits = [0; 24];
         let mut at = digits.len();
         let mut rest = n.unsigned_abs();
@@ -56,38 +56,38 @@ impl Reply {
         self.version == Version::Three
     }
 
-    /// A word.
+    /// Appends a simple string.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// The word that says that all is well.
+    /// Appends `OK`.
     pub fn ok(&mut self) {
         self.simple("OK");
     }
 
-    /// An error; its first word is its kind.
+    /// Appends an error; its first word is its kind.
     pub fn error(&mut self, text: &str) {
         let line: Vec<u8> = text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
         self.line(b'-', &line);
     }
 
-    /// A number.
+    /// Appends a number.
     pub fn int(&mut self, n: i64) {
         self.counted(b':', n);
     }
 
-    /// A count.
+    /// Appends a count.
     pub fn count(&mut self, n: usize) {
         self.int(n as i64);
     }
 
-    /// Yes or no, as a number.
+    /// Appends 1 or 0.
     pub fn flag(&mut self, is_so: bool) {
         self.int(i64::from(is_so));
     }
 
-    /// Bytes.
+    /// Appends a bulk string.
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         self.counted(b'$', bytes.len() as i64);
@@ -96,7 +96,7 @@ impl Reply {
         self.bytes.put_slice(b"\r\n");
     }
 
-    /// Bytes, or nothing.
+    /// Appends a bulk string, or a null.
     pub fn bulk_or_null(&mut self, bytes: Option<impl AsRef<[u8]>>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -104,7 +104,7 @@ impl Reply {
         }
     }
 
-    /// Text for people, which clients show as it is.
+    /// Appends text for people, which clients show unchanged.
     pub fn verbatim(&mut self, text: &str) {
         if !self.is_three() {
             return self.bulk(text);
@@ -115,37 +115,37 @@ impl Reply {
         self.bytes.put_slice(b"\r\n");
     }
 
-    /// A number with a fraction.
+    /// Appends a floating-point number.
     pub fn double(&mut self, n: f64) {
         if self.is_three() { self.line(b',', n.to_string().as_bytes()) } else { self.bulk(n.to_string()) }
     }
 
-    /// Nothing, where bytes could be.
+    /// Appends a null in place of a bulk string.
     pub fn null(&mut self) {
         self.bytes.put_slice(if self.is_three() { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// Nothing, where an array could be.
+    /// Appends a null in place of an array.
     pub fn null_array(&mut self) {
         self.bytes.put_slice(if self.is_three() { b"_\r\n" } else { b"*-1\r\n" });
     }
 
-    /// The head of an array; `n` replies follow.
+    /// Appends the head of an array; `n` replies follow.
     pub fn array(&mut self, n: usize) {
         self.counted(b'*', n as i64);
     }
 
-    /// The head of a map; `n` pairs of replies follow.
+    /// Appends the head of a map; `n` pairs of replies follow.
     pub fn map(&mut self, n: usize) {
         if self.is_three() { self.counted(b'%', n as i64) } else { self.array(2 * n) }
     }
 
-    /// The head of a set; `n` replies follow.
+    /// Appends the head of a set; `n` replies follow.
     pub fn set(&mut self, n: usize) {
         self.counted(if self.is_three() { b'~' } else { b'*' }, n as i64);
     }
 
-    /// An array of bytes.
+    /// Appends an array of bulk strings.
     pub fn bulks<T: AsRef<[u8]>>(&mut self, all: &[T]) {
         self.array(all.len());
         all.iter().for_each(|bytes| self.bulk(bytes));

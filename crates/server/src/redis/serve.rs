@@ -19,36 +19,36 @@ use super::settings::Settings;
 use crate::hot_logs::HotLogs;
 use crate::net::{Incoming, Listener, RELIEF};
 
-/// How long a clean stop waits for replies to leave.
+/// Longest wait for replies to be sent at a clean stop.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a client may take to shake hands.
+/// Time limit of a client's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The longest time from one look at what is due to the next.
+/// Longest time between two checks of due events.
 const TICK: Duration = Duration::from_millis(100);
-/// The time after which what nobody asked for leaves memory, at the second look.
+/// Interval of cache ageing: a key that is unused for two intervals leaves memory.
 const AGE: Duration = Duration::from_secs(15);
 
-/// The engine, and those who are to be told of news.
+/// The engine, and the tasks that it notifies.
 #[derive(Clone)]
 pub struct Shared {
     engine: Arc<Mutex<Engine>>,
-    /// When the engine began.
+    /// Start of the engine.
     began: Instant,
     written: Arc<Notify>,
     acknowledged: Arc<Notify>,
     deadline: Arc<Notify>,
-    /// Why a commit was not acknowledged.
+    /// Reason why a commit was not acknowledged.
     failure: Arc<OnceLock<String>>,
 }
 
-/// Milliseconds since the Unix epoch.
+/// Returns the milliseconds since the Unix epoch.
 fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
 impl Shared {
-    /// An engine on a store, with so many bytes of memory for keys. It takes note in `hot_logs` of
-    /// what is written to.
+    /// Creates an engine on a store, with `cache` bytes of memory for keys. The engine notes its
+    /// writes in `hot_logs`.
     pub fn new(store: Store, users: Users, settings: Settings, cache: usize, hot_logs: Arc<HotLogs>) -> Self {
         let wall = wall();
         let engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, hot_logs, wall);
@@ -63,10 +63,10 @@ impl Shared {
         }
     }
 
-    /// The engine, at the present time.
+    /// Locks the engine and sets its time.
     pub fn lock(&self) -> MutexGuard<'_, Engine> {
-        // A panic while a command was done left its keys in some state, and everybody's commands go
-        // through here.
+        // After a panic during a command, the state of its keys is unknown, and all clients'
+        // commands use this engine.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         engine.set_time(self.now());
         engine
@@ -76,7 +76,7 @@ impl Shared {
         Now { wall: wall(), steady: self.began.elapsed().as_millis() as u64 }
     }
 
-    /// Tells those who wait for commits and deadlines of new ones.
+    /// Notifies the tasks that wait for new commits and deadlines.
     pub fn tell(&self, engine: &mut Engine) {
         if std::mem::take(&mut engine.has_news) {
             self.written.notify_one();
@@ -86,8 +86,8 @@ impl Shared {
         }
     }
 
-    /// Serves those who come in by `listeners`, until told to stop: then replies that wait for
-    /// commits still leave.
+    /// Serves the clients of `listeners` until `stop`; then still sends the replies that wait for
+    /// commits.
     pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
         let drivers = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -104,7 +104,7 @@ impl Shared {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// Takes clients in by one door, and waits for them to leave once it is closed.
+    /// Admits the clients of one listener, and waits for them to leave once the listener is closed.
     async fn take_in(self, listener: Listener, stop: CancellationToken) {
         let mut clients = JoinSet::new();
         loop {
@@ -114,7 +114,7 @@ impl Shared {
                 incoming = listener.accept() => match incoming {
                     Ok(incoming) => drop(clients.spawn(self.clone().welcome(incoming))),
                     Err(error) => {
-                        // No descriptors left, most likely: others have to leave first.
+                        // Usually no descriptors are left: other clients must leave first.
                         tracing::warn!(%error, "a client could not be taken in");
                         tokio::time::sleep(RELIEF).await;
                     }
@@ -148,11 +148,11 @@ impl Shared {
         }
     }
 
-    /// Sees to it that blocks leave that somebody waits for.
+    /// Writes the blocks that clients wait for.
     ///
-    /// On one thread its turn comes after those of the clients who were ready when the first of
-    /// them wrote: what all of them write rides in one block. The first one's would leave without
-    /// the others, and they would wait for its end.
+    /// On one thread, this task runs after the clients that were ready when the first of them
+    /// wrote: so all their commits are in one block. Otherwise the first commit's block would leave
+    /// without the other commits, which would wait for its end.
     async fn send_off(self) {
         loop {
             self.written.notified().await;
@@ -161,7 +161,7 @@ impl Shared {
                 let (acknowledged, failure) = (self.acknowledged.clone(), self.failure.clone());
                 ticket.on_done(move |done| {
                     if let Err(error) = done {
-                        // The first one tells why; those after it could not do better.
+                        // The first error has the reason; later errors add nothing.
                         let _ = failure.set(error.to_string());
                     }
                     acknowledged.notify_one();
@@ -170,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// Waits for commits to become durable, and lets replies leave.
+    /// Waits for commits to become durable, and sends their replies.
     async fn follow_commits(self) {
         loop {
             self.acknowledged.notified().await;
@@ -183,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Does what is due as time goes by.
+    /// Handles due events as time passes.
     async fn follow_time(self) {
         let mut since = Instant::now();
         loop {
@@ -204,8 +204,8 @@ impl Shared {
         }
     }
 
-    /// Goes through the heads of all keys once, beside everything else, to know when those expire
-    /// that nobody asks for.
+    /// Reads the heads of all keys once, in the background, to find the keys that expire without
+    /// any request.
     async fn find_deadlines(self) {
         let (store, databases) = {
             let engine = self.lock();

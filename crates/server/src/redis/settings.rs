@@ -5,28 +5,27 @@ use super::glob::matches;
 /// Settings of the Redis frontend.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Most clients at once.
+    /// Most clients connected at once.
     pub max_clients: usize,
     /// Longest argument, in bytes.
     pub max_bulk: usize,
-    /// Bytes of all arguments of a request, or of the commands that a transaction gathers.
+    /// Most bytes of all arguments of a request, or of the commands of a transaction.
     pub max_request: usize,
-    /// Seconds after which an idle client is let go of; 0: never.
+    /// Seconds after which an idle client is disconnected; 0: never.
     pub timeout: u64,
-    /// Bytes of replies that wait for a client to take them, at which it is let go of at once.
+    /// Bytes of pending replies at which a client is disconnected immediately.
     pub hard_output: usize,
-    /// The same, at which it is let go of after some time.
+    /// Bytes of pending replies at which a client is disconnected after some time.
     pub soft_output: usize,
-    /// That time, in seconds.
+    /// Length of that time, in seconds.
     pub soft_output_seconds: u64,
-    /// Databases that have a number.
+    /// Number of databases with a number.
     pub databases: u64,
-    /// Names that Redis has for how it keeps values in memory: taken, told again, and without any
-    /// effect here.
+    /// Settings of Redis for values in memory: accepted and returned, without effect here.
     without_effect: Vec<(&'static str, String)>,
 }
 
-/// What clients of Redis set that has no meaning here.
+/// Settings that clients of Redis change, without effect here.
 const WITHOUT_EFFECT: [(&str, &str); 25] = [
     ("appendfsync", "always"),
     ("appendonly", "yes"),
@@ -72,13 +71,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Entries of a stream that are trimmed together, where that may be done roughly.
+    /// Returns the number of entries of a stream that an approximate trim removes together.
     pub fn stream_portion(&self) -> u64 {
         let kept = self.without_effect.iter().find(|(name, _)| *name == "stream-node-max-entries");
         kept.and_then(|(_, value)| value.parse().ok()).filter(|n| *n > 0).unwrap_or(100)
     }
 
-    /// All settings whose name is of a pattern, with their values.
+    /// Returns all settings whose name matches a pattern, with their values.
     pub fn get(&self, pattern: &[u8]) -> Vec<(&'static str, String)> {
         let output = format!("normal {} {} {}", self.hard_output, self.soft_output, self.soft_output_seconds);
         let mut all = vec![
@@ -95,7 +94,7 @@ impl Settings {
         all
     }
 
-    /// Sets one; why not.
+    /// Changes a setting; returns the reason if that is impossible.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let name = name.to_ascii_lowercase();
         let wrong = |why: &str| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}");
@@ -141,7 +140,7 @@ impl Settings {
     }
 }
 
-/// A number, maybe of kilobytes and the like as Redis writes them.
+/// Parses a number with an optional unit, for example of kilobytes, as Redis does.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let units = [

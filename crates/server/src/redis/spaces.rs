@@ -1,10 +1,10 @@
-//! The spaces that are databases: only clients of the server change their logs.
+//! The spaces that are databases: only clients of the server change the logs of these spaces.
 
 use brooklet::{SpaceInfo, Store, WhenFull};
 
 use crate::http::STREAMS;
 
-/// Whether a space may be a database; why not.
+/// Returns an error with the reason if a space may not be a database.
 pub fn check(space: &SpaceInfo) -> Result<(), String> {
     let SpaceInfo { name, config, .. } = space;
     if name == STREAMS {
@@ -23,7 +23,7 @@ pub fn check(space: &SpaceInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the spaces that are databases by their number.
+/// Checks the spaces that are numbered databases.
 pub fn check_numbered(store: &Store, databases: u64) -> Result<(), String> {
     let is_numbered = |space: &SpaceInfo| {
         space.name.parse().is_ok_and(|n: u64| n < databases && n.to_string() == space.name)

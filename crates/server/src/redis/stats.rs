@@ -4,52 +4,52 @@ use std::collections::BTreeMap;
 
 use super::commands::{Spec, TABLE};
 
-/// Counters since the server started.
+/// The counters since the start of the server.
 #[derive(Debug)]
 pub struct Stats {
-    /// When it started, by the steady clock, in milliseconds.
+    /// Start of the server, by the steady clock, in milliseconds.
     pub since: u64,
-    /// Clients that came.
+    /// Number of clients that connected.
     pub connections: u64,
-    /// Clients that were too many.
+    /// Number of clients that were refused because too many were connected.
     pub rejected: u64,
-    /// Requests.
+    /// Number of requests.
     pub commands: u64,
-    /// Keys that expired.
+    /// Number of keys that expired.
     pub expired: u64,
     calls: Vec<Calls>,
     errors: BTreeMap<String, u64>,
 }
 
-/// What is counted of a command.
+/// The counters of a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calls {
-    /// How often it was done.
+    /// Number of times that the command ran.
     pub done: u64,
-    /// How often its client had to wait.
+    /// Number of times that its client had to wait.
     pub waited: u64,
-    /// How often it was not begun: for want of rights, or of arguments.
+    /// Number of times that it was refused before it ran: for lack of rights, or of arguments.
     pub rejected: u64,
-    /// How often it failed.
+    /// Number of times that it failed.
     pub failed: u64,
 }
 
-/// Kinds of errors that are told apart: clients name them.
+/// Most kinds of errors that are counted separately: clients choose the names of some kinds.
 const MOST_KINDS: usize = 128;
 
 impl Stats {
-    /// Nothing yet.
+    /// Creates counters with zeros.
     pub fn new(since: u64) -> Self {
         let (calls, errors) = (vec![Calls::default(); TABLE.len()], BTreeMap::new());
         Self { since, connections: 0, rejected: 0, commands: 0, expired: 0, calls, errors }
     }
 
-    /// What is counted of a command.
+    /// Returns the counters of a command.
     pub fn of(&mut self, spec: &Spec) -> &mut Calls {
         &mut self.calls[spec.index()]
     }
 
-    /// An error is told.
+    /// Counts an error reply.
     pub fn note_error(&mut self, error: &str) {
         let kind = error.split(' ').next().unwrap_or_default();
         if let Some(count) = self.errors.get_mut(kind) {
@@ -59,23 +59,23 @@ impl Stats {
         }
     }
 
-    /// What is counted of each command that was given.
+    /// Returns the counters of each command that was requested.
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, Calls)> {
         let given = |calls: &Calls| calls.done + calls.rejected > 0;
         TABLE.iter().zip(&self.calls).filter(move |(_, n)| given(n)).map(|(spec, n)| (spec.name, *n))
     }
 
-    /// How often each kind of error was told.
+    /// Returns the number of error replies of each kind.
     pub fn errors(&self) -> impl Iterator<Item = (&str, u64)> {
         self.errors.iter().map(|(kind, n)| (kind.as_str(), *n))
     }
 
-    /// Errors that were told.
+    /// Returns the number of error replies.
     pub fn error_count(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// Forgets the counts.
+    /// Resets the counters.
     pub fn reset(&mut self) {
         *self = Self { since: self.since, ..Self::new(0) };
     }

@@ -1,5 +1,5 @@
-//! What logs keep, in the plain model: every entry with its time, and limits applied one entry
-//! after another.
+//! Retention in the plain model: every entry has its time, and limits apply one entry after
+//! another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use brooklet::{Bytes, Retention};
 
 use super::{Log, Logs};
 
-/// When somebody reads, in milliseconds; of some logs readers see what they were earlier, since
-/// other limits are on their way to disk.
+/// The time of a read, in milliseconds. Readers see some logs as of an earlier time, because new
+/// limits of these logs are not durable yet.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
-    /// When.
+    /// Time of the read.
     pub now: u64,
-    /// When for these logs.
+    /// Earlier times for these logs.
     pub earlier: BTreeMap<Bytes, u64>,
 }
 
 impl Moment {
-    /// This time, for all logs.
+    /// Returns a moment with the same time for all logs.
     pub fn at(now: u64) -> Self {
         Self { now, ..Self::default() }
     }
 
-    /// When a log is looked at.
+    /// Returns the time at which readers see a log.
     pub fn of(&self, key: &Bytes) -> u64 {
         self.earlier.get(key).map_or(self.now, |earlier| self.now.min(*earlier))
     }
 }
 
-/// What readers see of logs.
+/// Returns the visible contents of logs.
 pub fn shown(logs: &Logs, moment: &Moment) -> Logs {
     let seen = |key: &Bytes, log: &Arc<Log>| {
         if log.retention.age.is_none() && log.times.is_empty() {
@@ -45,7 +45,7 @@ pub fn shown(logs: &Logs, moment: &Moment) -> Logs {
     logs.iter().map(|(key, log)| (key.clone(), seen(key, log))).collect()
 }
 
-/// The end of the granule in which something is committed.
+/// Returns the end of the granule that contains `now`.
 fn rounded(now: u64, age: Duration) -> u64 {
     let part = age.as_millis() as u64 / 64;
     let granule = if part == 0 { 1 } else { 1 << part.ilog2() };
@@ -53,7 +53,7 @@ fn rounded(now: u64, age: Duration) -> u64 {
 }
 
 impl Log {
-    /// How many entries are too old.
+    /// Returns the number of entries that are too old.
     pub fn old(&self, now: u64) -> usize {
         let Some(age) = self.retention.age else { return 0 };
         self.times.iter().take_while(|time| *time + age.as_millis() as u64 <= now).count()
@@ -65,7 +65,7 @@ impl Log {
         self.entries.push(payload);
     }
 
-    /// Drops what it does not keep.
+    /// Drops the entries that exceed the limits.
     pub(super) fn limit(&mut self, now: u64) {
         self.trim(self.first + self.old(now) as u64);
         if let Some(most) = self.retention.entries {
@@ -90,7 +90,7 @@ impl Log {
         self.limit(now);
     }
 
-    /// The entries of the granule of now have a smaller one.
+    /// Moves the entries of the current granule to the new, smaller granule.
     fn sharpen(&mut self, old: u64, new: u64) {
         let newest = self.times.iter().rposition(|time| *time != old).map_or(0, |last| last + 1);
         let (before, newest) = self.times.split_at_mut(newest);
@@ -100,7 +100,7 @@ impl Log {
     }
 }
 
-/// Limits that are met soon.
+/// Draws limits that are reached soon.
 pub(super) fn draw(rng: &mut Rng) -> Retention {
     let mut retention = Retention::new();
     if rng.percent(40) {

@@ -1,5 +1,5 @@
-//! How a seeded bug is hunted: by the trial that caught it last, then by seeds and places of sweeps
-//! in turn.
+//! The hunt for a seeded bug: first the trial that caught the bug last, then seeds and places of
+//! sweeps in turn.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
@@ -17,35 +17,34 @@ use crate::sweep::damage::{Flips, Sectors};
 use crate::sweep::errors::Errors;
 use crate::sweep::{self, Sweep};
 
-/// Seeds that are tried for each bug.
+/// Number of seeds that are tried for each bug.
 const SEEDS: u64 = 12_000;
-/// A run that takes longer than this hangs; one whose story is wanted, too.
+/// Time after which a run counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// See above.
+/// The same for a run with a story.
 const PATIENCE_WITH_STORY: Duration = Duration::from_secs(300);
 
-/// How a bug was caught.
+/// The result of a successful hunt.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    /// What catches it.
+    /// Trial that catches the bug.
     pub by: Trial,
-    /// What the simulator said.
+    /// Message of the simulator.
     pub what: String,
-    /// How it comes to that, in the fewest steps, where a story was asked for and a seed can tell
-    /// it.
+    /// Shortest story of the failure, if a story was requested and a seed caught the bug.
     pub story: Vec<String>,
 }
 
-/// What may catch a bug.
+/// A trial that may catch a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
     /// The run of this seed.
     Seed(u64),
-    /// This place of the flip sweep, of which a part is tried.
+    /// Some cases of this place of the flip sweep.
     Flip(u64),
-    /// This place of the sector sweep, of which a part is tried.
+    /// Some cases of this place of the sector sweep.
     Sector(u64),
-    /// This place of the error sweep, of one script.
+    /// This place of the error sweep, with one script.
     Error(u64),
 }
 
@@ -60,7 +59,7 @@ impl fmt::Display for Trial {
     }
 }
 
-/// What makes a sweep, and the name of a place of it.
+/// The function that makes a sweep, and the trial of one of its places.
 type Kind = (fn() -> Result<Box<dyn Sweep>, Violation>, fn(u64) -> Trial);
 
 const FLIPS: Kind = (|| Ok(Box::new(Flips::new(37)?)), Trial::Flip);
@@ -68,7 +67,7 @@ const SECTORS: Kind = (|| Ok(Box::new(Sectors::new(7)?)), Trial::Sector);
 const ERRORS: Kind = (|| Ok(Box::new(Errors::new(1)?)), Trial::Error);
 
 impl Trial {
-    /// What fails, if anything does.
+    /// Runs the trial; returns the failure, if any.
     fn run(self, story: bool) -> Option<Failure> {
         let ((make, _), place) = match self {
             Trial::Seed(seed) => {
@@ -89,14 +88,14 @@ fn told(Violation(what): Violation) -> Failure {
     Failure { what, story: Vec::new() }
 }
 
-/// Whether this build can plant bugs.
+/// Returns whether this build can plant bugs.
 pub const fn can_plant() -> bool {
     seeded::CAN_PLANT
 }
 
-/// Hunts bugs on `threads` threads within `budget`: all by what caught them last, then the rest
-/// with a fair share of the time each. Notes each as its hunt ends; with a story, where one is
-/// wanted.
+/// Hunts bugs on `threads` threads within `budget`: first every bug by the trial that caught it
+/// last, then each remaining bug with a fair share of the time. Calls `note` at the end of each
+/// hunt; with `story`, records the story of a caught bug.
 pub fn hunt_all(
     bugs: &[Bug],
     threads: usize,
@@ -115,7 +114,7 @@ pub fn hunt_all(
     });
 }
 
-/// Does something for each of the bugs on `threads` threads; it is given how many bugs come after.
+/// Calls `deed` for each bug on `threads` threads, with the number of bugs that follow.
 fn in_turn(bugs: &[Bug], threads: usize, deed: &(dyn Fn(Bug, usize) + Sync)) {
     let left = Mutex::new(bugs.iter().rev().copied().collect::<Vec<_>>());
     let next = || {
@@ -133,24 +132,24 @@ fn in_turn(bugs: &[Bug], threads: usize, deed: &(dyn Fn(Bug, usize) + Sync)) {
     });
 }
 
-/// How far a hunt goes.
+/// The extent of a hunt.
 #[derive(Clone, Copy, Debug)]
 pub enum Reach {
-    /// What caught the bug last is tried.
+    /// Only the trial that caught the bug last.
     Soonest,
-    /// Everything, for so long at most.
+    /// All trials, up to this time.
     Far(Option<Duration>),
 }
 
-/// Plants a bug and tries what may catch it until something does. `Err` where nothing notices; it
-/// says how often the bug was met.
+/// Plants a bug and runs trials until one of them catches the bug. Returns an error, with the
+/// number of times that the bug was met, if no trial does.
 ///
-/// With `story`, a seed that fails is shrunk to what is needed.
+/// With `story`, shrinks the plan of a failing seed.
 pub fn hunt(bug: Bug, reach: Reach, story: bool) -> Result<Caught, String> {
     let (tell, hear) = mpsc::channel();
     let hunter = std::thread::Builder::new().name(bug.name.into()).spawn(move || {
         let mut hunter = Hunter { bug, story, tell };
-        // Nobody hears of it any more once it is caught.
+        // After the bug is caught, the receiver is gone.
         let _ = match reach {
             Reach::Soonest => hunter.attempt(bug.soonest),
             Reach::Far(share) => hunter.go_far(share),
@@ -163,7 +162,7 @@ pub fn hunt(bug: Bug, reach: Reach, story: bool) -> Result<Caught, String> {
         match hear.recv_timeout(patience) {
             Ok(News { caught: Some(caught), .. }) => return Ok(caught),
             Ok(news) => (met, trials) = (met + news.met, trials + 1),
-            // A thread that hangs is left behind; the process ends soon.
+            // A hanging thread is left behind; the process ends soon.
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 return Err(format!("trial {} takes longer than {patience:?}", trials + 1));
             }
@@ -174,7 +173,7 @@ pub fn hunt(bug: Bug, reach: Reach, story: bool) -> Result<Caught, String> {
     }
 }
 
-/// How one trial ended.
+/// The result of one trial.
 struct News {
     caught: Option<Caught>,
     met: u64,
@@ -186,7 +185,7 @@ struct Hunter {
     tell: mpsc::Sender<News>,
 }
 
-/// There is no more to do: the bug is caught.
+/// The end of a hunt: the bug is caught, or the receiver is gone.
 struct Done;
 
 impl Hunter {
@@ -196,7 +195,8 @@ impl Hunter {
         self.judge(trial, failed, seeded::met())
     }
 
-    /// What fails without the bug, too, or without meeting it, has not caught it.
+    /// Judges a trial. A trial that fails without the bug, too, or without meeting the bug, has not
+    /// caught it.
     fn judge(&mut self, trial: Trial, failed: Option<Failure>, met: u64) -> Result<(), Done> {
         seeded::plant(None);
         let failed = failed.filter(|_| met > 0 && trial.run(false).is_none());
@@ -206,8 +206,8 @@ impl Hunter {
         if done || !heard { Err(Done) } else { Ok(()) }
     }
 
-    /// Some seeds, some places of each sweep, and so on: what only one of them catches need not
-    /// wait for all of another.
+    /// Alternates between some seeds and some places of each sweep: a bug that only one kind
+    /// catches need not wait for all trials of another kind.
     fn go_far(&mut self, share: Option<Duration>) -> Result<(), Done> {
         let budget = share.map_or(Budget::new(None), Budget::of);
         let mut sweeps = [(FLIPS, 64), (SECTORS, 64), (ERRORS, 2)].map(|(kind, round)| Places {
@@ -236,14 +236,14 @@ impl Hunter {
         }
     }
 
-    /// Tries the next places of a sweep. `true` where none is left.
+    /// Tries the next places of a sweep. Returns `true` if no place is left.
     fn try_some(&mut self, places: &mut Places) -> Result<bool, Done> {
         let (make, name) = places.kind;
         for _ in 0..places.round {
             seeded::plant(Some(self.bug.name));
             let (mut place, mut count) = (0, u64::MAX);
             let tried = campaign::guarded(|| {
-                // What fails before there is anything to try fails in every place.
+                // A failure while the sweep is made counts as a failure of every place.
                 let all = match &mut places.all {
                     Some(all) => all,
                     none => none.insert(make()?),
@@ -268,15 +268,15 @@ impl Hunter {
     }
 }
 
-/// How far a sweep has come.
+/// The progress of a sweep.
 struct Places {
     kind: Kind,
-    /// How many of its places are tried at a time.
+    /// Number of places per round.
     round: u64,
-    /// The sweep, once it is made.
+    /// The sweep, once made.
     all: Option<Box<dyn Sweep>>,
-    /// How often the bug was met as it was made.
+    /// Number of times that the bug was met while the sweep was made.
     met: u64,
-    /// How many were tried.
+    /// Number of places tried.
     next: u64,
 }

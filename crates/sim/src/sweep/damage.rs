@@ -1,5 +1,5 @@
-//! The flip sweep and the misdirection sweep: a small closed store, damaged in one place at a time,
-//! gives the right bytes or a named error, and its check says what is wrong.
+//! The flip sweep and the misdirection sweep: a small closed store, damaged in one place at a time.
+//! Reads must return the right bytes or a named error, and the check must report the damage.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,23 +13,23 @@ use crate::faulty_volume::Evidence;
 use crate::model::{Log, Logs, text};
 use crate::oracle::{Expectation, Seen, Tolerance, Violation, violated};
 
-/// What a device tears by, in bytes.
+/// Unit of torn writes, in bytes.
 const PIECE: usize = 512;
 
-/// A small store on its medium, what it holds, and how the medium looked earlier.
+/// A small store on its medium, its contents, and an earlier image of the medium.
 pub struct Specimen {
     image: Vec<u8>,
     older: Vec<u8>,
     expected: Expectation,
-    /// What the store held after each of the commits that are in the ring only.
+    /// Contents of the store after each commit that is only in the ring.
     states: Vec<Logs>,
 }
 
-/// Where the ring lies.
+/// Bytes of the ring.
 const RING: Range<usize> = 64 << 10..128 << 10;
-/// Of so many flips, one is gone on with.
+/// One in this many flips also continues to use the store.
 const GOES_ON: u64 = 50;
-/// So many logs does a commit touch at most.
+/// Most logs that one commit touches.
 const TOUCHED: usize = 3;
 
 fn options() -> Options {
@@ -38,9 +38,9 @@ fn options() -> Options {
 }
 
 impl Specimen {
-    /// A store with runs of two levels, a tombstone, a large log, and a ring that holds blocks and
-    /// is in its second lap. Closed, or else let go of when all was quiet and the newest block had
-    /// told what is acknowledged.
+    /// Creates a store with runs of two levels, a tombstone, a large log, and a ring that holds
+    /// blocks and is in its second lap. Without `closed`, the store is abandoned when it is idle
+    /// and the newest block records all acknowledged blocks.
     pub fn new(closed: bool) -> Result<Self, Error> {
         let disk = MemVolume::new(5);
         let store = options().create_on(Arc::new(disk.clone()))?;
@@ -69,7 +69,7 @@ impl Specimen {
         commit.append("log/1", b"both").append("log/2", b"or none").truncate("log/5", 3);
         store.commit(&commit)?.wait()?;
         states.push(Self::whole(&store));
-        // Other entries with the numbers of some, and one more.
+        // Writes other entries with existing numbers, and one new entry.
         let next = store.bounds("log/6")?.next;
         let mut commit = Commit::new();
         commit.truncate("log/6", next - 2).append("log/6", b"other").append("log/6", b"ones");
@@ -81,7 +81,7 @@ impl Specimen {
         match closed {
             true => store.close()?,
             false => {
-                // The committer tells what is acknowledged once it has been idle for a while.
+                // The committer records the acknowledged number after some idle time.
                 for _ in 0..100 {
                     store.step()?;
                 }
@@ -100,12 +100,12 @@ impl Specimen {
         }
     }
 
-    /// The store's disk, unharmed.
+    /// Returns the store's undamaged disk.
     pub fn disk(&self, seed: u64) -> MemVolume {
         MemVolume::from_image(self.image.clone(), seed)
     }
 
-    /// Opens the store for writing and reads everything; what can be read must be right.
+    /// Opens the store for writing and reads everything; each readable entry must be right.
     pub fn open_and_read(&self, disk: &MemVolume) -> Result<Result<(), Error>, Violation> {
         let store = match options().create(Create::Never).open_on(Arc::new(disk.clone())) {
             Ok(store) => store,
@@ -118,13 +118,13 @@ impl Specimen {
             .map_or_else(|error| Ok(Err(error)), |known| known.map(|_| Ok(())))
     }
 
-    /// Sectors that hold something.
+    /// Returns the offsets of the sectors with data.
     fn used(&self) -> Vec<usize> {
         let used = |at: &usize| self.image[*at..at + PIECE].iter().any(|&byte| byte != 0);
         (0..self.image.len()).step_by(PIECE).filter(used).collect()
     }
 
-    /// Looks at a store that is damaged at one place. `met` is false where no read noticed.
+    /// Reads and checks a store that is damaged at one place.
     fn look(&self, disk: &MemVolume, at: usize, what: &dyn Fn() -> String) -> Result<Swept, Violation> {
         let within = |Violation(why): Violation| Violation(format!("{}: {why}", what()));
         let (met, (sound, spared)) = guarded(|| Ok((self.read(disk, at)?, check(disk)?))).map_err(within)?;
@@ -139,10 +139,10 @@ impl Specimen {
         Ok(swept)
     }
 
-    /// Reads everything; whether anything said that it is damaged.
+    /// Reads everything; returns whether an error reported damage.
     fn read(&self, disk: &MemVolume, at: usize) -> Result<bool, Violation> {
         match options().read_only(true).open_on(Arc::new(disk.clone())) {
-            // Only what tells where all else lies may hide all else.
+            // Only damage to the manifest or the superblock may hide all other data.
             Err(Error::Damaged { place, .. })
                 if place.contains("manifest") || place.contains("superblock") =>
             {
@@ -162,8 +162,8 @@ impl Specimen {
         }
     }
 
-    /// Goes on with a store that is damaged somewhere else than in its ring: commits, checkpoints
-    /// and merges go on, and lose nothing.
+    /// Continues to use a store that is damaged outside its ring: commits, checkpoints and merges
+    /// must work, and lose nothing.
     fn go_on(&self, disk: &MemVolume) -> Result<(), Violation> {
         let disk = MemVolume::from_image(disk.image(), 0);
         let Ok(store) = options().create(Create::Never).open_on(Arc::new(disk)) else { return Ok(()) };
@@ -171,7 +171,7 @@ impl Specimen {
         for round in 0..3u8 {
             match store.append("later", [round]).and_then(|ticket| ticket.wait()) {
                 Ok(()) => later.push(Bytes::from(vec![round])),
-                // Whether there is such a log cannot be read.
+                // Whether the log exists cannot be read.
                 Err(Error::Damaged { .. }) => {}
                 Err(error) => return violated(format!("a commit fails: {error}")),
             }
@@ -194,8 +194,8 @@ impl Specimen {
         expected.admit(&seen).map(drop)
     }
 
-    /// Reads each log of a store whose ring is damaged on and on, up to an error: every entry must
-    /// have been there, and those of all logs but what one commit touched must be there still.
+    /// Reads each log of a store with a damaged ring, up to an error. Every entry must have
+    /// existed, and only the logs of one commit may lack entries.
     fn look_for_the_rest(&self, store: &Store) -> Result<(), Violation> {
         let mut short = Vec::new();
         for (key, log) in &self.expected.durable {
@@ -219,8 +219,8 @@ impl Specimen {
     }
 }
 
-/// Whether the check finds nothing; and whether it finds more than a bad copy of what is there
-/// elsewhere.
+/// Returns whether the check finds nothing, and whether it finds more than a bad copy of data that
+/// is intact elsewhere.
 fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
     match check_volume(Arc::new(disk.clone()), brooklet::Progress::ignore) {
         Ok(report) => Ok((report.is_sound(), report.findings.iter().any(|finding| !finding.harmless))),
@@ -229,12 +229,12 @@ fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
     }
 }
 
-/// Every bit, or with a stride every so manieth, of what a closed store has in use: flipped.
+/// Flips every `stride`-th bit of the used bytes of a closed store.
 pub struct Flips {
     specimen: Specimen,
     used: Vec<usize>,
     stride: u64,
-    /// Disks that nobody uses at the moment, unharmed.
+    /// Undamaged disks that are free for reuse.
     spare: Mutex<Vec<MemVolume>>,
 }
 
@@ -273,16 +273,16 @@ impl Sweep for Flips {
     }
 }
 
-/// Something else where a sector was: zeros, noise, what was there earlier, or any other sector, by
-/// 512 bytes and by 4 KiB; over a closed store and over one that was killed while it was idle.
-/// Every `stride`-th case is tried.
+/// Replaces each sector by zeros, noise, its earlier contents, or any other sector, in pieces of
+/// 512 bytes and of 4 KiB; on a closed store, and on a store that was killed while idle. Tries
+/// every `stride`-th case.
 pub struct Sectors {
-    /// Each with the places in use, by the piece that is replaced.
+    /// The cases, each lot with its used places, one for each piece.
     lots: Vec<Lot>,
     stride: u64,
 }
 
-/// The cases of one specimen and one size of piece.
+/// The cases of one specimen and one piece size.
 struct Lot {
     specimen: Arc<Specimen>,
     state: &'static str,
@@ -291,7 +291,7 @@ struct Lot {
 }
 
 impl Lot {
-    /// What may come where a piece was.
+    /// Returns the number of replacements of a piece.
     fn kinds(&self) -> usize {
         self.used.len() + 3
     }

@@ -1,5 +1,5 @@
 //! The error sweep: operation N on the disk fails, for every N of scripts of all operations, in
-//! every way; and for every N of an opening.
+//! every way; and the same for every N of an opening.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -56,18 +56,18 @@ fn script(seed: u64) -> Plan {
     plan
 }
 
-/// The ways in which operation `n` fails.
+/// Returns the ways in which operation `n` fails.
 fn ways(n: u64) -> Vec<Vec<Fault>> {
     let mut ways = vec![vec![Fault::PowerOffAfter(n)]];
     for kind in KINDS {
-        // The volume is a user's, whose code may panic where it should return an error.
+        // The volume may be the user's own type, which may panic where it should return an error.
         ways.push(vec![Fault::Panics, Fault::ErrorAfter { operations: n, kind, sticky: false }]);
         ways.push(vec![Fault::Panics, Fault::ReadErrorAfter { reads: n, kind, sticky: false }]);
         for sticky in [false, true] {
             ways.push(vec![Fault::ErrorAfter { operations: n, kind, sticky }]);
             ways.push(vec![Fault::ReadErrorAfter { reads: n, kind, sticky }]);
         }
-        // What a store does right after a failure must hold, whenever the power goes then.
+        // The store's actions right after a failure must survive a later power cut.
         for more in [0, 1, 2, 3, 5, 8] {
             let fails = Fault::ErrorAfter { operations: n, kind, sticky: false };
             ways.push(vec![fails, Fault::PowerOffAfter(n + 1 + more)]);
@@ -77,21 +77,21 @@ fn ways(n: u64) -> Vec<Vec<Fault>> {
     ways
 }
 
-/// Every operation of some scripts, and of the opening of a store that was closed and of one that
-/// was killed.
+/// Fails every operation of some scripts, and of the openings of a closed store and of a killed
+/// store.
 pub struct Errors {
     scripts: Vec<(Plan, u64)>,
     openings: Vec<(Opening, u64)>,
 }
 
-/// A store that is opened.
+/// A store to open.
 struct Opening {
     closed: bool,
     specimen: Specimen,
 }
 
 impl Errors {
-    /// Counts the operations of untroubled runs.
+    /// Counts the operations of runs without faults.
     pub fn new(scripts: u64) -> Result<Self, Violation> {
         let counted = |seed| {
             let base = script(seed);
@@ -167,7 +167,8 @@ fn run(base: &Plan, faults: &[Fault]) -> Result<Stats, Violation> {
 }
 
 impl Opening {
-    /// Operation N of opening fails: that is said, or does no harm, and what is left opens whole.
+    /// Fails operation `n` of an opening: the opening must report the failure, or succeed all the
+    /// same, and the store must then open whole.
     fn try_one(&self, n: u64) -> Result<Swept, Violation> {
         let (Self { closed, specimen }, mut swept) = (self, Swept::default());
         for faults in ways(n) {

@@ -1,4 +1,4 @@
-//! Sweeps: every place where one thing can go wrong, one after another.
+//! Sweeps: every place of one kind of fault, one after another.
 
 pub mod damage;
 pub mod errors;
@@ -8,35 +8,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::budget::Budget;
 use crate::oracle::Violation;
 
-/// Places in which something goes wrong, one at a time.
+/// The places of one kind of fault, tried one at a time.
 pub trait Sweep: Sync {
-    /// How many there are.
+    /// Returns the number of places.
     fn places(&self) -> u64;
 
-    /// Lets it go wrong in one of them.
+    /// Causes the fault in one place, and checks the store.
     fn try_place(&self, nth: u64) -> Result<Swept, Violation>;
 }
 
-/// What a sweep came to.
+/// The results of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Swept {
-    /// Cases tried.
+    /// Number of cases tried.
     pub cases: u64,
-    /// Cases in which nothing was to be noticed: unused bytes, or another copy served.
+    /// Number of cases without visible effects: unused bytes, or another copy served.
     pub harmless: u64,
-    /// Cases that a check reported.
+    /// Number of cases that a check reported.
     pub checked: u64,
-    /// Cases that were reported by the opening or the read that met them, too; or in which a store
-    /// stopped.
+    /// Number of cases that the opening or a read also reported, or in which a store stopped.
     pub met: u64,
-    /// Damage that a check reports and that reading can do without, such as that of a filter.
+    /// Number of cases with damage that a check reports but reads can do without, for example
+    /// damage of a filter.
     pub spared: u64,
-    /// Places for which no time was left.
+    /// Number of places for which no time was left.
     pub left_out: u64,
 }
 
 impl Swept {
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Swept) {
         self.cases += other.cases;
         self.harmless += other.harmless;
@@ -47,9 +47,9 @@ impl Swept {
     }
 }
 
-/// Tries the places of a sweep on `threads` threads, until all are tried, the budget is spent or
-/// one fails; returns the place that fails. The order is spread over all of them, so that a short
-/// budget leaves no part out.
+/// Tries the places of a sweep on `threads` threads, until all are tried, the budget is spent or a
+/// place fails; returns the place that fails. The order spreads over all places, so that a short
+/// budget still tries every part.
 pub fn run(sweep: &dyn Sweep, threads: u64, budget: &Budget) -> Result<Swept, (u64, Violation)> {
     let (places, next) = (sweep.places(), AtomicU64::new(0));
     let work = || {
@@ -81,13 +81,14 @@ pub fn run(sweep: &dyn Sweep, threads: u64, budget: &Budget) -> Result<Swept, (u
     Ok(all)
 }
 
-/// The `nth` of `places` to be tried: each comes once, in an order that is spread over all of them.
+/// Returns the place to try as number `nth` of `places`: each place occurs once, in an order that
+/// spreads over all places.
 pub fn in_turn(nth: u64, places: u64) -> u64 {
     (u128::from(nth) * u128::from(spread(places)) % u128::from(places)) as u64
 }
 
-/// A step that comes by each of `n` places before it comes by one again, far from the last each
-/// time.
+/// Returns a step width that visits each of `n` places before it returns to a place, each visit far
+/// from the one before.
 fn spread(n: u64) -> u64 {
     let divides = |mut a: u64, mut b: u64| {
         while b > 0 {

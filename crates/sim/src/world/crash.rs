@@ -1,4 +1,4 @@
-//! What happens to the store: it is closed, killed, cut off from power, and its disk misbehaves.
+//! The accidents of the store: it is closed or killed, its power is cut, and its disk fails.
 
 use std::io::ErrorKind;
 use std::sync::{PoisonError, Weak};
@@ -14,11 +14,12 @@ use crate::model::Moment;
 use crate::oracle::{Expectation, MemorySpaceModel, Seen, Violation, violated};
 use crate::plan::Class;
 
-/// What a disk tears and rots by, in bytes.
+/// Unit of torn writes and of rot, in bytes.
 const PIECE: usize = 512;
 
 impl World {
-    /// Closes the store and opens it again, on the same disk or on what a power cut leaves of it.
+    /// Closes the store and opens it again, on the same disk or on the disk that a power cut
+    /// leaves.
     pub(super) fn reopen(&self) -> Result<(), Violation> {
         if !self.close()? {
             return Ok(());
@@ -39,7 +40,7 @@ impl World {
         self.open(&expected)
     }
 
-    /// Closes the store. `false` where that failed, for a reason.
+    /// Closes the store. Returns `false` if the closing failed for an expected reason.
     fn close(&self) -> Result<bool, Violation> {
         self.state().let_go();
         {
@@ -61,9 +62,9 @@ impl World {
         Ok(fine)
     }
 
-    /// Kills the process: what it wrote is there, but maybe not on stable media yet.
+    /// Kills the process: its writes exist, but may not be on stable media yet.
     pub(super) fn kill(&self) -> Result<(), Violation> {
-        // The disk may still lie about a write that is in flight when the process dies.
+        // The disk may still corrupt a write that is in flight when the process dies.
         self.let_go();
         let expected = self.expectation()?;
         if self.plan.class == Class::Violent && self.state().rng.percent(30) {
@@ -75,7 +76,7 @@ impl World {
         self.open(&expected)
     }
 
-    /// Cuts the power. The disk that comes back is a good one.
+    /// Cuts the power. The next disk has no faults.
     pub(super) fn cut(&self) -> Result<(), Violation> {
         let expected = self.expectation()?;
         let image = self.volume().disk.crash();
@@ -89,10 +90,10 @@ impl World {
         self.open(&expected)
     }
 
-    /// A write of a block never ends. What comes behind it is not acknowledged, and the rest goes
-    /// on, until somebody loses patience and kills the process.
+    /// Makes a write of a block hang forever. Later blocks are not acknowledged, and all other work
+    /// continues, until the process is killed.
     pub(super) fn hang(&self, writes: u64) -> Result<(), Violation> {
-        // With a recent tier that is empty nothing needs the log for a while but those who commit.
+        // After a checkpoint, only commits need the log for a while.
         self.excuse(self.open_store().checkpoint())?;
         self.wait()?;
         self.volume().disk.fail(Fault::HangAfter { writes });
@@ -103,7 +104,7 @@ impl World {
             }
             let stopped = self.open_store().info().map_or(true, |info| info.stopped.is_some());
             if stopped {
-                // Another fault came first. Nobody would know of the write that hangs later.
+                // Another fault came first. A later hanging write would go unnoticed.
                 self.volume().disk.fail(Fault::HangAfter { writes: u64::MAX });
                 return Ok(());
             }
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// Puts the store's next life on another disk.
+    /// Puts the store on another disk, for its next life.
     fn set_disk(&self, disk: MemVolume) {
         let volume = self.plan.shape.volume(disk);
         volume.invite(self.me.clone() as Weak<dyn Interleaver>);
@@ -135,7 +136,7 @@ impl World {
         state.damaged |= !old.disk.silent_faults().is_empty();
     }
 
-    /// Tells the disk to misbehave from now on.
+    /// Plans a fault of the disk.
     pub(super) fn fail(&self, fault: Fault) -> Result<(), Violation> {
         let volume = self.volume();
         let mut state = self.state();
@@ -159,7 +160,7 @@ impl World {
                 | Fault::FlushErrorAfter { .. }
                 | Fault::ReadErrorAfter { .. }
         );
-        // The volume is a user's, whose code may panic where it should return an error.
+        // The volume may be the user's own type, which may panic where it should return an error.
         if state.faulty && state.rng.percent(20) {
             volume.disk.fail(Fault::Panics);
         }
@@ -218,9 +219,8 @@ impl World {
         self.open(&Expectation { tolerance, ..expected })
     }
 
-    /// Opens the store on what is there now, and makes sure that it shows what it may. Where the
-    /// disk fails meanwhile, it is tried again on the same disk, and then once more after a power
-    /// cut.
+    /// Opens the store on the current disk, and checks that it shows an allowed state. If the disk
+    /// fails meanwhile, tries again on the same disk, and finally once more after a power cut.
     pub(super) fn open(&self, expected: &Expectation) -> Result<(), Violation> {
         for _ in 0..3 {
             if self.open_once(expected)? {
@@ -235,27 +235,27 @@ impl World {
         Ok(())
     }
 
-    /// What there is cannot be told any more, for what the disk did.
+    /// Ends the run: after this fault of the disk, the expected state is unknown.
     fn end_story(&self, store: Store) -> bool {
         store.abandon();
         self.state().stats.damaged = 1;
         true
     }
 
-    /// `false` where the disk failed, and everything is as it was.
+    /// Opens the store once. Returns `false` if the disk failed, and nothing has changed.
     fn open_once(&self, expected: &Expectation) -> Result<bool, Violation> {
         let volume = self.volume();
-        // What failed before is over: from now on only what is still to fail is an excuse.
+        // Earlier failures are over: from now on only planned faults excuse an error.
         self.state().faulty = volume.disk.is_to_fail();
         let seed = self.state().rng.next();
         let lies = volume.disk.silent_faults().len();
         let opened = self.plan.shape.open(&volume, &self.clock, seed);
-        // The disk may lie while the store is being opened, too.
+        // The disk may also corrupt a write while the store is being opened.
         let tolerance =
             if volume.disk.silent_faults().is_empty() { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
-        // An opening that was given old bytes of the ring takes them for its end, and nothing tells
-        // it otherwise.
+        // An opening that reads old bytes of the ring mistakes them for the end of the ring, and
+        // nothing shows the mistake.
         let was_stale =
             || volume.disk.silent_faults()[lies..].iter().any(|silent| silent.fault == SilentFault::Stale);
         let is_failure = |error: &Error| {
@@ -274,8 +274,8 @@ impl World {
                 return Ok(true);
             }
             Err(error) if is_failure(&error) => return failed(&error),
-            // A block that reads back otherwise a second time, or a run that does so right after it
-            // was written; the next opening may find it as it was.
+            // A block read differently a second time, or a run read differently right after it was
+            // written. The next opening may read the right bytes.
             Err(error @ (Error::Io { .. } | Error::Stopped { .. })) if was_stale() => return failed(&error),
             Err(error) => return violated(format!("the store does not open: {error}")),
         };
@@ -301,14 +301,14 @@ impl World {
             admitted => admitted?,
         };
         if !seen.is_whole() && (!expected.unknown.is_empty() || expected.import.is_some()) {
-            // How many of the unknown commits are there cannot be told any more: the story ends
-            // here.
+            // The number of recovered unknown commits cannot be determined: the run ends here.
             store.abandon();
             return Ok(true);
         }
         let in_memory = is_in_memory(&store);
         if !seen.is_whole() && in_memory {
-            // Logs of it that cannot be read begin anew when they are written to: neither can that.
+            // Unreadable logs of the space start empty when they are written to, so their state
+            // cannot be determined either: the run ends here.
             store.abandon();
             return Ok(true);
         }
@@ -326,7 +326,8 @@ impl World {
     }
 }
 
-/// The place of a sector that holds something; every other time, of the head of something.
+/// Returns the offset of a sector with data; half of the time, of a sector that begins with a known
+/// magic.
 fn meaningful(image: &[u8], rng: &mut Rng) -> usize {
     const HEADS: [&[u8]; 4] = [b"BROOKLET", b"BRKMANIF", b"BRKCODEX", b"BRKB"];
     let head = HEADS[rng.below(4) as usize];

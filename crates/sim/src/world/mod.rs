@@ -1,7 +1,9 @@
-//! The world: the real store on a faulty volume, everybody who uses it, and what they know of it.
+//! The world: the real store on a faulty volume, all its users, and the known facts about the
+//! store.
 //!
-//! One thread plays everybody. Where others come in between two operations of the disk, they come
-//! through the volume's door, so a world is entered while it acts: its state is locked for short
+//! One thread plays all users. Other users act between two operations of the disk, through the
+//! volume's hook. So a world is entered while it acts: its state is locked for short moments only,
+//! never during a call of the store.
 //! moments only, never across the store.
 
 mod crash;
@@ -23,29 +25,29 @@ use crate::offload_store;
 use crate::oracle::{Expectation, Oracle, Tolerance, Violation, violated};
 use crate::plan::{Act, Class, Plan, Step};
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
-    /// Steps taken.
+    /// Number of steps taken.
     pub steps: u64,
-    /// Commits acknowledged.
+    /// Number of commits acknowledged.
     pub acknowledged: u64,
-    /// What checkers found.
+    /// Counts of the checkers.
     pub counts: CheckCounts,
-    /// Runs in which the store stopped, was full, or met damage.
+    /// Number of runs in which the store stopped.
     pub stopped: u64,
-    /// See above.
+    /// Number of runs in which the store was full.
     pub full: u64,
-    /// See above.
+    /// Number of runs in which the store met damage.
     pub damaged: u64,
-    /// Of the first disk: its writes and flushes, its reads, and what failed because a fault said
-    /// so.
+    /// Counts of the first disk: its writes and flushes, its reads, and its failures because of a
+    /// fault.
     pub first: (u64, u64, u64),
-    /// A hash of all that was done to the disk.
+    /// A hash of all operations on the disk.
     pub trace: u64,
 }
 
-/// A reader that has begun, and what it may give.
+/// A reader that has begun, and the results that it may give.
 struct Held {
     key: Bytes,
     entries: Entries,
@@ -53,7 +55,7 @@ struct Held {
     when: When,
 }
 
-/// While somebody began to read: from when to when the age of the entries may be looked at.
+/// The period in which a reader may apply the age limit.
 #[derive(Clone, Copy, Debug)]
 struct When {
     from: u64,
@@ -64,27 +66,27 @@ struct State {
     rng: Rng,
     oracle: Oracle,
     held: VecDeque<Held>,
-    /// Views, and what they showed.
+    /// Views, and their contents when they were taken.
     views: VecDeque<(View, Logs)>,
-    /// Disks as they were left in the middle of the step, and what may be found on each.
+    /// Disks that were copied in the middle of the step, and the states that may be found on each.
     taken: Vec<(Left, Expectation)>,
-    /// The first thing that went wrong where no error could be returned.
+    /// The first violation at a place that could not return an error.
     violation: Option<Violation>,
-    /// What the disk has been told to do.
+    /// Whether a fault of the disk was planned.
     faulty: bool,
-    /// The disk, or the store's capacity, has an end.
+    /// Whether the disk, or the store's capacity, has a limit.
     full: bool,
     damaged: bool,
-    /// The store is being closed, and refuses whoever comes in meanwhile.
+    /// Whether the store is being closed, and refuses other callers meanwhile.
     closing: bool,
-    /// An older state of the medium, for sectors to go back to.
+    /// An older image of the medium, for sectors that return to an older state.
     older: Option<Vec<u8>>,
     stats: Stats,
     story: Option<Vec<String>>,
 }
 
 impl State {
-    /// Lets go of what reads from the store.
+    /// Drops everything that reads from the store.
     fn let_go(&mut self) {
         self.held.clear();
         self.views.clear();
@@ -126,7 +128,7 @@ impl Interleaver for World {
 }
 
 impl World {
-    /// A world with an empty store. `tell` says that the story is wanted.
+    /// Creates a world with an empty store. `tell`: whether to record the story.
     pub fn new(plan: Arc<Plan>, tell: bool) -> Result<Arc<Self>, Violation> {
         let clock = Arc::new(ManualClock::default());
         let volume = plan.shape.volume(MemVolume::new(plan.seed));
@@ -161,7 +163,7 @@ impl World {
         Ok(world)
     }
 
-    /// What the wall clock says, in milliseconds.
+    /// Returns the time of the wall clock, in milliseconds.
     fn now(&self) -> u64 {
         self.clock.wall().as_millis() as u64
     }
@@ -186,7 +188,7 @@ impl World {
         self.store().expect("between steps the store is open")
     }
 
-    /// Adds a line to the story.
+    /// Adds a line to the story, if it is recorded.
     fn tell(&self, line: impl FnOnce() -> String) {
         let indent = if self.volume().is_entered() { "  meanwhile: " } else { "" };
         if let Some(story) = &mut self.state().story {
@@ -194,7 +196,7 @@ impl World {
         }
     }
 
-    /// Takes the whole plan's steps. What the world then knows stays to be asked for.
+    /// Runs all steps of the plan. The world's knowledge stays available afterwards.
     pub fn run(&self) -> Result<(), Violation> {
         let plan = self.plan.clone();
         for step in &plan.steps {
@@ -207,7 +209,7 @@ impl World {
         self.examine_taken()
     }
 
-    /// How it went so far.
+    /// Returns the statistics of the run so far.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let acknowledged = state.oracle.acknowledged;
@@ -220,12 +222,12 @@ impl World {
         Stats { acknowledged, first, trace, ..state.stats }
     }
 
-    /// What happened, in words.
+    /// Returns the story: a description of the events.
     pub fn story(&self) -> Vec<String> {
         self.state().story.clone().unwrap_or_default()
     }
 
-    /// Lets go of the store without a word, after a failure.
+    /// Drops the store without closing it, after a failure.
     pub fn forget(&self) {
         std::mem::forget(self.set_store(None));
         self.state().let_go();
@@ -237,13 +239,13 @@ impl World {
             let mut state = self.state();
             state.rng = Rng::new(step.seed);
             state.stats.steps += 1;
-            // Earlier states matter from the step on in which the disk lies.
+            // Earlier states matter only from the step on in which the disk may corrupt data.
             if let Some(past) = state.oracle.past.as_mut().filter(|_| !silent) {
                 past.clear();
             }
         }
-        // Everything is read in one moment, or what was seen could not be told; and others let time
-        // pass.
+        // `ReadAll` reads everything at one moment, and during `Punctual` other callers would let
+        // time pass: so only power cuts interrupt these steps.
         let alone = matches!(step.act, Act::ReadAll | Act::Punctual(_));
         let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
         self.volume().begin(&interrupts.copied().collect::<Vec<_>>());
@@ -281,7 +283,7 @@ impl World {
             Act::Wait => self.wait(),
             Act::Work => self.work(),
             Act::Idle(time) => {
-                // The store notices that nobody commits, and later, for how long.
+                // The store notices the idle time, first its beginning and later its length.
                 self.work()?;
                 self.clock.advance(time);
                 self.work()
@@ -307,14 +309,14 @@ impl World {
         }
     }
 
-    /// Whether an error is one that the faults at hand explain.
+    /// Returns a violation unless the current faults explain the error.
     fn excuse<T>(&self, result: Result<T, Error>) -> Result<(), Violation> {
         let Err(error) = result else { return Ok(()) };
         self.tell(|| format!("  -> {error}"));
         let mut state = self.state();
         let damaged = state.damaged || !self.volume().disk.silent_faults().is_empty();
         let excused = match &error {
-            // A run that does not read back as it was just written is a failed write.
+            // A run that reads back differently right after it was written is a failed write.
             Error::Stopped { .. } => state.faulty || damaged,
             Error::Io { .. } => state.faulty,
             Error::Closed => state.closing,
@@ -353,7 +355,7 @@ impl World {
         Ok(state.oracle.expectation(tolerance, self.now()))
     }
 
-    /// Takes what such an end here would leave, to be examined after the step.
+    /// Records the disk that such an end would leave now, for an examination after the step.
     fn take(&self, end: End) {
         let disk = self.volume().disk;
         let left = Left::of(&disk, end, disk.operations());

@@ -1,4 +1,4 @@
-//! What users do: write, wait, read at once, and read slowly while others write.
+//! The actions of users: write, wait, read at once, and read slowly while others write.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
 use crate::offload_store;
 use crate::oracle::{Flight, Seen, Violation, violated};
 
-/// Steps that a store may take at one moment.
+/// Most steps that a store may take at one moment.
 const TIMELY: usize = 1000;
 
 impl World {
@@ -40,7 +40,8 @@ impl World {
         });
         let mut state = self.state();
         let mut after = state.oracle.appended.clone();
-        // Whoever came in between was appended before it, and since then no time has passed.
+        // Other callers that came in between appended before this commit, and no time has passed
+        // since.
         let now = self.now();
         let refuses = |state: &Logs, error: &Error| {
             model::apply(&mut state.clone(), &changes, now).is_err_and(|refusal| refusal.is(error))
@@ -61,10 +62,11 @@ impl World {
                 state.oracle.flying.push_back(Flight::new(changes, now, ticket, (deferred, panics)));
                 Ok(())
             }
-            // While a refusal waits, others may come in; then it is of a state before them.
+            // While a refusal waits, other callers may commit; then the refusal is of an earlier
+            // state.
             (Err(error), _) if others && rests(&error) => Ok(()),
             (Err(error), Err(refusal)) if refusal.is(&error) => {
-                // A commit without operations says nothing of a log.
+                // A commit without operations does not depend on any log.
                 if damaged || refusal == Refusal::Empty || rests(&error) {
                     return Ok(());
                 }
@@ -73,7 +75,7 @@ impl World {
             (Err(Error::CommitTooLarge { len, .. }), _) if len as u64 > self.plan.shape.ring / 5 => Ok(()),
             (Err(Error::InMemory { .. }), _) if deferred.is_some() => Ok(()),
             (Err(Error::MixedSpaces { .. }), _) if model::is_mixed(&changes) => Ok(()),
-            // The store may refuse for want of room before it looks closer.
+            // The store may refuse for lack of room before it checks the commit.
             (Err(Error::Full { .. }), _) if !may_wait => Ok(()),
             (Err(error), Ok(_)) => {
                 drop(state);
@@ -88,7 +90,7 @@ impl World {
         }
     }
 
-    /// Brings in some logs that are new, as far as is known.
+    /// Imports some logs that should be new.
     pub(super) fn import(&self, count: u64) -> Result<(), Violation> {
         let store = self.open_store();
         let (changes, seed): (Arc<[Change]>, u64) = {
@@ -113,7 +115,7 @@ impl World {
         match imported {
             Ok(_) if stopped => violated("a store that has stopped takes an import"),
             Ok(_) => {
-                // Where reads fail nobody noticed.
+                // If reads fail, the hook could not see the import.
                 if !came_in && !state.faulty && !damaged {
                     return violated("an import was told to be there, and nobody sees it");
                 }
@@ -130,7 +132,7 @@ impl World {
             }
             Err(Error::LogExists { .. }) => {
                 state.oracle.import = None;
-                // Whoever came in between may have made and deleted one.
+                // Another caller that came in between may have made and deleted such a log.
                 let others = !self.volume().was_undisturbed();
                 if others || exists(&state) { Ok(()) } else { violated("an import is refused for nothing") }
             }
@@ -144,8 +146,8 @@ impl World {
         }
     }
 
-    /// Takes note of an import that has come in by now. While one goes on, a log of it that no
-    /// commit made is there by that alone.
+    /// Records the import if it has come in by now. During an import, one of its logs can only
+    /// exist by that import, unless a commit made the log.
     pub(super) fn notice_import(&self) -> Result<(), Violation> {
         let Some(store) = self.store() else { return Ok(()) };
         let own = {
@@ -165,7 +167,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits for the last commit, as long as the store gets on.
+    /// Waits for the last commit, as long as the store makes progress.
     pub(super) fn wait(&self) -> Result<(), Violation> {
         let store = self.open_store();
         for _ in 0..500 {
@@ -187,8 +189,8 @@ impl World {
         violated("a commit never becomes durable")
     }
 
-    /// Defers a commit, and lets the store work on time: what was acknowledged at once is durable
-    /// when its bound is over.
+    /// Defers a commit, and lets the store work on time: a commit that is acknowledged immediately
+    /// must be durable when its bound has passed.
     pub(super) fn punctual(&self, ms: u64) -> Result<(), Violation> {
         let bound = Duration::from_millis(ms);
         let last = |state: &State| state.oracle.flying.back().map(|flight| flight.changes.clone());
@@ -236,7 +238,7 @@ impl World {
         for _ in 0..n {
             let size = 1 + self.state().rng.below(2);
             self.commit(size, None, false)?;
-            // One block for all, or one for each.
+            // Either waits once at the end, or after each commit: one block or several.
             if !in_ring && self.state().rng.percent(60) {
                 self.wait()?;
             }
@@ -244,7 +246,7 @@ impl World {
         if in_ring { Ok(()) } else { self.wait() }
     }
 
-    /// Reads a log while others may write: what is read was there at some moment in between.
+    /// Reads a log while others may write: the result must have existed at some moment of the read.
     pub(super) fn read(&self) -> Result<(), Violation> {
         let store = self.open_store();
         let key = {
@@ -273,19 +275,20 @@ impl World {
         }
     }
 
-    /// When a reader looks at the age of a log's entries.
+    /// Returns the time at which a reader applies the age limit of a log.
     fn looked_at(&self, key: &Bytes) -> u64 {
         self.state().oracle.moment(self.now()).of(key)
     }
 
-    /// Begins to take note of every durable state.
+    /// Begins to record every durable state; returns the outer record, if one was in progress.
     pub(super) fn watch(&self) -> Option<Vec<Logs>> {
         let mut state = self.state();
         let now = state.oracle.durable.clone();
         state.oracle.watched.replace(vec![now])
     }
 
-    /// The states since then; goes on with an outer watch, which they belong to as well.
+    /// Returns the recorded states; continues the outer record, to which these states belong as
+    /// well.
     pub(super) fn watched(&self, outer: Option<Vec<Logs>>) -> Result<Vec<Logs>, Violation> {
         let mut state = self.state();
         state.oracle.settle()?;
@@ -341,8 +344,8 @@ impl World {
         }
     }
 
-    /// Takes a view: it shows what was there at one moment since it was asked for. The one before
-    /// is read once more, and shows what it did.
+    /// Takes a view: it must show the state of one moment since the call. Reads the previous view
+    /// once more, which must show the same as before.
     pub(super) fn view(&self) -> Result<(), Violation> {
         let (store, before) = (self.open_store(), self.state().views.pop_front());
         if let Some((view, shown)) = before {
@@ -357,10 +360,10 @@ impl World {
         }
         let outer = self.watch();
         let view = store.view();
-        // Ages count as of the view's own date: time may have passed since its place in the log.
+        // Ages count from the view's own time: time may have passed since its position in the log.
         let moment = Moment::at(view.as_ref().map_or_else(|_| self.now(), |view| view.taken_ms()));
         let states = self.watched(outer)?;
-        // Of what is in memory, it shows the last dump.
+        // Of logs in memory, the view shows the last dump.
         let states = self.expectation()?.in_runs(&states);
         match view.and_then(|view| Ok((all_of(&view)?, view))) {
             Ok((seen, _)) if states.iter().all(|state| model::shown(state, &moment) != seen) => {
@@ -376,10 +379,10 @@ impl World {
         }
     }
 
-    /// Has all runs be kept elsewhere, and lets some of them go.
+    /// Stores all runs elsewhere, and offloads some of them.
     pub(super) fn offload(&self) -> Result<(), Violation> {
         let store = self.open_store();
-        // All of them, every other time.
+        // Every other time, offloads all runs.
         let most = {
             let rng = &mut self.state().rng;
             rng.below(2) * rng.below(60_000)
@@ -391,13 +394,13 @@ impl World {
         self.excuse(offloaded.map(drop))
     }
 
-    /// A store that has stopped takes nothing more, and shows what is safe.
+    /// Checks that a stopped store accepts nothing more, and shows only safe data.
     pub(super) fn use_stopped(&self) -> Result<(), Violation> {
         {
             let mut state = self.state();
             state.oracle.settle()?;
             state.oracle.stopped = true;
-            // It may have stopped while it was being closed.
+            // The store may have stopped while it was being closed.
             state.closing = true;
         }
         self.commit(1, None, true)?;
@@ -423,8 +426,8 @@ impl World {
     }
 }
 
-/// Whether these are the entries of a log, numbers and all, but for those that were too old at some
-/// time then.
+/// Returns whether `entries` are the entries of a log with their numbers, without the entries that
+/// were too old at some time within `when`.
 fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
     let all: Vec<_> = (log.first..).zip(&log.entries).collect();
     (log.old(when.from)..=log.old(when.to)).any(|old| {
@@ -436,7 +439,7 @@ fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
     })
 }
 
-/// All that a view shows.
+/// Reads everything that a view shows.
 fn all_of(view: &View) -> Result<Logs, Error> {
     let (mut logs, mut key) = (Logs::new(), Bytes::new());
     for walked in view.walk("")? {
@@ -455,7 +458,7 @@ fn all_of(view: &View) -> Result<Logs, Error> {
     Ok(logs)
 }
 
-/// An export with the entries of some changes.
+/// Makes an export with the entries of some changes.
 fn exported(changes: &[Change], seed: u64) -> Result<Reader<Bytes>, Error> {
     let options = Options::new().ring_size(256 << 10).max_payload(9 << 10).threads(false);
     let store = options

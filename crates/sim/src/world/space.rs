@@ -1,4 +1,4 @@
-//! Most logs are of a space, whose class changes while everybody goes on.
+//! Most logs belong to a space, whose class changes while all users continue.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::model::SPACE;
 use crate::oracle::{MemorySpaceModel, Violation};
 use crate::plan::Rest;
 
-/// Bytes of memory of the space: more than there ever is.
+/// Memory of the space, in bytes: more than it ever needs.
 const MEMORY: u64 = 64 << 20;
 
-/// Whether the space is kept in memory.
+/// Returns whether the space is in memory.
 pub(super) fn is_in_memory(store: &Store) -> bool {
     store.spaces().iter().any(|space| space.config.class.memory().is_some())
 }
@@ -35,7 +35,7 @@ impl World {
             let mut state = self.state();
             state.oracle.settle()?;
             let moved_within = done.is_ok() && was_in_memory;
-            // Of a store that has stopped nobody knows which it is, before it is opened again.
+            // After a stop, the class of the space is unknown until the next opening.
             if !matches!(done, Err(Error::Stopped { .. })) {
                 let oracle = &mut state.oracle;
                 oracle.end_dump(moved_within.then_some(false));
@@ -51,7 +51,7 @@ impl World {
         self.excuse(done)
     }
 
-    /// Makes durable what is in memory.
+    /// Makes the logs in memory durable.
     pub(super) fn dump(&self) -> Result<(), Violation> {
         let Ok(space) = self.open_store().space(SPACE) else { return Ok(()) };
         self.state().oracle.begin_dump();

@@ -1,4 +1,4 @@
-//! The choice of drivers: which block may be taken for writing, and which thread is woken for it.
+//! The choice of drivers: the block that may be written, and the thread that is woken to write it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::tuner::Settings;
 /// While nothing is compressed, one block in this many is tested for compression.
 const ASK_EVERY: u64 = 16;
 
-/// Most blocks in the window for each write that may be in flight: bounds the memory of blocks that
-/// wait for one before them.
+/// Most blocks in the window, for each write that may be in flight. Bounds the memory of blocks
+/// that wait for an earlier block.
 const WINDOW: usize = 2;
 
 /// A block taken for sealing.
@@ -83,8 +83,8 @@ impl Core {
         if self.open.records == 0 {
             return false;
         }
-        // While a write is in flight the open block goes on filling, unless it is worth a write of
-        // its own.
+        // While a write is in flight, the open block continues to fill, unless it is large enough
+        // for its own write.
         let worth = self.flying == 0 || paced || self.open.buf.len() >= block_size / 8;
         worth
             && match reason {
@@ -101,9 +101,9 @@ impl Core {
         if self.closed.is_empty() {
             self.close_open();
         }
-        // Where blocks pile up although the device has little to do, the compressor is what holds
-        // them up. The tuner finds that out too, but a burst may be over by then. What it tries, it
-        // tries unmixed.
+        // If blocks pile up although the device has little to do, compression is the bottleneck.
+        // The tuner finds that out too, but a short burst may end before. A trial of the tuner is
+        // not disturbed.
         let Settings { codec, depth, .. } = self.tuner.settings();
         let starves = self.closed.len() > MAX_CLOSED / 2 && self.flying < (depth / 2).min(2);
         let starves = starves && !self.is_paced() && !self.tuner.is_trying();
@@ -162,8 +162,7 @@ impl Core {
     /// Returns the committer's rest, if the open block's deadline or a backlog must end it.
     pub fn should_wake(&mut self) -> Option<CommitterWait> {
         let rest = self.rest?;
-        // What is due while a write is in flight goes on filling until that ends, unless there is a
-        // pace.
+        // Without a pace, a block that is due continues to fill until the write in flight ends.
         let bound = matches!(rest, CommitterWait::Parked { .. }) || self.is_paced() && self.has_slot();
         let due = bound && self.due().is_some_and(|due| due < rest.until());
         let wake = due || self.may_take(WriteReason::Wanted) && self.is_wanted();
@@ -175,16 +174,15 @@ impl Core {
         !self.closed.is_empty() || self.open.block.is_wanted()
     }
 
-    /// Whether one more write may be in flight. A device ends writes in any order: one that takes
-    /// long must not keep those behind it from being followed by others, up to the bound of the
-    /// window.
+    /// Returns whether one more write may be in flight. A device ends writes in any order: a slow
+    /// write must not prevent later writes, up to the bound of the window.
     pub fn has_slot(&self) -> bool {
         let depth = self.tuner.settings().depth;
         self.flying < depth && self.in_flight.len() < WINDOW * depth
     }
 
-    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact
-    /// one, unless it has no thread.
+    /// Returns whether a pace delays writes. Then only the committer drives, because its timer is
+    /// exact, unless it has no thread.
     pub fn is_paced(&self) -> bool {
         self.pacer.is_on()
     }

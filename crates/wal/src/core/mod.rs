@@ -10,10 +10,10 @@
 //! Invariants:
 //! 1. Blocks are taken, placed and released in the order of their numbers; at most one is between
 //!    take and place, since a header names the checksum of the block before it.
-//! 2. `durable` is the largest number such that it and all blocks before it completed and the sink
-//!    has seen them.
-//! 3. A record is accepted only where its block, uncompressed, will find room in the ring.
-//! 4. After a failure nothing is accepted, taken, placed or released.
+//! 2. `durable` is the largest number such that this block and all blocks before it are complete
+//!    and the sink has seen them.
+//! 3. A record is accepted only if its block, uncompressed, will find room in the ring.
+//! 4. After a failure, no record is accepted, and no block is taken, placed or released.
 
 mod drive;
 mod open_block;
@@ -54,8 +54,8 @@ pub(crate) struct Setup {
     pub reserve: u64,
 }
 
-/// Most closed blocks that may wait for the compressor; beyond that, appends are refused. Few, so
-/// that they stay in CPU caches.
+/// Most closed blocks that may wait for the compressor; beyond that number, appends are refused. A
+/// small number keeps the blocks in CPU caches.
 const MAX_CLOSED: usize = 3;
 
 struct InFlight {
@@ -133,34 +133,34 @@ pub(crate) struct Core {
     open: OpenBlock,
     closed: VecDeque<OpenBlock>,
     closed_bytes: u64,
-    /// The block between take and place, and its bytes in the ring if it does not shrink.
+    /// The block between take and place, and its uncompressed size in the ring.
     taken: Option<(Arc<Block>, usize)>,
-    /// Whether the last block that was looked at shrinks.
+    /// Whether the last tested block shrinks.
     shrinks: bool,
     /// The newest closed block.
     last: Option<Arc<Block>>,
-    /// The window: blocks whose writes have begun, up to the last that is released. Those behind
-    /// the first may have ended.
+    /// The window: blocks whose writes have begun and that are not released. The writes of blocks
+    /// behind the first may have ended.
     in_flight: VecDeque<InFlight>,
-    /// Writes in the window that have not ended.
+    /// Number of writes in the window that have not ended.
     flying: usize,
-    /// Cursor of the next block to place; its position is where the ring's head is.
+    /// Cursor of the next block to place; its position is the head of the ring.
     next: Cursor,
     next_lsn: u64,
     durable: u64,
-    /// The acknowledged number that the newest placed block carries.
+    /// The acknowledged number in the newest placed block.
     told: u64,
     releasing: bool,
-    /// The ways of the blocks that are being released.
+    /// Times of the blocks that are being released.
     ending: Vec<BlockTimes>,
     closing: bool,
-    /// The ring is about to change: nothing is appended.
+    /// Whether the ring is about to change: appends are refused.
     paused: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
     /// Blocks that were closed when the log stopped.
     wrecked: Vec<OpenBlock>,
-    /// What the committer rests for; `None` while it runs.
+    /// The committer's current rest; `None` while the committer runs.
     pub rest: Option<CommitterWait>,
     pub room_waiters: Vec<Thread>,
     pub stats: WalStats,
@@ -266,7 +266,7 @@ impl Core {
             self.open.make_room(&self.pool, bound);
         }
         let open = &mut self.open;
-        // A record with no less time than a record before it is due no sooner.
+        // A record with at least as much time as an earlier record does not move the deadline.
         if open.records == 0 || within < open.within {
             let now = now();
             open.deadline = open.deadline.min(now.saturating_add(within));
@@ -290,7 +290,7 @@ impl Core {
         }
         let (mut pacer, now) =
             (self.pacer, if bug("pace-forgets-the-time") { Duration::ZERO } else { now() });
-        // A block that was taken is charged as it is placed.
+        // The pace counts a taken block when the block is placed.
         let taken = self.taken.as_ref().map(|(_, len)| *len);
         let closed = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER));
         taken.into_iter().chain(closed).for_each(|len| pacer.charge(len as u64, now));
@@ -306,7 +306,7 @@ impl Core {
         } else {
             (disk_len(filled), disk_len(bound + FRAME))
         };
-        // Any waiting block may be the one that does not fit at the end of a lap.
+        // Any waiting block may be the block that does not fit at the end of a lap.
         let waiting = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER)).chain([before, with]);
         let largest = waiting.max().unwrap_or_default().max(self.taken.as_ref().map_or(0, |(_, len)| *len));
         self.ring.has_room(self.closed_bytes + before as u64, with as u64, largest as u64, reserve)
@@ -329,9 +329,9 @@ impl Core {
         self.closed.push_back(filled);
     }
 
-    /// Ends the open block, so that later records ride in blocks after it; returns the number of
-    /// the last block before the cut. [`cut_cursor`](Self::cut_cursor) then tells where the log
-    /// goes on after it.
+    /// Ends the open block, so that later records are in blocks behind it; returns the number of
+    /// the last block before the cut. [`cut_cursor`](Self::cut_cursor) then returns the cursor
+    /// behind that block.
     pub fn cut(&mut self) -> u64 {
         if self.open.records > 0 {
             self.close_open();
@@ -370,7 +370,8 @@ impl Core {
         let position = self.ring.place(len as u64).expect("appending checked the room");
         let seq = block.seq();
         assert!(seq == self.next.seq, "blocks are placed in the order of their numbers");
-        // An empty block only tells; it needs no telling itself.
+        // An empty block only records the acknowledged number; no later block needs to record that
+        // the empty block was acknowledged.
         self.told = if raw_len == 0 { seq } else { self.durable };
         let place = Header {
             store: self.setup.store,
@@ -401,7 +402,7 @@ impl Core {
         Ok(Write { seq, offset: self.ring.map().at(position), data })
     }
 
-    /// Records that the write of a block ended well.
+    /// Records that the write of a block succeeded.
     pub fn complete(&mut self, seq: u64, now: Duration) {
         if self.failure.is_some() {
             return;
@@ -418,8 +419,9 @@ impl Core {
         }
     }
 
-    /// Takes the blocks at the front of the window that completed, for the sink to see. One driver
-    /// at a time: `None` where another does it, or there is nothing to release.
+    /// Takes the completed blocks at the front of the window, for the sink. Only one driver
+    /// releases at a time: returns `None` if another driver does so, or if no block can be
+    /// released.
     pub fn release(&mut self) -> Option<Vec<Arc<Block>>> {
         if self.releasing || self.failure.is_some() || !self.in_flight.front().is_some_and(|f| f.done) {
             return None;
@@ -455,10 +457,10 @@ impl Core {
         }
         self.failure = Some(why);
         let mut blocks: Vec<_> = self.in_flight.drain(..).map(|f| f.block).collect();
-        // Its driver will find the log stopped.
+        // The driver of the taken block will find the log stopped.
         blocks.extend(self.taken.take().map(|(block, _)| block));
         blocks.extend(self.closed.iter().map(|f| f.block.clone()));
-        // Writers may still write into the buffers of blocks that nobody will take.
+        // Writers may still write into the buffers of closed blocks; so the buffers stay alive.
         self.wrecked.extend(self.closed.drain(..));
         blocks.push(self.open.block.clone());
         blocks

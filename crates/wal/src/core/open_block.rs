@@ -9,16 +9,17 @@ use crate::block_handle::Block;
 use crate::format::HEADER;
 use crate::seal::Pool;
 
-/// Bytes that a record needs besides its content: its length, which has 30 bits.
+/// Bytes that a record needs besides its content: the record's length, which has 30 bits.
 pub(super) const FRAME: usize = 5;
 
 pub(crate) struct OpenBlock {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
-    /// Time at which its first record was appended.
+    /// Time at which the first record was appended.
     pub appended: Duration,
-    /// Time at which its write must start, and the least time that one of its records was given.
+    /// Time at which the block's write must start, and the shortest time limit of the block's
+    /// records.
     pub deadline: Duration,
     pub within: Duration,
 }
@@ -54,7 +55,7 @@ impl OpenBlock {
     /// Appends a record of at most `bound` bytes with its frame; returns the offset of its bytes in
     /// the payload.
     pub fn push(&mut self, bound: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
-        // The length is known only afterwards: leave room for it.
+        // The length is known only after encoding: leave room for it.
         let frame = self.buf.len();
         let width = length_width(bound);
         self.buf.extend(&[0; FRAME][..width]);
@@ -67,24 +68,24 @@ impl OpenBlock {
         offset - HEADER
     }
 
-    /// Appends the frame of a record, its `head`, and room for `len` further bytes, which the owner
-    /// writes meanwhile.
+    /// Appends the frame of a record, its `head`, and room for `len` further bytes. The owner of
+    /// the reservation writes these bytes later.
     pub fn push_reserved(&mut self, head: &[u8], len: usize) -> (usize, RecordReservation) {
         let width = length_width(head.len() + len);
         self.buf.extend(&padded_length(head.len() + len, width)[..width]);
         let offset = self.buf.len();
         self.buf.extend(head);
         self.block.begin_writing();
-        // SAFETY: while the block is appending, the buffer is only moved and extended: whoever
-        // takes the block waits for `is_being_filled` to end, and `stop` keeps the buffers that
-        // nobody will take.
+        // SAFETY: while records are appended to the block, the buffer is only moved and extended.
+        // The thread that takes the block waits until `is_being_filled` returns `false`, and `stop`
+        // keeps the buffers of blocks that nobody will take.
         let reservation = unsafe { self.buf.reservation(len) };
         self.records += 1;
         (offset - HEADER, RecordReservation { reservation: Some(reservation), block: self.block.clone() })
     }
 }
 
-/// A record's place in a block, to be written by its owner while others are appended behind it.
+/// A record's place in a block. Its owner writes the record while others append behind it.
 pub(crate) struct RecordReservation {
     reservation: Option<Reservation>,
     block: Arc<Block>,
@@ -102,13 +103,13 @@ impl Drop for RecordReservation {
     }
 }
 
-/// Returns the bytes for the length of a record of up to `bound` bytes.
+/// Returns the number of bytes that encode the length of a record of up to `bound` bytes.
 fn length_width(bound: usize) -> usize {
     if bound < 1 << 21 { 3 } else { FRAME }
 }
 
-/// Returns the length of a record as a varint that is padded with continuation bits to `width`
-/// bytes; the rest is zero.
+/// Returns the length of a record as a varint, padded with continuation bits to `width` bytes; the
+/// other bytes are zero.
 fn padded_length(len: usize, width: usize) -> [u8; FRAME] {
     let more = |i: usize| if i + 1 < width { 0x80 } else { 0 };
     std::array::from_fn(|i| if i < width { (len >> (7 * i)) as u8 & 0x7f | more(i) } else { 0 })

@@ -21,8 +21,8 @@ impl Limits {
     /// Returns the limits of a log with `config`, in a ring of `size` bytes.
     pub fn new(config: &Config, size: u64) -> Self {
         let block_size = config.block_size.min(size as usize / 8);
-        // A record that frees space finds room for a block of the usual size, wherever the ring
-        // stands.
+        // A record that frees space finds room for a block of the usual size at every position of
+        // the ring.
         let reserve = size * u64::from(config.reserve_percent) / 100;
         let least = if config.reserve_percent > 0 { disk_len(block_size) + 2 * SECTOR } else { 0 };
         let reserve = reserve.max(least as u64);

@@ -1,4 +1,5 @@
-//! The label: what a [`Log`](crate::Log) knows about its ring, and the map of its volume.
+//! The label: the state that a [`Log`](crate::Log) stores about its ring, and the map of its
+//! volume.
 //!
 //! ```text
 //! offset            zone
@@ -18,11 +19,11 @@
 //! 128  24 span before: where the positions before `from` lie (all zero: there is none)
 //! ```
 //!
-//! The slot of the larger generation counts. A trim writes one slot, the older; if that one is lost
-//! to rot later, the other brings back an older trim point of the same opening and the same spans,
-//! and blocks that were written over since show as damage. Opening, closing and every change of the
-//! spans write both slots, each durable before the next, so that no single loss brings an older
-//! epoch or geometry back.
+//! The slot of the larger generation counts. A trim writes only the older slot. If rot later
+//! destroys that slot, the other slot holds an older trim point of the same opening and the same
+//! spans, and overwritten blocks are reported as damage. Opening, closing and every change of the
+//! spans write both slots, each durable before the next, so that no single loss restores an older
+//! epoch or geometry.
 
 use std::ops::Range;
 
@@ -35,13 +36,13 @@ use crate::map::{Map, Span};
 use crate::ring::Cursor;
 use crate::slot::{self, Fields, SlotContent};
 
-/// Bytes before the ring.
+/// Bytes before the ring: the label and the spare sectors.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
-/// Sectors whose contents nobody needs.
+/// Sectors whose contents are unused.
 pub(crate) const SCRATCH: Range<u64> = 16 << 10..RING_OFFSET;
-/// Largest ring, in bytes.
+/// Size of the largest ring, in bytes.
 pub(crate) const MAX_RING: u64 = 1 << 40;
-/// Slots of the label.
+/// Number of slots of the label.
 pub(crate) const SLOTS: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,29 +58,29 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// The label of a new log.
+    /// Creates the label of a new log.
     pub fn new(id: u128, size: u64) -> Self {
         let trim = Cursor { seq: 1, ..Cursor::default() };
         Self { id, generation: 1, epoch: 0, acked: 0, clean: true, trim, first: 0, map: Map::new(size) }
     }
 
-    /// Where the log's blocks lie on its volume.
+    /// Returns the layout of the log's blocks on its volume.
     pub fn layout(&self) -> Layout {
         Layout { zone: RING_OFFSET, store: self.id as u64 ^ (self.id >> 64) as u64, map: self.map }
     }
 
-    /// Bytes of the volume that the log needs.
+    /// Returns the number of bytes of the volume that the log needs.
     pub fn end(&self) -> u64 {
         RING_OFFSET + self.map.reach()
     }
 
-    /// Whether a log could have written it.
+    /// Returns whether a log could have written this label.
     fn is_sound(&self) -> bool {
         let Self { trim, map, .. } = self;
         let numbers =
             [trim.position, trim.seq, trim.lsn, self.acked, self.epoch, self.generation, self.first];
         let size = MIN_RING..=MAX_RING;
-        // Every number counts something that happened; none can have come near this.
+        // Every number counts past events; no real log reaches this bound.
         numbers.iter().all(|n| *n < 1 << 62)
             && trim.position % SECTOR as u64 == 0
             && trim.seq > 0
@@ -90,7 +91,7 @@ impl Label {
             && map.is_sound(trim.position)
     }
 
-    /// Writes one slot, durably.
+    /// Writes the label into one slot, durably.
     pub fn write(&self, volume: &dyn Volume, slot: usize) -> std::io::Result<()> {
         let persist = if bug("log-label-is-cached") { Persist::Cached } else { Persist::Durable };
         slot::write(volume, std::iter::once(slot), self, persist)

@@ -1,5 +1,5 @@
-//! Storing the label of a log in use: its changes, and trims. On the volume, a trim only changes
-//! the label.
+//! Stores the label of a log in use: its changes, and trims. On the volume, a trim changes only the
+//! label.
 
 use std::io;
 
@@ -14,10 +14,10 @@ use crate::ring::Cursor;
 use crate::shared::PendingNotify;
 use crate::sync::MutexGuard;
 
-/// The label, and the state for changing it.
+/// The label, and the state that its changes need.
 pub(super) struct LabelStore {
     pub on_volume: Labelled,
-    /// Start of the newest span, while blocks of the span before are live.
+    /// Start of the newest span, while blocks of the previous span are live.
     pub settles: Option<Cursor>,
 }
 
@@ -87,7 +87,7 @@ impl Log {
             label_store.on_volume.write_both(&*self.volume, label)
         };
         if let Err(error) = written {
-            // Which label is valid is unknown until the next opening.
+            // The valid label is unknown until the next opening.
             *pending = Some(self.wal.fail(error));
             self.check()?;
         }
@@ -95,7 +95,7 @@ impl Log {
         Ok(())
     }
 
-    /// Releases the volume's space behind `end`.
+    /// Releases the volume's space from `end` on.
     pub(super) fn give_back(&self, end: u64) {
         if let Err(error) = self.volume.shrink(end) {
             tracing::warn!(%error, "space behind the ring stays allocated");
@@ -104,7 +104,7 @@ impl Log {
 
     pub(super) fn label_store(&self) -> MutexGuard<'_, LabelStore> {
         self.label_store.lock().unwrap_or_else(|poisoned| {
-            // Which label is valid is unknown.
+            // The valid label is unknown.
             drop(self.wal.fail(io::Error::other("a thread panicked while it changed the label")));
             poisoned.into_inner()
         })

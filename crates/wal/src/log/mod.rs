@@ -1,6 +1,6 @@
 //! The standalone log: a volume, its label, and records in order.
 //!
-//! A [`Log`] is the engine ([`Wal`]) and the store of its label. It adds no step to an append.
+//! A [`Log`] is the engine ([`Wal`]) and the store of its label. A log adds no step to an append.
 //!
 //! Invariants:
 //! - The label is durable before anything depends on it: an epoch before its first block, a trim
@@ -129,7 +129,7 @@ impl Log {
     /// log can have.
     pub fn create(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         open::create(&*volume, &options)?;
-        // The log has the identity that it was just given.
+        // `create` has just set the identity.
         Self::open(volume, options)
     }
 
@@ -145,10 +145,10 @@ impl Log {
     /// [`LogError::DamagedLabel`] for a wrong or damaged volume. Nothing is written then.
     pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         options.check()?;
-        // The volume may be the user's own type, and panic.
+        // The volume may be the user's own type, and may panic.
         let volume: Arc<dyn Volume> = Tether::new(volume);
-        // A volatile cache may hold the bytes that are read, written by a process that was killed,
-        // and the medium may not.
+        // A killed process may have left bytes in a volatile cache: they read back, but may not be
+        // on the medium.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
         }
@@ -282,7 +282,7 @@ impl Log {
     /// [`WalError::Stopped`] if a write failed, [`WalError::Closed`] if the log was closed already,
     /// [`WalError::WouldWait`] in a waker.
     pub fn close(&self) -> Result<(), LogError> {
-        // A thread that holds the label store may wait for the committer.
+        // A thread that holds the label store may be waiting for the committer.
         self.wal.may_wait()?;
         let closed = self.end();
         self.wal.join_callbacks();
@@ -340,7 +340,7 @@ impl Log {
 
     /// Returns the state and the counters of the log.
     pub fn stats(&self) -> LogStats {
-        // Without the label store: its holder may be waiting for a device that hangs.
+        // The label store is not locked here: its holder may be waiting for a device that hangs.
         let (epoch, settling) = (self.epoch, self.wal.map().before.is_some());
         let index = self.tracker.lock();
         let (first, durable) = (index.first(), Lsn(index.end().lsn));
@@ -353,8 +353,8 @@ impl Log {
         loop {
             match attempt() {
                 Err(WalError::Busy | WalError::Full { .. }) => {
-                    // Without a thread, nobody else completes the work that the committer has
-                    // begun.
+                    // Without a committer thread, only this thread can complete the work that the
+                    // committer has begun.
                     self.run_committer();
                     self.wal.wait_for_room()?;
                 }
@@ -422,7 +422,8 @@ impl Drop for Log {
     fn drop(&mut self) {
         match self.check() {
             Ok(()) if self.wal.is_committer() => {
-                // Its last handle was dropped in a waker: this thread is the one to wait for.
+                // The last handle was dropped in a waker, which may not wait: another thread closes
+                // the log.
                 let wal = self.wal.clone();
                 let closer = Builder::new().name("brooklet-close".into()).spawn(move || end_dropped(&wal));
                 drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the log on")));
@@ -435,7 +436,7 @@ impl Drop for Log {
             Err(WalError::Closed) => {}
             Err(WalError::Forked) => {
                 // The thread does not exist in this process, and shared state is as it was at the
-                // fork: nothing is ended, closed or freed.
+                // fork: so nothing is ended, closed or freed.
                 let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
                 mem::forget(mem::replace(driver, Driver::Ended));
                 mem::forget((self.wal.clone(), self.volume.clone(), self.tracker.clone()));

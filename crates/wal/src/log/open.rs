@@ -1,4 +1,4 @@
-//! Creating a log, and opening one: its label, and the end of its ring.
+//! Creates and opens a log: its label, and the end of its ring.
 
 use std::io;
 
@@ -17,12 +17,12 @@ use crate::recover::{Recovery, Start, recover_in};
 use crate::ring::Cursor;
 use crate::slot::{self, Slot, SlotContent};
 
-/// Bytes at either end of a volume that must be blank before a log is created there.
+/// Bytes at each end of a volume that must be blank before a log is created there.
 const ENDS: u64 = 1 << 20;
-/// Bytes of one write of zeros.
+/// Size of one write of zeros, in bytes.
 const ZEROS: u64 = 1 << 20;
 
-/// A label as it is on the volume.
+/// A label, as stored on the volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Labelled {
     pub label: Label,
@@ -63,7 +63,7 @@ pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), Lo
         if !options.overwrite {
             return Err(LogError::NotBlank { name: volume.info().name });
         }
-        // Clears the old label first: no crash leaves it with half a ring.
+        // Clears the old label first: no crash leaves the old label with an incomplete ring.
         let len = (old as usize / SECTOR * SECTOR).min(SLOTS * SECTOR);
         write_all_at(volume, 0, &AlignedBuf::zeroed(len), Persist::Durable)?;
     }
@@ -75,7 +75,7 @@ pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), Lo
     Ok(())
 }
 
-/// Returns whether both ends of the volume are blank: every format has a mark there.
+/// Returns whether both ends of the volume are blank: every known format has a mark at one end.
 fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
     let size = size / SECTOR as u64 * SECTOR as u64;
     let mut buf = AlignedBuf::zeroed(size.min(ENDS) as usize);
@@ -88,8 +88,8 @@ fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// Allocates and writes the volume's bytes `from..to`, durably: the first write of space would be
-/// metadata in the commit path.
+/// Allocates the volume's bytes `from..to` and writes zeros there, durably. Otherwise the first
+/// write of a block would change metadata in the commit path.
 pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io::Error> {
     volume.grow(to)?;
     let zeros = AlignedBuf::zeroed(ZEROS as usize);
@@ -102,8 +102,8 @@ pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io
     volume.flush()
 }
 
-/// Allocates all space that creation laid out: every later write relies on it, and a copy may have
-/// holes.
+/// Allocates all space of the log again: every later write relies on that space, and a copied file
+/// may have holes.
 pub(crate) fn fill_holes(volume: &dyn Volume, label: &Label) -> Result<(), io::Error> {
     volume.allocate_range(0..label.end()).map_err(|e| {
         let what = format!("the log in {} has holes, and needs all of its space: {e}", volume.info().name);
@@ -161,7 +161,7 @@ pub(crate) struct Found {
     pub recovery: Recovery,
     /// Starts of the blocks.
     pub index: Index,
-    /// Start of the newest span, while blocks of the span before are live.
+    /// Start of the newest span, while blocks of the previous span are live.
     pub settles: Option<Cursor>,
 }
 

@@ -49,7 +49,7 @@ impl LogOptions {
         Self {
             ring_size: 64 << 20,
             largest_record: None,
-            // Trimming a log takes no room in its ring.
+            // A trim of a log takes no room in the ring.
             config: Config { reserve_percent: 0, ..Config::default() },
             threads: true,
             clock: Arc::new(SystemClock::new()),

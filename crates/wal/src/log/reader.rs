@@ -1,9 +1,9 @@
 //! Reading records while the log continues.
 //!
-//! A reader walks the blocks from its start to the durable end at its creation, as recovery does:
-//! it refuses a block whose checksums do not hold, or that does not continue the block before. It
-//! holds no lock, so a trim may overtake it, and new blocks may overwrite its blocks. The reader
-//! notices that, because the log records a trim before it frees the ring.
+//! A reader walks the blocks from its start to the durable end at its creation, as recovery does. A
+//! block with a wrong checksum, or a block that does not continue the block before, is an error. A
+//! reader holds no lock, so a trim may overtake it, and new blocks may overwrite its blocks. The
+//! reader notices that, because the log records a trim before it frees the ring.
 
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
@@ -50,14 +50,15 @@ enum State<'a> {
 
 impl State<'_> {
     fn fresh(layout: Layout, start: Cursor, end: Cursor) -> Self {
-        // The durable end is the end of this walk; no epoch on the way is from the future.
+        // The walk ends at the durable end, so it meets no block of a later epoch.
         let start = Start { cursor: start, acked: end.seq - 1, clean: true, epoch: u64::MAX };
         State::Fresh { layout, start, limit: end.position }
     }
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader of the records from `next` on, which lie at `start` or behind, up to `end`.
+    /// Creates a reader of the records from `next` to `end`. Record `next` is in the block at
+    /// `start` or behind that block.
     pub(crate) fn new(log: &'a Log, layout: Layout, (start, end): (Cursor, Cursor), next: Lsn) -> Self {
         Self { log, state: State::fresh(layout, start, end), end, records: VecDeque::new(), next }
     }
@@ -68,8 +69,8 @@ impl<'a> Reader<'a> {
         Self { log, state, end, records: VecDeque::new(), next }
     }
 
-    /// Restarts nearer to the next record, if a trim that keeps that record has freed the blocks of
-    /// the walk.
+    /// Restarts near the next record, if the log still has that record, but has trimmed the blocks
+    /// of the walk.
     fn start_again(&mut self) -> bool {
         let State::Walking(walk) = &self.state else { return false };
         let index = self.log.tracker.lock();

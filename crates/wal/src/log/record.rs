@@ -1,4 +1,4 @@
-//! What a [`Log`](crate::Log) puts into a record of the ring.
+//! The content of a ring record of a [`Log`](crate::Log).
 //!
 //! ```text
 //! offset
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The LSN of a record is the log position at which its ring record starts, including the length.
-//! The first record of a batch has that position as its LSN; each further record has one more. A
-//! ring record is longer than its batch has records, so no two records share an LSN. A batch is a
-//! single ring record, so it is recovered whole or not at all.
+//! The first record of a batch has that position as its LSN; each further record has an LSN that is
+//! 1 greater. A ring record has more bytes than its batch has records, so no two records share an
+//! LSN. A batch is a single ring record, so it is recovered whole or not at all.
 
 use std::collections::VecDeque;
 
@@ -21,10 +21,10 @@ use crate::format::{Records, put_varint};
 pub(crate) const ONE: u8 = 0;
 const BATCH: u8 = 1;
 
-/// Bytes that a record needs in the ring besides its content.
+/// Bytes that a record needs in the ring in addition to its content.
 pub(crate) const KIND: usize = 1;
 
-/// Returns the bytes of a batch in the ring; `None` if the sum overflows.
+/// Returns the size of a batch in the ring, in bytes; `None` if the sum overflows.
 pub(crate) fn batch_len(records: &[&[u8]]) -> Option<usize> {
     records.iter().try_fold(KIND, |sum, record| {
         let mut len = 0;

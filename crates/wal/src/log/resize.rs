@@ -1,12 +1,12 @@
-//! Resizing a log while it is in use. `crate::resize` and `crate::map` describe the change of the
-//! ring; this module changes the volume and the label, in this order:
+//! Resizes a log in use. `crate::resize` and `crate::map` describe the change of the ring; this
+//! module changes the volume and the label, in this order:
 //!
 //! 1. Growing: the volume grows and the new space is written, durably. A crash leaves a volume that
 //!    is too large.
 //! 2. The label stores the new map, in both slots. A crash before the second write leaves different
-//!    maps in the slots; no block exists yet on which they disagree.
-//! 3. Shrinking: once no live block lies in the unneeded space, at once or after a trim, the label
-//!    drops the old span, in both slots, and the volume shrinks.
+//!    maps in the slots, but no block exists yet whose place differs between them.
+//! 3. Shrinking: once the unneeded space holds no live block, immediately or after a trim, the
+//!    label drops the old span, in both slots, and the volume shrinks.
 
 use brooklet_io::seeded::bug;
 
@@ -59,7 +59,7 @@ impl Log {
             Ok(())
         })?;
         if let Err(free) = resized {
-            // The space that growing added, and no more.
+            // Releases only the space that growing added.
             self.give_back(volume_size.max(old.end()));
             return Err(LogError::NoRoom { size: bytes, free });
         }

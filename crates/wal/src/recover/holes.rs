@@ -1,15 +1,16 @@
 //! Reading around damage: finds the blocks before and behind a stretch that does not read back.
 //!
-//! [`Walk::next`] alone decides that a block is damaged; this module continues the walk after it
-//! fails, in one of two places:
+//! [`Walk::next`] alone decides that a block is damaged; this module continues the walk after that
+//! failure, in one of two places:
 //!
 //! 1. **Behind the damaged block**, if its header is whole. The header follows the block before, so
-//!    it is the missing block's header, and it names the position of the next block.
+//!    it is the missing block's header, and it contains the position of the next block.
 //! 2. **At the next block that is proven** to belong to the log. The missing blocks before it must
-//!    all have been acknowledged: otherwise it could be a block that a recovery drops. A block of
-//!    the last opening is proven by its position, because an opening writes each position once. An
-//!    older block could be one that an earlier recovery dropped and that nothing has overwritten
-//!    since: it is proven if blocks follow each other from it up to a block of the last opening.
+//!    all have been acknowledged: otherwise a recovery could drop the found block. A block of the
+//!    last opening is proven by its position, because an opening writes each position once. An
+//!    earlier recovery may have dropped an older block that nothing has overwritten since: so an
+//!    older block is proven only if blocks follow each other from it up to a block of the last
+//!    opening.
 //!
 //! Without such a place, the rest of the ring is part of the hole.
 
@@ -88,7 +89,7 @@ impl Walk<'_> {
         Ok(hole)
     }
 
-    /// The missing block's header, where that is whole: right behind the block before, or at the
+    /// Returns the missing block's header, if it is whole: right behind the block before, or at the
     /// start of the next lap.
     fn header_of_missing(&mut self) -> std::io::Result<Option<(Header, u64)>> {
         let Self { read_ahead, layout, start, found, .. } = self;
@@ -108,14 +109,15 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// What a damaged block's payload may have been.
+    /// Returns the possible payload of a damaged block.
     fn remains(&mut self, header: &Header) -> std::io::Result<Option<Bytes>> {
         let bytes = self.read_ahead.at(header.position, header.disk_len())?;
         let stored = bytes.map(|bytes| &bytes[HEADER..HEADER + header.stored_len as usize]);
         Ok(stored.and_then(|stored| compress::open(header.codec, stored, header.raw_len as usize)))
     }
 
-    /// The first block behind the missing one that is proven to be part of the log.
+    /// Returns the header of the first block behind the missing block that is proven to be part of
+    /// the log.
     fn search(&mut self) -> std::io::Result<Option<Header>> {
         let acked = self.most_acked()?;
         let mut position = self.found.next.position;
@@ -132,8 +134,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// The highest number of a block that was acknowledged, by all that the ring and the superblock
-    /// say.
+    /// Returns the highest number of an acknowledged block that the ring or the superblock records.
     fn most_acked(&mut self) -> std::io::Result<u64> {
         let Self { read_ahead, layout, start, found, .. } = self;
         let (mut acked, mut position) = (start.acked, found.next.position);
@@ -150,8 +151,8 @@ impl Walk<'_> {
         Ok(acked)
     }
 
-    /// A whole block at `position` that may be part of the log, behind missing ones that were all
-    /// acknowledged.
+    /// Returns the header of a whole block at `position` that may be part of the log, if all
+    /// missing blocks before it were acknowledged.
     fn candidate(&mut self, position: u64, acked: u64) -> std::io::Result<Option<Header>> {
         let Self { read_ahead, layout, start, found, .. } = self;
         let Start { epoch, acked: known, .. } = *start;
@@ -172,7 +173,8 @@ impl Walk<'_> {
         Ok((checksum(stored) == header.payload_sum).then_some(header))
     }
 
-    /// Whether a candidate is of the last opening, or leads to a block that is.
+    /// Returns whether the last opening wrote the candidate, or whether blocks follow each other
+    /// from the candidate up to a block of the last opening.
     fn is_proven(&mut self, header: &Header) -> std::io::Result<bool> {
         let Self { read_ahead, layout, start, .. } = self;
         let &Header { position, seq, lsn, previous: chain, mut epoch, .. } = header;

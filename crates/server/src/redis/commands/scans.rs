@@ -3,7 +3,6 @@
 //! A cursor is the number of a scan in this server's memory. The scan's keys are fixed when it
 //! begins, so a key that exists all the while is returned once. An abandoned scan is dropped after
 //! many others have begun.
-//! takes up again is forgotten when many others have begun.
 
 use bytes::Bytes;
 
@@ -12,7 +11,7 @@ use super::super::glob::matches;
 use super::hashes;
 use super::{Call, Done};
 
-/// What a walk is to give.
+/// The request of a scan.
 struct Wanted {
     pattern: Option<Bytes>,
     count: usize,
@@ -44,7 +43,8 @@ fn cursor(call: &Call<'_>, at: usize) -> Result<u64, Fail> {
     text.parse().map_err(|_| Fail::err("invalid cursor"))
 }
 
-/// The most keys that one call goes through, whatever it asks for: everybody else waits meanwhile.
+/// Most keys that one call examines, whatever count the client requests: all other clients wait
+/// meanwhile.
 const MOST: usize = 10_000;
 
 pub fn scan(call: &mut Call<'_>) -> Done {
@@ -84,7 +84,7 @@ pub fn scan(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// Gives all fields at once: a hash is in memory whole.
+/// Returns all fields at once: a hash is in memory as a whole.
 pub fn hscan(call: &mut Call<'_>) -> Done {
     cursor(call, 2)?;
     let wanted = wanted(call, 3, false)?;

@@ -11,16 +11,16 @@ use crate::redis::commands::{self, Spec};
 use crate::redis::fail::Fail;
 use crate::redis::proto::Args;
 
-/// The most requests that are done as one commit, and the most bytes of them.
+/// Most requests that run as one commit, and most bytes of them.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 256 << 10;
 
-/// Commands that are done together.
+/// The commands of one commit.
 type Together = SmallVec<[&'static Spec; TOGETHER]>;
 
 impl Engine {
-    /// The commands, from the first request on, that may be done as one commit: nobody can tell
-    /// that from a commit for each, since no client watches a key, or waits for one.
+    /// Returns the commands, from the first request on, that may run as one commit. No client can
+    /// distinguish that from one commit each, because no client watches a key, or waits for a key.
     pub(super) fn together(&self, client: &Client, requests: &VecDeque<Args>) -> Together {
         let is_seen = client.queue.is_some() || client.replies != Replies::On;
         if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
@@ -36,8 +36,8 @@ impl Engine {
         requests.iter().take(TOGETHER).map_while(command).collect()
     }
 
-    /// Does several requests as one commit, which costs less than one for each; whether it did.
-    /// Where the commit is refused, nothing was done, and they are done one by one.
+    /// Runs several requests as one commit, which costs less than one commit each; returns whether
+    /// it did. If the commit is refused, it has no effect, and the requests run one by one.
     pub(super) fn batch(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
         let commands = self.together(client, requests);
         let count = commands.len();

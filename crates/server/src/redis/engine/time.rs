@@ -14,7 +14,7 @@ impl Engine {
         (self.keys.now, self.steady) = (now.wall, now.steady);
     }
 
-    /// What is due at this time: keys expire, and waiting ends.
+    /// Handles the events that are due now: keys expire, and waits end.
     pub fn tick(&mut self, now: Now) {
         self.set_time(now);
         while let Some((until, id)) = self.deadlines.first().copied() {
@@ -42,7 +42,7 @@ impl Engine {
         self.serve_waiting();
     }
 
-    /// Commits what no reply tells of; how many keys that changed.
+    /// Commits changes that no reply depends on; returns the number of changed keys.
     pub(super) fn commit_aside(&mut self) -> u64 {
         match self.keys.commit() {
             Ok(committed) => {
@@ -86,14 +86,15 @@ impl Engine {
         }
     }
 
-    /// The time until something is due.
+    /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
         let expiring = self.keys.next_deadline().map(|at| at.saturating_sub(self.keys.now));
         [waiting, expiring].into_iter().flatten().min().map(Duration::from_millis)
     }
 
-    /// Takes note of commits that have become durable, and wakes those whose replies may leave.
+    /// Records the commits that have become durable, and wakes the clients whose replies may be
+    /// sent.
     pub fn note_durable(&mut self) {
         self.keys.note_durable();
         let acknowledged = self.keys.acknowledged();
@@ -122,9 +123,9 @@ impl Engine {
         }
     }
 
-    /// The store has stopped: what is not acknowledged never will be, and whether it was done is
-    /// not known. Clients that wait for such replies are let go of, since only a lost connection
-    /// says so.
+    /// Records that the store has stopped: unacknowledged commits stay unacknowledged, and it is
+    /// unknown whether they took effect. Disconnects the clients that wait for such replies,
+    /// because only a lost connection expresses that.
     pub fn note_stopped(&mut self, why: &str) {
         self.stopped.get_or_insert_with(|| why.to_owned());
         let acknowledged = self.keys.acknowledged();
@@ -139,7 +140,7 @@ impl Engine {
         self.keys.note_stopped();
     }
 
-    /// Ends all connections once their replies have left.
+    /// Ends all connections once their replies have been sent.
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();

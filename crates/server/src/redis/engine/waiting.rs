@@ -11,7 +11,7 @@ use crate::redis::fail::{Fail, TimeoutReply, Wait, told};
 use crate::redis::keys::Value;
 
 impl Engine {
-    /// Has a client wait.
+    /// Registers a waiting client.
     pub(super) fn wait(&mut self, client: &mut Client, wait: Wait) {
         for key in &wait.keys {
             let queue = self.waiting.entry(key.clone()).or_default();
@@ -46,7 +46,7 @@ impl Engine {
         Some(wait)
     }
 
-    /// Lets those who wait for keys that changed ask again, in the order in which they came.
+    /// Retries the requests of clients that wait for changed keys, in the order of their requests.
     pub(super) fn serve_waiting(&mut self) {
         while let Some(key) = self.changed.pop_front() {
             let queue: Vec<ClientId> =
@@ -75,8 +75,8 @@ impl Engine {
                 Err(error) => Err(Fail::Store(error)),
             };
             if let Err(Fail::Wait(_)) = again {
-                // It keeps its place in the queues. That it asked may have been a change: of a key
-                // whose time had come, of a consumer that came.
+                // The client keeps its place in the queues. Its retry may have changed something:
+                // an expired key was deleted, or a consumer was created.
                 client.cut(start);
                 self.keys.take_seen();
                 client.wait = Some(wait);
@@ -99,7 +99,7 @@ impl Engine {
         self.clients.insert(id, client);
     }
 
-    /// Whether a key is of the kind that a command waits for.
+    /// Returns whether a key has the type that a command waits for.
     pub(super) fn fits(&mut self, spec: &Spec, key: &Bytes) -> Result<bool, Error> {
         let id = self.keys.open_plain(key)?;
         Ok(match self.keys.value(id) {
@@ -109,8 +109,8 @@ impl Engine {
         })
     }
 
-    /// Ends a client's waiting: with an error, or as if its time were up. Whether it waited for a
-    /// key.
+    /// Ends a client's wait, with an error or as by its timeout. Returns whether the client waited
+    /// for a key.
     pub fn unblock(&mut self, id: ClientId, error: Option<&str>) -> bool {
         let Some(mut client) = self.clients.remove(&id) else { return false };
         let is_waiting = client.wait.is_some();
@@ -140,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Has a reply that was written out of turn leave, once an epoch is acknowledged.
+    /// Sends a reply outside a request's turn, once an epoch is acknowledged.
     pub(super) fn finish(&mut self, client: &mut Client, start: usize, epoch: u64) {
         if client.written() > start && client.mark(epoch) {
             self.promised.push_back((epoch, client.id));

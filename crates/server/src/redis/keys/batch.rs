@@ -5,37 +5,37 @@ use bytes::Bytes;
 
 use super::names::LogKey;
 
-/// One thing that is done to a log.
+/// An operation on a log.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// An entry is added.
+    /// Appends an entry.
     Append(Bytes),
-    /// An entry is added, and those before it go.
+    /// Appends an entry, and drops all earlier entries.
     Snapshot(Bytes),
-    /// Entries before this number go.
+    /// Drops the entries before this number.
     Trim(u64),
-    /// Entries from this number on go.
+    /// Drops the entries from this number on.
     Truncate(u64),
-    /// The log goes.
+    /// Deletes the log.
     Delete,
 }
 
-/// Operations that are to be committed together.
+/// The operations of one commit.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The number that the commit will have.
+    /// Epoch of the commit.
     pub epoch: u64,
-    /// Them, with their logs, in order.
+    /// Operations with their logs, in order.
     pub ops: Vec<(LogKey, Op)>,
 }
 
 impl Batch {
-    /// Adds one.
+    /// Adds an operation.
     pub fn push(&mut self, key: LogKey, op: Op) {
         self.ops.push((key, op));
     }
 
-    /// Bytes of the entries that are added.
+    /// Returns the size of the appended entries, in bytes.
     pub fn bytes(&self) -> u64 {
         let added = self.ops.iter().map(|(_, op)| match op {
             Op::Append(payload) | Op::Snapshot(payload) => payload.len() as u64,
@@ -44,9 +44,9 @@ impl Batch {
         added.sum()
     }
 
-    /// Commits all of them.
+    /// Commits all operations.
     pub fn commit(&self, store: &Store) -> Result<Ticket, Error> {
-        // Most commands are this one.
+        // Most commands append one entry.
         if let [(key, Op::Append(payload))] = &self.ops[..] {
             return store.append(key, payload);
         }

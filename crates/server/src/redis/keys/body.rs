@@ -22,51 +22,51 @@ pub struct Body {
     first: u64,
     next: u64,
     solid: u64,
-    /// Entries from `solid` on, each with the commit that brought it.
+    /// Entries from `solid` on, each with the epoch of its commit.
     tail: VecDeque<(u64, Bytes)>,
 }
 
 impl Body {
-    /// No log.
+    /// A missing log.
     pub const NONE: Self = Self { is_there: false, first: 0, next: 0, solid: 0, tail: VecDeque::new() };
 
-    /// A log as the store has it.
+    /// Creates a log from the store's bounds.
     pub fn of(bounds: Option<Bounds>) -> Self {
         let Bounds { first, next } = bounds.unwrap_or_default();
         Self { is_there: bounds.is_some(), first, next, solid: next, tail: VecDeque::new() }
     }
 
-    /// Entries in it.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.next - self.first
     }
 
-    /// Whether it has no entry.
+    /// Returns whether the log has no entries.
     pub fn is_empty(&self) -> bool {
         self.first == self.next
     }
 
-    /// Whether the log exists, maybe without an entry.
+    /// Returns whether the log exists, possibly without entries.
     pub fn is_there(&self) -> bool {
         self.is_there
     }
 
-    /// Number of the first entry.
+    /// Returns the number of the first entry.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// Number of the next entry.
+    /// Returns the number of the next entry.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Bytes of memory besides its own.
+    /// Returns the allocated memory, in bytes.
     pub fn memory(&self) -> usize {
         self.tail.capacity() * size_of::<(u64, Bytes)>()
     }
 
-    /// Lets go of what the store shows by now: all of commits up to `durable`.
+    /// Drops the entries that the store shows now: those of commits up to `durable`.
     pub fn settle(&mut self, durable: u64) {
         while self.tail.front().is_some_and(|(epoch, _)| *epoch <= durable) {
             self.tail.pop_front();
@@ -77,7 +77,7 @@ impl Body {
         }
     }
 
-    /// One entry.
+    /// Returns an entry.
     pub fn get(&self, store: &Store, key: &[u8], seq: u64) -> Result<Bytes, Error> {
         if seq >= self.solid {
             return Ok(self.tail[(seq - self.solid) as usize].1.clone());
@@ -86,7 +86,7 @@ impl Body {
         Ok(entries.next().expect("a range of one")?.payload)
     }
 
-    /// The entries of a range within the log, in order.
+    /// Returns the entries of a range within the log, in order.
     pub fn read(&self, store: &Store, key: &[u8], range: Range<u64>) -> Result<Vec<Bytes>, Error> {
         let mut all = Vec::with_capacity((range.end - range.start) as usize);
         let below = range.start..range.end.min(self.solid);
@@ -103,7 +103,7 @@ impl Body {
         &self.tail[(seq - self.solid) as usize].1
     }
 
-    /// Adds an entry.
+    /// Appends an entry.
     pub fn push(&mut self, batch: &mut Batch, key: LogKey, payload: Bytes) {
         self.is_there = true;
         self.next += 1;
@@ -131,7 +131,7 @@ impl Body {
         }
     }
 
-    /// Drops the log.
+    /// Deletes the log.
     pub fn delete(&mut self, batch: &mut Batch, key: LogKey) {
         if self.is_there {
             *self = Self::default();

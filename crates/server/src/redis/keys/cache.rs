@@ -6,43 +6,43 @@ use std::hash::BuildHasher;
 use super::Value;
 use super::names::LogKey;
 
-/// Bytes that a key takes besides itself and its value.
+/// Memory of a key besides its name and its value, in bytes.
 const OVERHEAD: usize = size_of::<Slot>() + 24;
 
-/// A slot of the cache. It stands for one key as long as that is in memory.
+/// The identity of a slot of the cache, for one key while this key is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotId {
     at: u32,
-    /// How often the slot was given to another key.
+    /// Number of times that the slot was given to another key.
     turn: u32,
 }
 
 /// A key in memory.
 #[derive(Debug, Default)]
 pub struct Slot {
-    /// Its plain log.
+    /// Plain log of the key.
     pub key: LogKey,
-    /// Its value.
+    /// Value of the key.
     pub value: Value,
-    /// When it expires, in milliseconds since the Unix epoch.
+    /// Expiry of the key, in milliseconds since the Unix epoch.
     pub expire: Option<u64>,
-    /// Entries of its head; 0: it has none.
+    /// Number of entries of the head; 0 without a head.
     pub head_entries: usize,
-    /// The last epoch that changed it, if that is not durable yet.
+    /// Last epoch that changed the key, if that epoch is not durable yet.
     pub changed_at: u64,
-    /// The last epoch that changed it, if that is not acknowledged yet.
+    /// Last epoch that changed the key, if that epoch is not acknowledged yet.
     pub acked_at: u64,
-    /// Whether what is at hand has changed it.
+    /// Whether the current command has changed the key.
     pub is_touched: bool,
     pub(super) turn: u32,
-    /// Sweeps that pass by before it may leave.
+    /// Number of sweeps that the key still survives.
     pub(super) chances: u8,
-    /// What it counts for.
+    /// Size that the budget counts, in bytes.
     pub(super) bytes: usize,
 }
 
 impl Slot {
-    /// Lets go of what the store shows by now.
+    /// Drops the entries that the store shows now.
     pub fn settle(&mut self, durable: u64) {
         match &mut self.value {
             Value::List(list) => list.settle(durable),
@@ -51,7 +51,7 @@ impl Slot {
         }
     }
 
-    /// Bytes that it counts for.
+    /// Returns the size that the budget counts, in bytes.
     pub fn measure(&self) -> usize {
         let value = match &self.value {
             Value::Absent => 0,
@@ -65,7 +65,7 @@ impl Slot {
     }
 }
 
-/// The keys that are in memory.
+/// The keys in memory.
 pub struct Cache {
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -77,23 +77,23 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// None yet, and room for so many bytes.
+    /// Creates an empty cache for `budget` bytes.
     pub fn new(budget: usize) -> Self {
         let (index, hasher) = (HashTable::new(), DefaultHashBuilder::default());
         Self { slots: Vec::new(), free: Vec::new(), index, hasher, budget, bytes: 0, hand: 0 }
     }
 
-    /// Keys in it.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Bytes that they count for.
+    /// Returns the size that the budget counts, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub fn find(&mut self, key: &[u8]) -> Option<SlotId> {
         let hash = self.hasher.hash_one(key);
         let at = *self.index.find(hash, |&at| self.slots[at as usize].key[..] == *key)?;
@@ -102,26 +102,26 @@ impl Cache {
         Some(SlotId { at, turn: slot.turn })
     }
 
-    /// The slot, if it still stands for the same key.
+    /// Returns the slot, if it still belongs to the same key.
     pub fn find_by_id(&mut self, id: SlotId) -> Option<&mut Slot> {
         self.slots.get_mut(id.at as usize).filter(|slot| slot.turn == id.turn)
     }
 
-    /// A slot that is there.
+    /// Returns an existing slot.
     pub fn get(&self, id: SlotId) -> &Slot {
         let slot = &self.slots[id.at as usize];
         debug_assert_eq!(slot.turn, id.turn, "the slot was given to another key");
         slot
     }
 
-    /// A slot that is there, to be changed.
+    /// Returns an existing slot, for changes.
     pub fn get_mut(&mut self, id: SlotId) -> &mut Slot {
         let slot = &mut self.slots[id.at as usize];
         debug_assert_eq!(slot.turn, id.turn, "the slot was given to another key");
         slot
     }
 
-    /// Brings a key in, which is not there.
+    /// Inserts a key that is not in the cache.
     pub fn insert(&mut self, mut slot: Slot) -> SlotId {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -139,7 +139,7 @@ impl Cache {
         SlotId { at, turn }
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&mut self, id: SlotId) {
         let hash = self.hasher.hash_one(&self.get(id).key[..]);
         if let Ok(entry) = self.index.find_entry(hash, |&at| at == id.at) {
@@ -151,7 +151,7 @@ impl Cache {
         self.free.push(id.at);
     }
 
-    /// Takes note of how large a key has become.
+    /// Updates the counted size of a key.
     pub fn measure(&mut self, id: SlotId) {
         let slot = &mut self.slots[id.at as usize];
         let bytes = slot.measure();
@@ -159,12 +159,12 @@ impl Cache {
         slot.bytes = bytes;
     }
 
-    /// All keys, in no order.
+    /// Returns all keys, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.index.iter().map(|&at| &self.slots[at as usize])
     }
 
-    /// Takes keys out until the budget holds, of those that are durable.
+    /// Removes durable keys until the budget is met.
     pub fn trim(&mut self, durable: u64) {
         let mut looks = 3 * self.slots.len();
         while self.bytes > self.budget && looks > 0 {
@@ -173,7 +173,7 @@ impl Cache {
         }
     }
 
-    /// Takes out what nobody asked for in two rounds, of which this is one.
+    /// Removes keys that were unused for two rounds; this call is one round.
     pub fn age(&mut self, durable: u64) {
         for _ in 0..self.slots.len() {
             self.pass(durable);

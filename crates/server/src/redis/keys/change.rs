@@ -13,32 +13,33 @@ use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
 use super::{Keyspace, Value, names};
 
-/// Records of a head beyond which it is written anew, besides one for each thing in the value.
+/// Number of records at which a head is rewritten, in addition to one record for each part of the
+/// value.
 const LONG_HEAD: usize = 32;
 
 impl Keyspace {
-    /// A key's value.
+    /// Returns a key's value.
     pub fn value(&self, id: SlotId) -> &Value {
         &self.slot(id).value
     }
 
-    /// Its plain log.
+    /// Returns a key's plain log.
     pub fn key(&self, id: SlotId) -> &LogKey {
         &self.slot(id).key
     }
 
-    /// Bytes of memory that it takes now, if there is such a key.
+    /// Returns the memory of a key, in bytes; `None` if the key does not exist.
     pub fn memory_of(&self, id: SlotId) -> Option<usize> {
         let slot = self.slot(id);
         slot.value.is_there().then(|| slot.measure())
     }
 
-    /// When it expires.
+    /// Returns the expiry of a key.
     pub fn expire(&self, id: SlotId) -> Option<u64> {
         self.slot(id).expire
     }
 
-    /// Takes note that a key changes.
+    /// Records that a key changes.
     fn touch(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
         if !slot.is_touched {
@@ -48,7 +49,7 @@ impl Keyspace {
         }
     }
 
-    /// Deletes a key, if there is one.
+    /// Deletes a key, if it exists.
     pub fn delete(&mut self, id: SlotId) -> bool {
         if !self.value(id).is_there() {
             return false;
@@ -71,7 +72,7 @@ impl Keyspace {
         true
     }
 
-    /// Writes the head anew: all that it says.
+    /// Rewrites the whole head.
     fn write_head(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
         let what = match &slot.value {
@@ -86,7 +87,7 @@ impl Keyspace {
         self.batch.push(names::head(&slot.key), Op::Snapshot(snapshot.encode()));
     }
 
-    /// Adds what changed to the head, or writes it anew where it would grow long.
+    /// Appends a change to the head, or rewrites the head if it would become too long.
     fn add_to_head(&mut self, id: SlotId, record: &Record) {
         let slot = self.cache.get_mut(id);
         let size = match &slot.value {
@@ -101,7 +102,7 @@ impl Keyspace {
         self.batch.push(names::head(&slot.key), Op::Append(record.encode()));
     }
 
-    /// Sets when a key expires, or that it does not.
+    /// Sets or removes the expiry of a key.
     pub fn set_expire(&mut self, id: SlotId, expire: Option<u64>) {
         self.touch(id);
         let old = std::mem::replace(&mut self.cache.get_mut(id).expire, expire);
@@ -111,9 +112,9 @@ impl Keyspace {
         self.add_to_head(id, &Record::Expire(expire.unwrap_or(0)));
     }
 
-    /// Makes a key a string, whatever it was.
+    /// Makes a key a string, whatever its value was.
     pub fn set_text(&mut self, id: SlotId, text: Bytes, expire: Option<u64>) {
-        // What came with it in the same packet is not to stay in memory as long as it does.
+        // Copied, so that the rest of the packet does not stay in memory with the text.
         let text = Bytes::copy_from_slice(&text);
         if !matches!(self.value(id), Value::String(_)) {
             self.delete(id);
@@ -129,7 +130,7 @@ impl Keyspace {
         self.cache.measure(id);
     }
 
-    /// Sets fields of a hash, which is made if there is none.
+    /// Sets fields of a hash; creates the hash if necessary.
     pub fn put_fields(&mut self, id: SlotId, fields: Vec<(Bytes, Bytes)>) {
         self.touch(id);
         let slot = self.cache.get_mut(id);
@@ -144,7 +145,7 @@ impl Keyspace {
         self.cache.measure(id);
     }
 
-    /// Drops fields of a hash, which have to be there, and the hash with the last.
+    /// Removes existing fields of a hash, and the hash with its last field.
     pub fn remove_fields(&mut self, id: SlotId, fields: Vec<Bytes>) {
         self.touch(id);
         let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
@@ -158,7 +159,7 @@ impl Keyspace {
         }
     }
 
-    /// Adds elements to an end of a list, which is made if there is none.
+    /// Adds elements at an end of a list; creates the list if necessary.
     pub fn push(&mut self, id: SlotId, end: End, elements: impl IntoIterator<Item = Bytes>) {
         self.touch(id);
         let slot = self.cache.get_mut(id);
@@ -176,22 +177,22 @@ impl Keyspace {
         }
     }
 
-    /// A list, if the key is one.
+    /// Returns the list, if the key is a list.
     fn list(&self, id: SlotId) -> Option<&List> {
         if let Value::List(list) = self.value(id) { Some(list) } else { None }
     }
 
-    /// Elements of a list.
+    /// Returns elements of a list.
     pub fn elements(&self, id: SlotId, range: Range<usize>) -> Result<Vec<Bytes>, Error> {
         self.list(id).map_or(Ok(Vec::new()), |list| list.read(&self.store, self.key(id), range))
     }
 
-    /// One element of a list, which must be there.
+    /// Returns one existing element of a list.
     pub fn element(&self, id: SlotId, at: usize) -> Result<Bytes, Error> {
         self.list(id).expect("a list").get(&self.store, self.key(id), at)
     }
 
-    /// Drops `n` elements at an end of a list, which must be there, and the list with the last.
+    /// Removes `n` existing elements at an end of a list, and the list with its last element.
     pub fn drop_elements(&mut self, id: SlotId, end: End, n: usize) {
         self.touch(id);
         let slot = self.cache.get_mut(id);
@@ -205,7 +206,7 @@ impl Keyspace {
         }
     }
 
-    /// Puts elements in place of others, and drops the list where that leaves none.
+    /// Replaces elements, and deletes the list if no element is left.
     pub fn splice(&mut self, id: SlotId, range: Range<usize>, new: &[Bytes]) -> Result<(), Error> {
         if self.list(id).is_some_and(|list| list.len() == range.len()) && new.is_empty() {
             self.delete(id);
@@ -223,12 +224,12 @@ impl Keyspace {
         Ok(())
     }
 
-    /// A stream, if the key is one.
+    /// Returns the stream, if the key is a stream.
     pub fn stream(&self, id: SlotId) -> Option<&Stream> {
         if let Value::Stream(stream) = self.value(id) { Some(stream) } else { None }
     }
 
-    /// Makes a stream, where there is no key.
+    /// Creates a stream, if the key does not exist.
     pub fn make_stream(&mut self, id: SlotId) {
         if !self.value(id).is_there() {
             self.touch(id);
@@ -248,14 +249,14 @@ impl Keyspace {
         }
     }
 
-    /// Adds an entry to a stream.
+    /// Appends an entry to a stream.
     pub fn add_entry(&mut self, id: SlotId, entry: Id, fields: &[Bytes]) {
         let (stream, batch, log) = self.stream_mut(id);
         stream.kept.meta.last = entry;
         stream.body.push(batch, log, Entry::encode(entry, fields));
     }
 
-    /// Changes what the head keeps of a stream.
+    /// Changes the state of a stream that its head holds.
     pub fn change_stream(&mut self, id: SlotId, delta: Delta) {
         let (stream, ..) = self.stream_mut(id);
         stream.kept.apply(delta.clone());
@@ -263,7 +264,7 @@ impl Keyspace {
         self.cache.measure(id);
     }
 
-    /// Takes note that a consumer was seen now; that is not worth a commit.
+    /// Records the current time for a consumer, without a commit.
     pub fn see_consumer(&mut self, id: SlotId, group: &Bytes, name: &Bytes) {
         let now = self.now;
         if let Value::Stream(stream) = &mut self.cache.get_mut(id).value
@@ -274,7 +275,7 @@ impl Keyspace {
         }
     }
 
-    /// Entries of a stream with ids in a range; see [`Stream::range`].
+    /// Returns the entries of a stream with ids in a range; see [`Stream::range`].
     pub fn entries(
         &self,
         id: SlotId,
@@ -304,26 +305,26 @@ impl Keyspace {
             stream.kept.pass(passed);
         }
         if stream.body.is_empty() {
-            // The log's last entry told it; from now on the head does.
+            // The log's last entry had this state; from now on, the head has it.
             let meta = stream.kept.meta;
             self.change_stream(id, Delta::Meta(meta));
         }
         Ok(())
     }
 
-    /// Where an entry of a stream lies in its log.
+    /// Returns the number of an entry in the log of a stream.
     pub fn seek_entry(&self, id: SlotId, entry: Id) -> Result<u64, Error> {
         let log = names::entries(self.key(id));
         self.stream(id).map_or(Ok(0), |stream| stream.seek(&self.store, &log, entry))
     }
 
-    /// The entry of a stream's log with a number, whether it is gone or not.
+    /// Returns the entry of a stream's log with a number, deleted or not.
     pub fn entry_at(&self, id: SlotId, seq: u64) -> Result<Entry, Error> {
         let log = names::entries(self.key(id));
         self.stream(id).expect("a stream").entry(&self.store, &log, seq)
     }
 
-    /// Gives `to` all that `from` is, in place of what it was.
+    /// Copies the value of `from` to `to`, and replaces the value of `to`.
     pub fn copy(&mut self, from: SlotId, to: SlotId) -> Result<(), Error> {
         self.delete(to);
         let expire = self.expire(from);

@@ -20,51 +20,51 @@ const VERSION: u8 = 1;
 /// An entry of a head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
-    /// All that is so.
+    /// The whole state.
     Snapshot(Snapshot),
-    /// The key expires at this time, in milliseconds since the Unix epoch; 0: never.
+    /// Expiry of the key, in milliseconds since the Unix epoch; 0: never.
     Expire(u64),
-    /// Fields of a hash have these values.
+    /// New values of fields of a hash.
     Put(Vec<(Bytes, Bytes)>),
-    /// Fields of a hash go.
+    /// Removed fields of a hash.
     Remove(Vec<Bytes>),
-    /// Something of a stream changes.
+    /// A change of a stream.
     Stream(Delta),
 }
 
-/// What a head says.
+/// The contents of a head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// When the key expires, in milliseconds since the Unix epoch; 0: never.
+    /// Expiry of the key, in milliseconds since the Unix epoch; 0: never.
     pub expire: u64,
-    /// What the key is.
+    /// Value of the key.
     pub what: What,
 }
 
-/// A kind of value, and what a head keeps of it.
+/// A value's type, and the part of the value that a head holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum What {
     /// A list.
     List {
-        /// Whether it has, or had, a log of what was pushed to the left.
+        /// Whether the list has, or had, a log of elements pushed to the left.
         has_left: bool,
     },
     /// A string.
     String(Bytes),
     /// A hash.
     Hash(BTreeMap<Bytes, Bytes>),
-    /// A stream: all of it but its entries.
+    /// A stream, without its entries.
     Stream(Kept),
 }
 
 impl Record {
-    /// As an entry of the log.
+    /// Encodes the record as an entry of the log.
     pub fn encode(&self) -> Bytes {
         let encoded = postcard::to_extend(self, vec![VERSION]).expect("memory takes it");
         encoded.into()
     }
 
-    /// What an entry says; why it says nothing.
+    /// Decodes an entry; returns the reason if it is invalid.
     pub fn decode(entry: &[u8]) -> Result<Self, String> {
         match entry.split_first() {
             Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {

@@ -20,36 +20,36 @@ use super::batch::Batch;
 use super::body::Body;
 use super::names::{self, LogKey};
 
-/// A list's logs.
+/// The logs of a list.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub(super) right: Body,
-    /// Most lists have none.
+    /// Log of elements pushed to the left; most lists have none.
     left: Option<Box<Body>>,
 }
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Where it begins.
+    /// The beginning.
     Left,
-    /// Where it ends.
+    /// The end.
     Right,
 }
 
 impl List {
-    /// A list of these logs.
+    /// Creates a list from its logs.
     pub fn of(right: Body, left: Body) -> Self {
         Self { right, left: left.is_there().then(|| Box::new(left)) }
     }
 
-    /// What was pushed to the left.
+    /// Returns the log of elements pushed to the left.
     pub fn left(&self) -> &Body {
         static NONE: Body = Body::NONE;
         self.left.as_deref().unwrap_or(&NONE)
     }
 
-    /// Lets go of what the store shows by now.
+    /// Drops the entries that the store shows now.
     pub fn settle(&mut self, durable: u64) {
         self.right.settle(durable);
         if let Some(left) = &mut self.left {
@@ -57,22 +57,22 @@ impl List {
         }
     }
 
-    /// Bytes of memory besides its own.
+    /// Returns the allocated memory, in bytes.
     pub fn memory(&self) -> usize {
         self.right.memory() + self.left.as_ref().map_or(0, |left| size_of::<Body>() + left.memory())
     }
 
-    /// Elements in it.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         (self.left().len() + self.right.len()) as usize
     }
 
-    /// Whether it has none.
+    /// Returns whether the list has no elements.
     pub fn is_empty(&self) -> bool {
         self.left().is_empty() && self.right.is_empty()
     }
 
-    /// One element; it must be there.
+    /// Returns an existing element.
     pub fn get(&self, store: &Store, plain: &[u8], at: usize) -> Result<Bytes, Error> {
         let at = at as u64;
         match at.checked_sub(self.left().len()) {
@@ -81,7 +81,7 @@ impl List {
         }
     }
 
-    /// The elements of a range, which must be there.
+    /// Returns the elements of an existing range.
     pub fn read(&self, store: &Store, plain: &[u8], range: Range<usize>) -> Result<Vec<Bytes>, Error> {
         let (start, end, lefts) = (range.start as u64, range.end as u64, self.left().len());
         let mut all = Vec::new();
@@ -108,7 +108,7 @@ impl List {
         }
     }
 
-    /// Drops `n` elements at an end; they must be there.
+    /// Removes `n` existing elements at an end.
     pub fn drop(&mut self, batch: &mut Batch, plain: &LogKey, end: End, n: usize) {
         let n = n as u64;
         match end {
@@ -129,7 +129,7 @@ impl List {
         }
     }
 
-    /// Puts `new` in place of the elements of a range, rewriting what is on the shorter side of it.
+    /// Replaces the elements of a range by `new`, and rewrites the shorter side of the range.
     pub fn splice(
         &mut self,
         batch: &mut Batch,
@@ -155,7 +155,7 @@ impl List {
         Ok(())
     }
 
-    /// Drops its logs.
+    /// Deletes the logs.
     pub fn delete(&mut self, batch: &mut Batch, plain: &LogKey) {
         self.right.delete(batch, plain.clone());
         if let Some(left) = &mut self.left {

@@ -12,8 +12,8 @@ use super::stream::{Id, Kept, Stream};
 use super::{Keyspace, Value, names};
 
 impl Keyspace {
-    /// The slot of a key, which is brought into the cache if need be. A key whose time has come is
-    /// deleted.
+    /// Returns the slot of a key; loads the key into the cache if necessary. Deletes a key that has
+    /// expired.
     pub fn open(&mut self, database: &[u8], name: &[u8]) -> Result<SlotId, Error> {
         let mut plain = std::mem::take(&mut self.scratch);
         names::write_plain(database, name, &mut plain);
@@ -22,7 +22,7 @@ impl Keyspace {
         id
     }
 
-    /// [`open`](Self::open), by the key's plain log.
+    /// Opens a key like [`open`](Self::open), by the key's plain log.
     pub fn open_plain(&mut self, plain: &[u8]) -> Result<SlotId, Error> {
         let id = match self.cache.find(plain) {
             Some(id) => id,
@@ -35,7 +35,7 @@ impl Keyspace {
         self.see(id);
         if self.slot(id).expire.is_some_and(|at| at <= self.now) {
             if self.is_stopped {
-                // It cannot go any more, and is not to be seen either.
+                // The key cannot be deleted any more, but must not be visible either.
                 let slot = self.cache.get_mut(id);
                 (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
             } else {
@@ -45,15 +45,15 @@ impl Keyspace {
         Ok(id)
     }
 
-    /// A key does not expire then any more: what was noted of that would stay until the time had
-    /// come.
+    /// Removes a key's deadline, because the key no longer expires then: otherwise the entry would
+    /// stay until that time.
     pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &LogKey) {
         if let Some(at) = expire {
             self.deadlines.remove(&(at, plain.clone()));
         }
     }
 
-    /// Takes note of when a key expires, so that it goes then though nobody asks for it.
+    /// Records a key's deadline, so that the key is deleted then without a request.
     pub fn note_deadline(&mut self, expire: Option<u64>, plain: &[u8]) {
         if let Some(at) = expire {
             self.deadlines.insert((at, LogKey::from_slice(plain)));
@@ -61,7 +61,7 @@ impl Keyspace {
     }
 }
 
-/// Reads what a key is.
+/// Loads a key from the store.
 fn load(store: &Store, key: LogKey) -> Result<Slot, Error> {
     let Some((head, head_entries)) = read_head(store, &key)? else {
         let right = body(store, &key)?;
@@ -82,14 +82,14 @@ fn load(store: &Store, key: LogKey) -> Result<Slot, Error> {
 }
 
 fn body(store: &Store, log: &[u8]) -> Result<Body, Error> {
-    // Most keys that are not in memory are new: that costs least this way.
+    // Most keys that are not in memory are new: this order costs least for new keys.
     if !store.exists(log)? {
         return Ok(Body::NONE);
     }
     Ok(Body::of(Some(store.bounds(log)?)))
 }
 
-/// Reads the head of a key, and how many entries it has.
+/// Reads the head of a key, and the number of its entries.
 pub fn read_head(store: &Store, plain: &[u8]) -> Result<Option<(Snapshot, usize)>, Error> {
     let log = names::head(plain);
     if !store.exists(&log)? {
@@ -116,7 +116,7 @@ fn stream(store: &Store, plain: &[u8], kept: Kept) -> Result<Stream, Error> {
     let newest = stream.entry(store, &log, seqs.end - 1)?.id;
     stream.kept.meta.last = stream.kept.meta.last.max(newest);
     if !stream.kept.gone.is_empty() {
-        // What was trimmed since is not in the log any more.
+        // Ids that were trimmed since are no longer in the log.
         let oldest: Id = stream.entry(store, &log, seqs.start)?.id;
         stream.kept.gone.retain(|id| *id >= oldest);
     }

@@ -41,7 +41,7 @@ pub use stream::Stream;
 /// A key's value.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
-    /// There is no such key.
+    /// The key does not exist.
     #[default]
     Absent,
     /// A list.
@@ -55,12 +55,12 @@ pub enum Value {
 }
 
 impl Value {
-    /// Whether there is such a key.
+    /// Returns whether the key exists.
     pub fn is_there(&self) -> bool {
         !matches!(self, Self::Absent)
     }
 
-    /// The name of its kind.
+    /// Returns the name of the type.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Absent => "none",
@@ -76,46 +76,46 @@ impl Value {
 pub struct Keyspace {
     store: Store,
     cache: Cache,
-    /// What the command at hand, or the transaction, has done so far.
+    /// Operations of the current command, or transaction, so far.
     batch: Batch,
-    /// Keys that it has changed, and whether they were there before.
+    /// Keys that it has changed, and whether they existed before.
     touched: Vec<(SlotId, bool)>,
     /// Keys that the last commit changed.
     changed: Vec<SlotId>,
-    /// The last epoch that the command at hand has seen something of.
+    /// Last epoch on which the reply of the current command depends.
     seen: u64,
     epoch: u64,
     acknowledged: u64,
     durable: u64,
-    /// Commits that are not durable yet; those of one write are one.
+    /// Commits that are not durable yet; commits of one write share an entry.
     tickets: VecDeque<(u64, Ticket)>,
     unheard: Vec<Ticket>,
-    /// Keys with what is not durable yet.
+    /// Keys with changes that are not durable yet.
     unsettled: VecDeque<(u64, SlotId)>,
-    /// When keys expire. Some of these keys may be gone, or expire at another time by now.
+    /// Expiries of keys. Some of these keys may be deleted, or have another expiry now.
     deadlines: BTreeSet<(u64, LogKey)>,
-    /// Keys of each database, of those that were counted once.
+    /// Number of keys of each database that was counted once.
     counts: BTreeMap<Vec<u8>, i64>,
     scratch: Vec<u8>,
-    /// The time, in milliseconds since the Unix epoch.
+    /// Current time, in milliseconds since the Unix epoch.
     pub now: u64,
-    /// Whether the store takes nothing any more.
+    /// Whether the store accepts no more writes.
     is_stopped: bool,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
-    /// The epoch that replies have to wait for; 0: none.
+    /// Epoch that replies must wait for; 0: none.
     pub epoch: u64,
-    /// Keys that were changed; [`Keyspace::changed`] tells which.
+    /// Number of changed keys; [`Keyspace::changed`] returns the keys.
     pub keys: usize,
-    /// Bytes of the entries that were added.
+    /// Size of the appended entries, in bytes.
     pub bytes: u64,
 }
 
 impl Keyspace {
-    /// Those of a store, with so many bytes of memory for what was looked at last.
+    /// Creates the keys of a store, with `budget` bytes of memory for the recently used keys.
     pub fn new(store: Store, budget: usize, now: u64) -> Self {
         Self {
             store,
@@ -138,38 +138,38 @@ impl Keyspace {
         }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The last epoch that is acknowledged.
+    /// Returns the last acknowledged epoch.
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// The last epoch that is on stable media.
+    /// Returns the last epoch on stable media.
     pub fn durable(&self) -> u64 {
         self.durable
     }
 
-    /// The last epoch.
+    /// Returns the last epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Keys that are in memory, and the bytes that they take.
+    /// Returns the number of keys in memory, and their size in bytes.
     pub fn cached(&self) -> (usize, usize) {
         (self.cache.len(), self.cache.bytes())
     }
 
-    /// The epoch that a reply has to wait for which tells of what was looked at since the last
-    /// call.
+    /// Returns the epoch that a reply must wait for: the last epoch of all keys that were read
+    /// since the last call.
     pub fn take_seen(&mut self) -> u64 {
         std::mem::take(&mut self.seen)
     }
 
-    /// Has what is said of a key wait for what was done to it.
+    /// Makes the current reply wait for the changes of a key.
     fn see(&mut self, id: SlotId) {
         let acked_at = self.cache.get(id).acked_at;
         if acked_at > self.acknowledged {
@@ -177,30 +177,30 @@ impl Keyspace {
         }
     }
 
-    /// Has what is said wait for everything that was done.
+    /// Makes the current reply wait for all changes.
     pub fn see_all(&mut self) {
         if self.epoch > self.acknowledged {
             self.seen = self.epoch;
         }
     }
 
-    /// Whether something was done that is not committed.
+    /// Returns whether changes exist that are not committed.
     pub fn is_changed(&self) -> bool {
         !self.batch.ops.is_empty()
     }
 
-    /// Commits what was done since the last call, as one.
+    /// Commits the changes since the last call as one commit.
     ///
     /// # Errors
-    /// Nothing of it was done.
+    /// The error of the store; no change took effect.
     pub fn commit(&mut self) -> Result<Committed, Error> {
         let mut done = Committed::default();
         if self.batch.ops.is_empty() {
             self.forget_untouched();
             return Ok(done);
         }
-        // What keys are then is not what the store would put this upon: it is to say why it
-        // stopped, and nothing else.
+        // The keys are then not in the state on which the store would apply this commit: return
+        // only the reason of the stop.
         let refused = if self.is_stopped { self.store.flush().err() } else { None };
         let ticket = match refused.map_or_else(|| self.batch.commit(&self.store), Err) {
             Ok(ticket) => ticket,
@@ -214,7 +214,7 @@ impl Keyspace {
         self.epoch = self.batch.epoch;
         self.batch.epoch += 1;
         let epoch = self.epoch;
-        // What is deferred, or in memory, is acknowledged at once.
+        // Deferred commits, and commits in memory, are acknowledged immediately.
         done.epoch = if ticket.is_done() { 0 } else { epoch };
         let in_memory = ticket.is_in_memory();
         done.keys = self.touched.len();
@@ -243,7 +243,8 @@ impl Keyspace {
             match self.tickets.back_mut() {
                 Some((last, with)) if with.comes_with(&ticket) => {
                     *last = epoch;
-                    // What is deferred is told at once, what is not must not be told with it.
+                    // Deferred commits are acknowledged immediately; other commits must not be
+                    // acknowledged with them.
                     if with.is_done() {
                         self.unheard.push(ticket.clone());
                         *with = ticket;
@@ -258,7 +259,7 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// The plain logs of the keys that the last commit changed.
+    /// Returns the plain logs of the keys that the last commit changed.
     pub fn changed(&self) -> impl Iterator<Item = &[u8]> {
         self.changed.iter().map(|id| &self.cache.get(*id).key[..])
     }
@@ -269,14 +270,14 @@ impl Keyspace {
         }
     }
 
-    /// Undoes what was done since the last commit.
+    /// Undoes the changes since the last commit.
     pub fn roll_back(&mut self) {
         self.batch.ops.clear();
         if self.touched.is_empty() {
             return;
         }
-        // The store shows durable entries only, and the keys are to be read from it again. Where it
-        // has stopped, nothing becomes durable any more, and what it shows is all there is.
+        // The store shows only durable entries, and the keys are read from it again. After a stop,
+        // nothing becomes durable any more, and the store shows all that exists.
         if let Err(error) = self.store.flush() {
             tracing::warn!(%error, "a refused commit is taken back, while nothing can be written");
         }
@@ -284,26 +285,26 @@ impl Keyspace {
             let key = self.cache.get(id).key.clone();
             self.counts.remove(names::database(&key));
             self.cache.remove(id);
-            // It expires as it did; nobody may ask for it until then.
+            // The key keeps its old expiry, and may get no request until then.
             if let Ok(Some((head, _))) = load::read_head(&self.store, &key) {
                 self.note_deadline((head.expire > 0).then_some(head.expire), &key);
             }
         }
     }
 
-    /// Nothing was done to logs, so that keys that were touched are as they were.
+    /// Resets the touched keys: no log changed, so the keys are unchanged.
     fn forget_untouched(&mut self) {
         for (id, _) in std::mem::take(&mut self.touched) {
             self.cache.get_mut(id).is_touched = false;
         }
     }
 
-    /// Tickets of writes that nobody has listened to yet.
+    /// Takes the tickets of writes that no task listens to yet.
     pub fn take_unheard(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.unheard)
     }
 
-    /// Takes note of what is acknowledged and durable by now.
+    /// Records the epochs that are acknowledged and durable now.
     pub fn note_durable(&mut self) {
         while let Some((epoch, ticket)) = self.tickets.front() {
             if !ticket.is_durable() {
@@ -332,7 +333,7 @@ impl Keyspace {
         }
     }
 
-    /// Nothing becomes durable any more: keys are what the store shows from now on.
+    /// Records the stop of the store: keys are as the store shows them from now on.
     pub fn note_stopped(&mut self) {
         self.is_stopped = true;
         self.note_durable();
@@ -347,13 +348,13 @@ impl Keyspace {
         (self.acknowledged, self.durable) = (self.epoch, self.epoch);
     }
 
-    /// Lets go of what was looked at longest ago, as far as memory is short. Keys of the command at
-    /// hand stay where they are until then.
+    /// Removes the least recently used keys if memory is short. The current command's keys stay
+    /// until its end.
     pub fn trim_cache(&mut self) {
         self.cache.trim(self.durable);
     }
 
-    /// Lets go of what nobody asked for since the last call.
+    /// Removes the keys that were unused since the last call.
     pub fn age_cache(&mut self) {
         self.cache.age(self.durable);
     }

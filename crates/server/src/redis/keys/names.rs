@@ -15,17 +15,17 @@
 
 use smallvec::SmallVec;
 
-/// Longest key, in bytes: what is left of a log's key.
+/// Longest key, in bytes: the part of a log's key that is left.
 pub const MAX_NAME: usize = brooklet::MAX_KEY - 64 - 3;
 
 const SEPARATOR: u8 = b'/';
 
-/// A log's key. Short ones lie in place: among many keys each look elsewhere finds nothing in the
+/// A log's key. Short keys are stored inline: a lookup among many keys would otherwise miss the
 /// processor's caches.
 pub type LogKey = SmallVec<[u8; 24]>;
 
-/// The name of a key's own log, by which the key is known everywhere. Written to `to`, which is
-/// emptied.
+/// Writes the name of a key's plain log, which identifies the key everywhere, to `to`; clears `to`
+/// first.
 pub fn write_plain(database: &[u8], name: &[u8], to: &mut Vec<u8>) {
     to.clear();
     to.extend_from_slice(database);
@@ -36,18 +36,18 @@ pub fn write_plain(database: &[u8], name: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(name);
 }
 
-/// Where the name of the database ends.
+/// Returns the end of the database's name.
 fn split(plain: &[u8]) -> usize {
     plain.iter().position(|&b| b == SEPARATOR).map_or(0, |at| at + 1)
 }
 
-/// The key that a plain log stands for.
+/// Returns the key of a plain log.
 pub fn name(plain: &[u8]) -> &[u8] {
     let name = &plain[split(plain)..];
     name.strip_prefix(b"\0=").unwrap_or(name)
 }
 
-/// The database of a plain log.
+/// Returns the database of a plain log.
 pub fn database(plain: &[u8]) -> &[u8] {
     &plain[..split(plain).saturating_sub(1)]
 }
@@ -59,27 +59,27 @@ fn beside(plain: &[u8], kind: u8) -> LogKey {
     key
 }
 
-/// The log of a key's head.
+/// Returns the log of a key's head.
 pub fn head(plain: &[u8]) -> LogKey {
     beside(plain, b'h')
 }
 
-/// The log of what was pushed to the left of a list.
+/// Returns the log of elements pushed to the left of a list.
 pub fn left(plain: &[u8]) -> LogKey {
     beside(plain, b'<')
 }
 
-/// The log of a stream's entries.
+/// Returns the log of a stream's entries.
 pub fn entries(plain: &[u8]) -> LogKey {
     beside(plain, b's')
 }
 
-/// What logs of a database begin with that are heads.
+/// Returns the prefix of all heads of a database.
 pub fn heads(database: &[u8]) -> Vec<u8> {
     [database, b"/\0h"].concat()
 }
 
-/// What a log of a database is, by its key.
+/// The role of a log of a database, by its key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Role<'a> {
     /// The plain log of this key.
@@ -90,7 +90,7 @@ pub enum Role<'a> {
     Part,
 }
 
-/// Tells what a log of a database is.
+/// Returns the role of a log of a database.
 pub fn role(log: &[u8]) -> Role<'_> {
     match &log[split(log)..] {
         [0, b'=', name @ ..] => Role::Plain(name),

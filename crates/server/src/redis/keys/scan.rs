@@ -10,17 +10,17 @@ use super::head::Snapshot;
 use super::names::{self, Role};
 use super::{Keyspace, Value, load};
 
-/// The keys of a database, as they were when they were asked for: in order, but for those that were
-/// changed last, which come first.
+/// The keys of a database at the time of the call: in order, after the recently changed keys.
 pub struct Keys {
-    /// What is not durable yet, of which the store's word does not count: whether the key is there.
+    /// Keys with changes that are not durable yet, and whether each key exists: the store's answer
+    /// does not count for them.
     changed: BTreeMap<Bytes, bool>,
     first: Vec<Bytes>,
     heads: Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>,
     plains: Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>,
 }
 
-/// The keys that logs of one role stand for.
+/// Returns the keys whose logs have one role.
 fn named(
     logs: Logs,
     pick: impl Fn(Role<'_>) -> Option<&[u8]> + Send + 'static,
@@ -60,7 +60,7 @@ impl Iterator for Keys {
 }
 
 impl Keyspace {
-    /// The keys of a database.
+    /// Returns the keys of a database.
     pub fn keys(&mut self, database: &[u8]) -> Result<Keys, Error> {
         self.expire_due(usize::MAX)?;
         self.see_all();
@@ -82,11 +82,11 @@ impl Keyspace {
         Ok(Keys { changed, first, heads, plains })
     }
 
-    /// How many keys a database has.
+    /// Returns the number of keys of a database.
     pub fn count(&mut self, database: &[u8]) -> Result<i64, Error> {
         self.expire_due(usize::MAX)?;
         self.see_all();
-        // What is at hand counts, and may yet be refused: it is not remembered.
+        // The current command's changes count, but may be refused: so this number is not stored.
         let mut at_hand = 0;
         for (id, was_there) in &self.touched {
             let slot = self.slot(*id);
@@ -106,7 +106,7 @@ impl Keyspace {
         Ok(count)
     }
 
-    /// [`count`](Self::count), where that is known, or found out by looking at few keys.
+    /// Counts like [`count`](Self::count), if the number is known, or if the database has few keys.
     pub fn count_if_quick(&mut self, database: &[u8]) -> Result<Option<i64>, Error> {
         const FEW: usize = 10_000;
         if !self.counts.contains_key(database) && self.keys(database)?.take(FEW).count() == FEW {
@@ -115,7 +115,7 @@ impl Keyspace {
         self.count(database).map(Some)
     }
 
-    /// Some key of a database: one of those in memory, or the first.
+    /// Returns some key of a database: one of the keys in memory, or the first key.
     pub fn any_key(&mut self, database: &[u8], rng: u64) -> Result<Option<Bytes>, Error> {
         let is_of_it = |slot: &&super::Slot| slot.value.is_there() && names::database(&slot.key) == database;
         let in_memory = self.cache.iter().filter(is_of_it).count() as u64;
@@ -136,39 +136,37 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Deletes keys whose time has come, at most so many; whether there may be more.
+    /// Deletes up to `most` expired keys; returns whether more may exist.
     pub fn expire_due(&mut self, most: usize) -> Result<bool, Error> {
         for _ in 0..most {
             let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(false);
             };
-            // Opening a key whose time has come deletes it; one that was given more time, or none,
-            // stays.
+            // Opening an expired key deletes it; a key whose expiry was extended or removed stays.
             self.open_plain(&key)?;
             self.forget_deadline(Some(at), &key);
         }
         Ok(true)
     }
 
-    /// When the next key expires.
+    /// Returns the time of the next expiry.
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Keys that are known to expire.
+    /// Returns the number of keys with a known expiry.
     pub fn expiring(&self) -> usize {
         self.deadlines.len()
     }
 
-    /// What kind of value a key has.
+    /// Returns the value of a key.
     pub fn kind_of(&mut self, database: &[u8], name: &[u8]) -> Result<&Value, Error> {
         let id = self.open(database, name)?;
         Ok(self.value(id))
     }
 }
 
-/// When the keys of a store expire, database by database: what is found by going through their
-/// heads.
+/// Finds the expiries of a store's keys, database by database, by reading their heads.
 pub fn deadlines(
     store: &brooklet::Store,
     database: &[u8],

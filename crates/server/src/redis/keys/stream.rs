@@ -27,12 +27,12 @@ pub struct Id {
 }
 
 impl Id {
-    /// The largest.
+    /// The largest id.
     pub const MAX: Self = Self { ms: u64::MAX, seq: u64::MAX };
-    /// The smallest, which no entry has.
+    /// The smallest id, which no entry has.
     pub const MIN: Self = Self { ms: 0, seq: 0 };
 
-    /// The one right after it.
+    /// Returns the next larger id.
     pub fn after(self) -> Option<Self> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -40,7 +40,7 @@ impl Id {
         }
     }
 
-    /// The one right before it.
+    /// Returns the next smaller id.
     pub fn before(self) -> Option<Self> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -55,17 +55,17 @@ impl fmt::Display for Id {
     }
 }
 
-/// An entry: its id; fields and values in turn.
+/// An entry: its id, and its fields and values in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its id.
+    /// Id of the entry.
     pub id: Id,
     /// Fields and values in turn.
     pub fields: Vec<Bytes>,
 }
 
 impl Entry {
-    /// As an entry of the log.
+    /// Encodes an entry of the log.
     pub fn encode(id: Id, fields: &[Bytes]) -> Bytes {
         let bytes: usize = fields.iter().map(|field| field.len() + 2).sum();
         let mut out = BytesMut::with_capacity(bytes + 12);
@@ -78,7 +78,7 @@ impl Entry {
         out.freeze()
     }
 
-    /// What an entry of the log says, if it makes sense.
+    /// Decodes an entry of the log; returns `None` if it is invalid.
     pub fn decode(mut entry: Bytes) -> Option<Self> {
         let id = Id { ms: take_varint(&mut entry)?, seq: take_varint(&mut entry)? };
         let mut fields = Vec::new();
@@ -117,110 +117,109 @@ fn take_varint(bytes: &mut Bytes) -> Option<u64> {
     None
 }
 
-/// What a head keeps of a stream.
+/// The state of a stream in its head.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// What is known of ids that the log does not show.
+    /// State that the log does not show.
     pub meta: Meta,
-    /// Ids that were deleted from the midst of the log.
+    /// Ids of entries that were deleted from the middle of the log.
     pub gone: BTreeSet<Id>,
-    /// The groups, by name.
+    /// Groups, by name.
     pub groups: BTreeMap<Bytes, Group>,
 }
 
-/// What is known of a stream besides its entries.
+/// The state of a stream besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// No id up to this one is given any more; that of the log's last entry counts, too.
+    /// Largest used id: no id up to this one is given again. The id of the log's last entry counts,
+    /// too.
     pub last: Id,
-    /// The largest that was deleted.
+    /// Largest id of a deleted entry.
     pub max_deleted: Id,
-    /// Entries that were added, less the log's next number.
+    /// Number of entries ever added, minus the log's next number.
     pub more_added: i64,
 }
 
 /// A consumer group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Entries up to this one were delivered.
+    /// Id of the last delivered entry.
     pub last: Id,
-    /// How many entries those are, where that is known.
+    /// Number of entries up to that id, if known.
     pub read: Option<u64>,
-    /// What was delivered and not acknowledged.
+    /// Entries that were delivered and not acknowledged.
     pub pending: BTreeMap<Id, Pending>,
-    /// The consumers, each with the time when it was last seen, in milliseconds since the Unix
-    /// epoch.
+    /// Consumers, each with the time of its last request, in milliseconds since the Unix epoch.
     pub consumers: BTreeMap<Bytes, u64>,
 }
 
-/// An entry that was delivered and not acknowledged.
+/// A delivered entry that is not acknowledged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pending {
-    /// Whose it is.
+    /// Consumer of the entry.
     pub consumer: Bytes,
-    /// When it was delivered last, in milliseconds since the Unix epoch.
+    /// Time of the last delivery, in milliseconds since the Unix epoch.
     pub at: u64,
-    /// How often it was.
+    /// Number of deliveries.
     pub times: u64,
 }
 
-/// Something of a stream that changes.
+/// A change of a stream's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Delta {
-    /// This is so from now on.
+    /// Replaces the state besides the entries.
     Meta(Meta),
-    /// Entries of these ids were deleted.
+    /// Entries with these ids were deleted.
     Gone(Vec<Id>),
-    /// A group is here, or stands elsewhere.
+    /// A group is created, or moves.
     Group {
-        /// Its name.
+        /// Name of the group.
         name: Bytes,
-        /// Where it stands.
+        /// Id of the last delivered entry.
         last: Id,
-        /// How many entries that is, where that is known.
+        /// Number of entries up to that id, if known.
         read: Option<u64>,
     },
-    /// A group goes.
+    /// A group is deleted.
     NoGroup(Bytes),
-    /// A consumer is here, and was seen.
+    /// A consumer is created, or made a request.
     Consumer {
-        /// Its group.
+        /// Group of the consumer.
         group: Bytes,
-        /// Its name.
+        /// Name of the consumer.
         name: Bytes,
-        /// When, in milliseconds since the Unix epoch.
+        /// Time of the request, in milliseconds since the Unix epoch.
         seen: u64,
     },
-    /// A consumer goes, with what is pending for it.
+    /// A consumer is deleted, with its pending entries.
     NoConsumer {
-        /// Its group.
+        /// Group of the consumer.
         group: Bytes,
-        /// Its name.
+        /// Name of the consumer.
         name: Bytes,
     },
-    /// Entries are not pending any more.
+    /// Entries are acknowledged.
     Ack {
-        /// Of this group.
+        /// Group of the entries.
         group: Bytes,
-        /// Them.
+        /// Ids of the entries.
         ids: Vec<Id>,
     },
-    /// Entries are pending for a consumer.
+    /// Entries are delivered to a consumer.
     Deliver {
-        /// The group.
+        /// Group of the consumer.
         group: Bytes,
-        /// The consumer.
+        /// Name of the consumer.
         consumer: Bytes,
-        /// Them, each with when it was delivered and how often.
+        /// Ids of the entries, each with the time and the number of its deliveries.
         ids: Vec<(Id, u64, u64)>,
     },
 }
 
 impl Kept {
-    /// Does what a delta says; what is not there is not changed.
+    /// Applies a change; ignores a change of a missing group.
     pub fn apply(&mut self, delta: Delta) {
-        // Names that stay are copied: what came with them in the same packet is not to stay as
-        // well.
+        // Kept names are copied, so that the rest of their packet does not stay in memory.
         let kept = |name: &Bytes| Bytes::copy_from_slice(name);
         match delta {
             Delta::Meta(meta) => self.meta = meta,
@@ -257,12 +256,12 @@ impl Kept {
         }
     }
 
-    /// Forgets the ids up to this one that are gone: they are not in the log any more.
+    /// Drops the deleted ids up to this id: their entries are no longer in the log.
     pub fn pass(&mut self, id: Id) {
         self.gone.retain(|gone| *gone > id);
     }
 
-    /// Things in it, by which the length of its head is judged.
+    /// Returns the number of parts of the state, which bounds the length of the head.
     pub fn size(&self) -> usize {
         let group = |group: &Group| 1 + group.pending.len() + group.consumers.len();
         self.gone.len() + self.groups.values().map(group).sum::<usize>()
@@ -273,43 +272,44 @@ impl Kept {
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     pub(super) body: Body,
-    /// What its head keeps, `last` as it really is.
+    /// State from the head, with the actual `last`.
     pub kept: Kept,
 }
 
 impl Stream {
-    /// Entries in it.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.body.len() - self.kept.gone.len() as u64
     }
 
-    /// Whether it has none.
+    /// Returns whether the stream has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Entries that were ever added.
+    /// Returns the number of entries ever added.
     pub fn added(&self) -> u64 {
         self.body.next().saturating_add_signed(self.kept.meta.more_added)
     }
 
-    /// Numbers of its log's entries.
+    /// Returns the numbers of the log's entries.
     pub fn seqs(&self) -> Range<u64> {
         self.body.first()..self.body.next()
     }
 
-    /// The entry of a number, whether it is gone or not.
+    /// Returns the entry with a number, deleted or not.
     pub fn entry(&self, store: &Store, key: &[u8], seq: u64) -> Result<Entry, Error> {
         decode(key, seq, self.body.get(store, key, seq)?)
     }
 
-    /// The number of the first entry whose id is `id` or larger.
+    /// Returns the number of the first entry whose id is `id` or larger.
     pub fn seek(&self, store: &Store, key: &[u8], id: Id) -> Result<u64, Error> {
         let Range { start, end } = self.seqs();
         if id > self.kept.meta.last {
             return Ok(end);
         }
-        // Most look for what is new: the steps back from the end grow until one is before it.
+        // Most searches are for new entries: the steps back from the end grow until one passes the
+        // id.
         let (mut low, mut high, mut step) = (start, end, 1);
         while low < high && high - low > step {
             let at = end.saturating_sub(step).max(low);
@@ -327,7 +327,7 @@ impl Stream {
         Ok(low)
     }
 
-    /// The live entries with ids in `from..=to`, at most `count`, from either end.
+    /// Returns the live entries with ids in `from..=to`, at most `count`, from either end.
     pub fn range(
         &self,
         store: &Store,
@@ -344,7 +344,7 @@ impl Stream {
         let end = to.after().map_or(Ok(self.body.next()), |after| self.seek(store, key, after))?;
         let (mut low, mut high) = (start, end);
         while low < high && found.len() < count {
-            // Read in portions: a count of few entries reads few.
+            // Reads in portions, so that a small count reads few entries.
             let portion = ((count - found.len()) as u64).clamp(1, 1024).min(high - low);
             let seqs = if newest_first { high - portion..high } else { low..low + portion };
             if newest_first {
