@@ -278,7 +278,7 @@ impl Keyspace {
         // The store shows durable entries only, and the keys are to be read from it again. Where it
         // has stopped, nothing becomes durable any more, and what it shows is all there is.
         if let Err(error) = self.store.flush() {
-            tracing::warn!(%error, "a refused commit is taken back, while nothing can be written");
+            tracing::warn!(%error, "the server reverts a refused commit, but the store cannot write");
         }
         for (id, _) in std::mem::take(&mut self.touched) {
             let key = self.cache.get(id).key.clone();
