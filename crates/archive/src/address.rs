@@ -23,7 +23,7 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
         Ok(url) if url.scheme() == "file" => {
             let path = url
                 .to_file_path()
-                .map_err(|()| wrong("a folder needs a whole path, as in file:///backups".into()))?;
+                .map_err(|()| wrong("a folder needs an absolute path, as in file:///backups".into()))?;
             return folder(&path).map_err(wrong);
         }
         Ok(url)
@@ -34,7 +34,7 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
         // Without `://` the address is a path, even if it begins like `c:`.
         Ok(url) if address.contains("://") => {
             return Err(wrong(format!(
-                "{}: is no kind of bucket; use s3://, gs://, az:// or a folder",
+                "{} is not a known kind of bucket; use s3://, gs://, az:// or a folder",
                 url.scheme()
             )));
         }
@@ -73,7 +73,7 @@ fn provide_cryptography() {
 
 fn folder(path: &FilePath) -> Result<(Arc<dyn ObjectStore>, Path), String> {
     std::fs::create_dir_all(path)
-        .map_err(|error| format!("there is no such folder, and none can be made: {error}"))?;
+        .map_err(|error| format!("the folder does not exist and cannot be created: {error}"))?;
     let store = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
     Ok((Arc::new(store.with_fsync(true)), Path::default()))
 }
@@ -106,14 +106,14 @@ fn take_profile(
     let config = config
         .and_then(|file| file.section(Some(format!("profile {name}"))).or_else(|| file.section(Some(name))));
     if named.is_some() && keys.is_none() && config.is_none() {
-        return Err(format!("there is no profile {name}, which AWS_PROFILE names"));
+        return Err(format!("profile {name}, named by AWS_PROFILE, does not exist"));
     }
     let find = |key: &str| [keys, config].into_iter().flatten().find_map(|section| section.get(key));
     if find("aws_access_key_id").is_none() {
         let other = ["sso_session", "sso_start_url", "role_arn", "credential_process"];
         if let Some(key) = other.into_iter().find(|key| find(key).is_some()) {
             return Err(format!(
-                "profile {name} gets its keys by {key}, which is not read here: put them into the environment first, by \
+                "profile {name} gets its keys by {key}, which Brooklet does not read: put the keys into the environment first, by \
                  `eval \"$(aws configure export-credentials --profile {name} --format env)\"`"
             ));
         }
@@ -174,8 +174,8 @@ mod tests {
             Err(error) => panic!("{error}"),
             Ok(_) => panic!("{address} was taken"),
         };
-        assert!(refused("ftp://host/there").contains("no kind of bucket"));
-        assert!(refused("/dev/null/there").contains("no such folder"));
+        assert!(refused("ftp://host/there").contains("ftp is not a known kind of bucket"));
+        assert!(refused("/dev/null/there").contains("the folder does not exist and cannot be created"));
         let dir = tempfile::tempdir().unwrap();
         assert!(open(dir.path().join("new").to_str().unwrap()).is_ok());
         assert!(dir.path().join("new").is_dir());

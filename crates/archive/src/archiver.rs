@@ -43,21 +43,17 @@ impl Schedule {
         let Self { every, ship, keep, prune_every, offload: _ } = *self;
         let refused = |why| Err(Error::Schedule(why));
         if every.is_zero() {
-            return refused(
-                "a backup would follow the one before at once: let `every` be longer than nothing",
-            );
+            return refused("`every` is 0: use a longer interval between backups");
         }
         if ship.is_some_and(|ship| ship.is_zero()) {
-            return refused(
-                "an object would follow the one before at once: let `ship` be longer than nothing",
-            );
+            return refused("`ship` is 0: use a longer interval between objects");
         }
         if ship.is_some_and(|ship| ship >= every) {
-            return refused("a backup is due before anything is shipped: let `ship` be shorter than `every`");
+            return refused("a backup is due before the first shipping: make `ship` shorter than `every`");
         }
         if keep.is_some_and(|keep| prune_every > keep.max(every)) {
             return refused(
-                "backups are kept for longer than `keep`, until it is looked for them: let `prune_every` be no longer",
+                "the archiver would remove backups later than `keep` allows: make `prune_every` no longer than `keep`",
             );
         }
         Ok(())
@@ -258,7 +254,7 @@ impl Rounds {
         let shipped = match if ships { self.archive.ship() } else { Ok(None) } {
             // The new backup has those commits, and reports the hole.
             Err(error @ Error::Lost { .. }) => {
-                tracing::warn!(%error, "commits were lost to shipping");
+                tracing::warn!(%error, "shipping lost commits; the backup records the hole");
                 None
             }
             shipped => shipped?,

@@ -103,7 +103,7 @@ impl Bucket {
     /// [`Error::NoBackup`]; [`Error::Bucket`]; [`Error::Damaged`], [`Error::NewerFormat`].
     pub fn backup(&self, which: Which) -> Result<Backup, Error> {
         let latest = || {
-            let none = || Error::NoBackup(format!("there are no backups in {self}: look at the address"));
+            let none = || Error::NoBackup(format!("{self} holds no backups: check the address"));
             find_latest(self, None)?.ok_or_else(none)
         };
         let (number, behind) = match which {
@@ -129,7 +129,7 @@ impl Bucket {
             }
         }
         Err(Error::NoBackup(format!(
-            "there is no backup from before then: the oldest is of {}",
+            "no backup is that old: the oldest backup is of {}",
             error::told(taken.iter().copied().min().unwrap_or_default())
         )))
     }
@@ -289,7 +289,7 @@ impl Backup {
             let defect = match data.wait() {
                 Ok(Some(data)) if data.len() != object.len as usize => Some(damaged("it has another length")),
                 Ok(Some(data)) if XxHash3_64::oneshot(&data) != object.sum => {
-                    Some(damaged("its checksum does not fit"))
+                    Some(damaged("its checksum does not match"))
                 }
                 Ok(Some(_)) => None,
                 Ok(None) => Some(Error::Missing { object: self.bucket.full(&name) }),

@@ -81,7 +81,7 @@ impl Bucket {
             .build()
             .map_err(|error| Error::Address {
                 address: name.clone(),
-                why: format!("no thread for it: {error}"),
+                why: format!("its thread cannot start: {error}"),
             })?;
         Ok(Self(Arc::new(Shared { store, prefix, name, runtime: Some(runtime), costs: Arc::default() })))
     }

@@ -121,7 +121,7 @@ impl CachedPart {
             slot
         };
         if let Err(error) = self.cache.file.write_all_at(data, slot as u64 * BLOCK) {
-            tracing::warn!(%error, "a block was not cached");
+            tracing::warn!(%error, "the cache could not store a block");
         }
         // If the write failed, the checksum does not match, and `get` returns `None`.
         let held = Held { key, len: data.len(), sum: XxHash3_64::oneshot(data), wanted: false };

@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// Another host, or another copy of the store, writes to this archive.
     #[error(
-        "the archive is owned by {owner}, which wrote backup {number}: stop that first and take the archive over, or choose \
+        "the archive is owned by {owner}, which wrote backup {number}: stop the owner, then take over the archive, or choose \
          another place"
     )]
     Owned {
@@ -56,8 +56,8 @@ pub enum Error {
     /// Commits were not shipped, and cannot be shipped any more: no object behind the last backup
     /// has them.
     #[error(
-        "what was committed after {} is not in the archive yet: {why}; back the store up: no moment between the two will be \
-         restored",
+        "commits after {} are not in the archive yet: {why}; back up the store: no moment between this time and the backup \
+         can be restored",
         told(*since_ms)
     )]
     Lost {
@@ -69,8 +69,8 @@ pub enum Error {
     /// The archive does not know the store at this moment: not all commits of that time were
     /// shipped.
     #[error(
-        "the archive does not know the store between {} and {}, as commits of that time were not shipped, or some were lost: \
-         restore it as of the one moment or before, or as of the other or after",
+        "the archive cannot restore the store between {} and {}, because commits of that time were not shipped or were lost: \
+         restore it as of the first time or before, or as of the second time or after",
         told(*from_ms),
         told(*to_ms)
     )]
@@ -95,13 +95,15 @@ pub enum Error {
     #[error("{0}")]
     NoBackup(String),
     /// An object that a backup needs is missing.
-    #[error("{object} is missing: what lies in it is lost; other logs, and other backups, may do without it")]
+    #[error(
+        "{object} is missing, and its data is lost; other logs and other backups may not need this object"
+    )]
     Missing {
         /// Name of the object.
         object: String,
     },
     /// An object is not as it was written.
-    #[error("{object} is damaged: {what}; other logs, and other backups, may do without it")]
+    #[error("{object} is damaged: {what}; other logs and other backups may not need this object")]
     Damaged {
         /// Name of the object.
         object: String,
@@ -135,7 +137,7 @@ pub enum Error {
         cause: io::Error,
     },
     /// The `progress` callback ended the call. The archive's earlier contents are unchanged.
-    #[error("{what} was given up")]
+    #[error("{what} was cancelled")]
     Cancelled {
         /// The call that ended.
         what: &'static str,

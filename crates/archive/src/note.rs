@@ -73,7 +73,7 @@ impl Note {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let memory = match std::fs::read(path) {
             Ok(data) => Memory::decode(&String::from_utf8_lossy(&data)).unwrap_or_else(|| {
-                tracing::warn!(note = %path.display(), "it makes no sense; nothing is remembered of the archive");
+                tracing::warn!(note = %path.display(), "the note is malformed; the archive ignores it");
                 Memory::default()
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Memory::default(),

@@ -148,8 +148,8 @@ impl Located {
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
         let found = self.find(name).map(|part| part as Arc<dyn Source>);
         let what = || match self.record.damaged.contains(&name) {
-            true => format!("part {name} could not be read when it was made"),
-            false => format!("it does not say where part {name} is"),
+            true => format!("part {name} could not be read when the backup was made"),
+            false => format!("it does not record the place of part {name}"),
         };
         found.ok_or_else(|| brooklet::Error::Damaged { place: self.place.clone(), what: what() })
     }

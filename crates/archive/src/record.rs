@@ -219,19 +219,19 @@ impl Record {
 
     pub fn decode(data: &[u8]) -> Result<Self, Defect> {
         let RecordHead { version, number, drawn, store, taken, object_len } = RecordHead::decode(data)?;
-        let (all, sum) = data.split_last_chunk::<8>().ok_or("it is cut short")?;
+        let (all, sum) = data.split_last_chunk::<8>().ok_or("it is truncated")?;
         if XxHash3_64::oneshot(all) != u64::from_le_bytes(*sum) {
-            return Err("its checksum does not fit".into());
+            return Err("its checksum does not match".into());
         }
-        let mut rest = Rest(all.get(HEAD..).ok_or("it is cut short")?);
+        let mut rest = Rest(all.get(HEAD..).ok_or("it is truncated")?);
         let owner = String::from_utf8_lossy(rest.bytes()?).into_owned();
         let table = rest.bytes()?.to_vec();
         let uploads = rest.list(24, |rest| Ok(Upload { number: rest.u64()?, drawn: rest.u128()? }))?;
         if !uploads.is_sorted_by(|a, b| a < b) {
-            return Err("its uploads are in no order".into());
+            return Err("its uploads are out of order".into());
         }
         let upload = |at: u32| {
-            uploads.get(at as usize).copied().ok_or("something lies in an upload that it does not tell")
+            uploads.get(at as usize).copied().ok_or("it places data in an upload that it does not list")
         };
         let objects = rest.list(20, |rest| {
             let (of, at) = (upload(rest.u32()?)?, rest.u32()?);
@@ -244,7 +244,7 @@ impl Record {
         })?;
         let damaged = if version > 1 { rest.list(16, Rest::name)? } else { Vec::new() };
         if !rest.0.is_empty() {
-            return Err("it goes on where it should end".into());
+            return Err("it has data past its end".into());
         }
         let (objects, parts) = (objects.into_iter().collect(), parts.into_iter().collect());
         let damaged = damaged.into_iter().collect();
@@ -254,7 +254,7 @@ impl Record {
             .iter()
             .all(|(name, place)| record.holds(name, place))
             .then_some(())
-            .ok_or("a part lies nowhere")?;
+            .ok_or("the place of a part is missing")?;
         Ok(record)
     }
 
@@ -285,7 +285,7 @@ impl Record {
 impl RecordHead {
     /// Decodes the beginning of a record. The checksum covers the whole record, and is not checked.
     pub fn decode(data: &[u8]) -> Result<Self, Defect> {
-        let rest = data.strip_prefix(MAGIC).ok_or("it is no record of a backup")?;
+        let rest = data.strip_prefix(MAGIC).ok_or("it is not a record of a backup")?;
         let mut rest = Rest(rest);
         let version = rest.u32()?;
         if !(1..=VERSION).contains(&version) {
@@ -307,7 +307,7 @@ struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], Defect> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or("it is cut short")?;
+        let (taken, rest) = self.0.split_at_checked(len).ok_or("it is truncated")?;
         self.0 = rest;
         Ok(taken)
     }
@@ -344,7 +344,7 @@ impl<'a> Rest<'a> {
     ) -> Result<Vec<T>, Defect> {
         let count = self.u32()? as usize;
         if count.checked_mul(each).is_none_or(|len| len > self.0.len()) {
-            return Err("it is cut short".into());
+            return Err("it is truncated".into());
         }
         (0..count).map(|_| decode(self)).collect()
     }
@@ -434,7 +434,7 @@ mod tests {
             change(&mut record);
             Record::decode(&record.encode()).unwrap_err()
         };
-        let nowhere = Defect::Other("a part lies nowhere");
+        let nowhere = Defect::Other("the place of a part is missing");
         assert_eq!(refused(|record| record.object_len = 0), nowhere);
         assert_eq!(
             refused(|record| record.parts.values_mut().for_each(|place| place.start = u64::MAX - 3)),

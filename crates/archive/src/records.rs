@@ -30,7 +30,8 @@ pub(crate) fn head_of(bucket: &Bucket, number: u64, data: &[u8]) -> Result<Recor
 }
 
 pub(crate) fn read(bucket: &Bucket, number: u64, most: Option<u64>) -> Result<Bytes, Error> {
-    let none = || Error::NoBackup(format!("there is no backup {number} in {bucket}, or no more"));
+    let none =
+        || Error::NoBackup(format!("{bucket} holds no backup {number}: it never existed, or was removed"));
     bucket.get(&name_of(number), most)?.filter(|data| data[..] != TOMBSTONE[..]).ok_or_else(none)
 }
 

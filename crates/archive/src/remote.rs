@@ -243,7 +243,7 @@ impl Reading {
             self.step *= 2;
             if !self.read_on(upload, len) {
                 let object = upload.bucket.full(&upload.upload.object((self.end / upload.object_len) as u32));
-                return Err(Error::Damaged { object, what: "it ends before what lies in it".into() });
+                return Err(Error::Damaged { object, what: "it ends before the end of a part in it".into() });
             }
         }
         if again {

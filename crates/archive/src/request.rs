@@ -62,7 +62,7 @@ impl Request {
             if data.len() as u64 == len {
                 return Ok(data);
             }
-            let what = format!("the answer breaks off after {} of {len} bytes", data.len());
+            let what = format!("the response ends after {} of {len} bytes", data.len());
             Err(Refusal::Generic { store: "bucket", source: what.into() })
         };
         match again(get).await {

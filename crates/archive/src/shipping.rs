@@ -275,7 +275,7 @@ pub(crate) fn shipped(bucket: &Bucket, base: Upload) -> Result<Vec<Vec<u8>>, Err
 fn decompress(data: &[u8], object: impl Fn() -> String) -> Result<Vec<u8>, Error> {
     let damaged = |what: &str| Error::Damaged { object: object(), what: what.into() };
     let len = zstd_safe::get_frame_content_size(data).ok().flatten();
-    let len = len.filter(|len| *len <= LARGEST).ok_or_else(|| damaged("it does not tell its length"))?;
+    let len = len.filter(|len| *len <= LARGEST).ok_or_else(|| damaged("it does not record its length"))?;
     let mut out = Vec::with_capacity(len as usize);
     let written = zstd_safe::decompress(&mut out, data).map_err(|_| damaged("it cannot be decompressed"))?;
     if written as u64 == len { Ok(out) } else { Err(damaged("it has another length")) }

@@ -23,7 +23,7 @@ pub enum Error {
     },
     /// A payload is over the limit that the store was opened with.
     #[error(
-        "a payload of {len} bytes is over the limit of {limit}: split it, or open the store with a larger `max_payload`"
+        "a payload of {len} bytes is over the limit of {limit} bytes: split it, or open the store with a larger `max_payload`"
     )]
     PayloadTooLarge {
         /// Length in bytes.
@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// A commit does not fit in one block of the ring.
     #[error(
-        "a commit of {len} bytes is over the limit of {limit}: split it, or create the store with a larger ring"
+        "a commit of {len} bytes is over the limit of {limit} bytes: split it, or create the store with a larger ring"
     )]
     CommitTooLarge {
         /// Encoded length in bytes.
@@ -42,7 +42,7 @@ pub enum Error {
         limit: usize,
     },
     /// A commit holds no operation.
-    #[error("the commit holds no operation: there is nothing to acknowledge")]
+    #[error("the commit holds no operation: add at least one")]
     EmptyCommit,
     /// An option is invalid.
     #[error("{0}")]
@@ -54,14 +54,14 @@ pub enum Error {
     #[error("{0}")]
     InvalidSpace(String),
     /// The space does not exist.
-    #[error("there is no space {name}: create it, or list those that there are")]
+    #[error("there is no space {name}: create it, or list the spaces that exist")]
     UnknownSpace {
         /// Its name.
         name: String,
     },
     /// A commit would exceed a quota of a space. The commit had no effect.
     #[error(
-        "space {space} may have {limit} {what} and no more: trim or delete logs of it, or configure it with a larger quota"
+        "the commit would exceed the quota of space {space}, {limit} {what}: trim or delete logs of the space, or configure a larger quota"
     )]
     QuotaReached {
         /// The space.
@@ -73,7 +73,7 @@ pub enum Error {
     },
     /// The memory of a space has no room for the commit. The commit had no effect.
     #[error(
-        "space {space} has its {limit} bytes of memory full: trim or delete logs of it, give it more, or let it drop the oldest"
+        "the memory of space {space}, {limit} bytes, is full: trim or delete logs of the space, configure more memory, or let the space drop its oldest logs"
     )]
     MemoryFull {
         /// The space.
@@ -84,7 +84,7 @@ pub enum Error {
     /// A commit has operations on logs of a space that is kept in memory, and on other logs. The
     /// store cannot apply such a commit all or none. The commit had no effect.
     #[error(
-        "a commit on logs of space {space}, which is kept in memory, and on others: commit to them apart"
+        "the commit has operations on logs of space {space}, which is kept in memory, and on other logs: commit to each space separately"
     )]
     MixedSpaces {
         /// The space that is kept in memory.
@@ -104,7 +104,7 @@ pub enum Error {
     },
     /// A sequence number is outside of the log.
     #[error(
-        "{asked} is outside log {key}, which holds entries {first} to {next} (exclusive): ask for its bounds first"
+        "entry {asked} is outside log {key}, which holds entries {first} to {next} (exclusive): read the bounds of the log first"
     )]
     OutOfRange {
         /// The log.
@@ -117,7 +117,7 @@ pub enum Error {
         next: u64,
     },
     /// An expectation did not hold. The commit had no effect.
-    #[error("log {key} was expected to {expected}, but {found}: read it again, then retry the commit")]
+    #[error("log {key} was expected to {expected}, but {found}: read the log again, then retry the commit")]
     Conflict {
         /// The log.
         key: KeyText,
@@ -128,7 +128,7 @@ pub enum Error {
     },
     /// An import contains a log that the store has. Nothing was imported.
     #[error(
-        "log {key} is there already, and goes on at {next}; nothing was imported: skip such logs, or delete them first"
+        "log {key} exists already, and its next entry is {next}; nothing was imported: skip existing logs, or delete them first"
     )]
     LogExists {
         /// Key of the log.
@@ -140,7 +140,7 @@ pub enum Error {
     #[error("{0}; nothing was imported")]
     InvalidImport(String),
     /// The progress function of a long call ended the call. The call had no effect.
-    #[error("{what} was given up, and had no effect")]
+    #[error("{what} was cancelled, and had no effect")]
     Cancelled {
         /// The call that was ended.
         what: &'static str,
@@ -170,14 +170,14 @@ pub enum Error {
         advice: &'static str,
     },
     /// The store's ring is on a separate volume, and the call named none.
-    #[error("the ring of {name} lies on a volume of its own: name that, by `Options::ring_at` or --ring")]
+    #[error("the ring of {name} is on a separate volume: name that volume by `Options::ring_at` or --ring")]
     RingNeeded {
         /// The store.
         name: String,
     },
     /// Parts of the store were offloaded, and the options set no function that opens them.
     #[error(
-        "{parts} parts of {name} were offloaded: name the archive that keeps them, by `Options::offload_reader` or --archive"
+        "{parts} parts of {name} were offloaded: name the archive that keeps these parts, by `Options::offload_reader` or --archive"
     )]
     PartsNeeded {
         /// The store.
@@ -198,7 +198,7 @@ pub enum Error {
     },
     /// A volume is smaller than when the store was created.
     #[error(
-        "{name} had {needed} bytes for the store, and now has {size}: give it its size back, and open the store again"
+        "{name} had {needed} bytes for the store, and now has {size} bytes: restore its size, then open the store again"
     )]
     Shrunk {
         /// The volume.
@@ -210,7 +210,7 @@ pub enum Error {
     },
     /// The store has another capacity than the requested one.
     #[error(
-        "{name} was made with {}, not with one of {asked}: ask for that, or for none, or copy its logs to a new store",
+        "{name} was created with {}, and the options request {asked} bytes: request the store's capacity or none, or copy the logs to a new store",
         capacity(*found)
     )]
     OtherCapacity {
@@ -223,7 +223,7 @@ pub enum Error {
     },
     /// The place to format holds data that formatting might destroy.
     #[error(
-        "{name} is not blank: it bears {found}; choose another, or overwrite it by force if nobody needs that"
+        "{name} is not blank: it holds {found}; choose another place, or overwrite this one by force if nobody needs its data"
     )]
     NotBlank {
         /// The place.
@@ -242,7 +242,7 @@ pub enum Error {
         known: u32,
     },
     /// Data does not read back as it was written.
-    #[error("damage in {place}: {what}; read what is undamaged, restore the rest from a copy")]
+    #[error("damage in {place}: {what}; read the undamaged data, and restore the rest from a copy")]
     Damaged {
         /// Zone, run, log or address of the damage.
         place: String,
@@ -268,16 +268,16 @@ pub enum Error {
     /// memory and locks of the child are copies from the moment of the fork, and the parent writes
     /// the store.
     #[error(
-        "the store was opened by another process, of which this one is a fork: open it here, once it is closed there"
+        "the store was opened by another process, of which this one is a fork: close it there, then open it here"
     )]
     Forked,
     /// The call would wait in a waker, on the thread that must continue for the wait to end. The
     /// call had no effect.
-    #[error("a waker may not wait for the store: do that in the task that it wakes, or in a callback")]
+    #[error("a waker must not wait for the store: wait in the task that the waker wakes, or in a callback")]
     WouldWait,
     /// A write or flush failed earlier. The store acknowledges no more commits; reads still work.
     /// The outcome of an unacknowledged commit is unknown until the store is opened again.
-    #[error("the store stopped writing: {why}; mend the device, then open the store again")]
+    #[error("the store stopped writing: {why}; repair the device, then open the store again")]
     Stopped {
         /// Description of the failure.
         why: String,
@@ -354,14 +354,14 @@ impl Error {
 
     /// Returns the error for a new ring whose place holds something that is not a store.
     pub(crate) fn ring_exists(name: String) -> Error {
-        let advice = "if that is the ring of another store, name another place for this one's; if it is left over \
-                      from a creation that was cut short, remove it";
+        let advice = "if it is the ring of another store, choose another place; if it remains from an interrupted \
+                      creation, remove it";
         Error::Exists { name, advice }
     }
 
     /// Returns the error for a `ring` that is not the ring of this store.
     pub(crate) fn wrong_ring(ring: &str, store: &str, why: String) -> Error {
-        let why = format!("{why}; name the volume that {store} was made with, if any");
+        let why = format!("{why}; name the ring volume that {store} was created with, if any");
         Error::WrongRing { ring: ring.into(), store: store.into(), why }
     }
 
@@ -377,11 +377,7 @@ impl Error {
 
 /// Returns the text of a capacity in messages.
 fn capacity(bytes: u64) -> String {
-    if bytes == 0 {
-        "no capacity, to grow as it needs".into()
-    } else {
-        format!("a capacity of {bytes} bytes")
-    }
+    if bytes == 0 { "no capacity limit".into() } else { format!("a capacity of {bytes} bytes") }
 }
 
 /// Returns whether an I/O error means that no room is left. Such a write is refused and does not
@@ -394,9 +390,9 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 /// Returns the message for a locked store: the holder and the remedy.
 fn locked(name: &str, holder: &str) -> String {
     if holder.starts_with(HERE) {
-        return format!("{name} cannot be opened again, {holder}: use that handle, or close it first");
+        return format!("{name} cannot be opened again, {holder}: use the open handle, or close it first");
     }
-    format!("{name} is open elsewhere ({holder}): close it there, or open it read-only once it is closed")
+    format!("{name} is in use elsewhere ({holder}): end that use, then try again")
 }
 
 /// A failure whose message states the operation and the volume.
@@ -422,7 +418,9 @@ impl From<WalError> for Error {
                 what: "the commit in the ring",
                 why: format!("{used} of {size} bytes are in use"),
             },
-            WalError::Busy => Error::Full { what: "the commit", why: "too much waits to be written".into() },
+            WalError::Busy => {
+                Error::Full { what: "the commit", why: "too many blocks wait to be written".into() }
+            }
             WalError::Stopped(why) if why.get_ref().is_some_and(|why| why.is::<Described>()) => {
                 Error::Stopped { why: why.to_string() }
             }
@@ -472,7 +470,7 @@ pub enum Expected {
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Expected::Next(next) => write!(f, "go on at {next}"),
+            Expected::Next(next) => write!(f, "have next entry {next}"),
             Expected::Absent => write!(f, "not exist"),
         }
     }
@@ -490,7 +488,7 @@ pub enum Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Found::Next(next) => write!(f, "it goes on at {next}"),
+            Found::Next(next) => write!(f, "its next entry is {next}"),
             Found::Absent => write!(f, "it does not exist"),
         }
     }

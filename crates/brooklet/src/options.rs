@@ -376,9 +376,9 @@ impl Options {
         let mut taken = vec![("the store", path.clone())];
         let ring = self.ring.iter().map(|ring| ("its ring", ring.clone()));
         let metrics = self.metrics_file.iter().flat_map(|metrics| [metrics.path.clone(), metrics.part()]);
-        for (what, at) in ring.chain(metrics.map(|metrics| ("its file of metrics", metrics))) {
+        for (what, at) in ring.chain(metrics.map(|metrics| ("its metrics file", metrics))) {
             if let Some((of, _)) = taken.iter().find(|(of, other)| *of != what && paths::same(other, &at)) {
-                let what = format!("{} cannot be both {of} and {what}: name another", at.display());
+                let what = format!("{} cannot be both {of} and {what}: name another path", at.display());
                 return Err(Error::InvalidOptions(what));
             }
             taken.push((what, at));
@@ -404,7 +404,7 @@ impl Options {
         let most = brooklet_wal::max_record(ring).saturating_sub(AROUND);
         let Some(asked) = self.max_payload.filter(|asked| *asked > most) else { return Ok(()) };
         Err(Error::InvalidOptions(format!(
-            "payloads of {asked} bytes in a ring of {ring}: it takes {most} at most, so ask for those, or make the store \
+            "payloads of {asked} bytes do not fit in a ring of {ring} bytes: use at most {most} bytes, or create the store \
              with a larger ring"
         )))
     }
@@ -428,7 +428,7 @@ impl Options {
                 store = name,
                 asked,
                 found = found.ring_size,
-                "the ring has another size than was asked for, which counts for new stores only"
+                "the ring keeps its size: the requested size applies to new stores only"
             );
         }
         Ok(())
@@ -438,10 +438,10 @@ impl Options {
         let wrong = |what: String| Err(Error::InvalidOptions(what));
         let (ring, min) = (self.new_ring_size(), brooklet_wal::MIN_RING);
         if ring < min || !ring.is_multiple_of(brooklet_io::SECTOR as u64) {
-            return wrong(format!("a ring of {ring} bytes: use a multiple of 4096, at least {min}"));
+            return wrong(format!("a ring of {ring} bytes: use a multiple of 4096, at least {min} bytes"));
         }
         if ring > MAX_RING {
-            return wrong(format!("a ring of {ring} bytes: use at most {MAX_RING}"));
+            return wrong(format!("a ring of {ring} bytes: use at most {MAX_RING} bytes"));
         }
         if !self.capacity.is_multiple_of(brooklet_io::SECTOR as u64) || self.capacity >= 1 << 62 {
             return wrong(format!("a capacity of {} bytes: use a multiple of 4096", self.capacity));
@@ -454,26 +454,24 @@ impl Options {
         }
         if self.rate > 0 && self.rate < brooklet_io::SECTOR as u64 {
             return wrong(format!(
-                "{} bytes a second: no write is smaller than 4096, use that or more",
+                "a rate of {} bytes/s is below the smallest write: use at least 4096 bytes/s",
                 self.rate
             ));
         }
         for (what, time) in [("a write every", self.interval), ("a linger of", self.linger)] {
             if time > LONGEST {
-                return wrong(format!("{what} {} s: use at most {}", time.as_secs(), LONGEST.as_secs()));
+                return wrong(format!("{what} {} s: use at most {} s", time.as_secs(), LONGEST.as_secs()));
             }
         }
         if self.read_only && self.create == Create::New {
-            return wrong("a new store that is open for reading only: make it first, then open it".into());
+            return wrong("a new store cannot be read-only: create it first, then open it read-only".into());
         }
         match &self.metrics_file {
             Some(metrics) if metrics.every.is_zero() => {
-                return wrong("a file of metrics written without a pause: use a millisecond or more".into());
+                return wrong("a metrics file with an interval of 0: use at least 1 ms".into());
             }
             Some(_) if !self.threads => {
-                return wrong(
-                    "a file of metrics without threads: only a thread of the store's keeps one".into(),
-                );
+                return wrong("a metrics file needs a thread of the store: allow threads".into());
             }
             _ => {}
         }

@@ -151,7 +151,7 @@ fn lines(
     let damage = damage.or_else(|| only.and_then(|log| view.bounds(log).err()));
     let left_out = |error: brooklet::Error| {
         let Failure { kind, message } = error.into();
-        Failure::new(kind, format!("what is left was exported; {message}"))
+        Failure::new(kind, format!("the readable data was exported; {message}"))
     };
     Ok((Exported { bytes: to.bytes, ..told }, damage.map(left_out)))
 }
@@ -162,7 +162,7 @@ fn line(to: &mut impl Write, row: &impl Serialize) -> Result<(), Failure> {
 }
 
 fn taken(target: &Path) -> Failure {
-    let what = format!("{} is there already; choose another name, or --force it", target.display());
+    let what = format!("{} exists already; choose another name, or use --force", target.display());
     Failure::new(Kind::Usage, what)
 }
 

@@ -66,10 +66,11 @@ pub fn check(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     if report.is_sound() {
         Ok(())
     } else if report.findings.iter().all(|f| f.harmless) {
-        Err(Failure::no(format!("{count} found, harmless: every log still reads right")))
+        Err(Failure::no(format!("{count} defects found, all harmless: every log reads correctly")))
     } else {
-        let left = format!("{logs} logs read right; `read`, `list` and `export` give what is left");
-        Err(Failure::no(format!("{count} found: the store is damaged; {left}")))
+        let left =
+            format!("{logs} logs read correctly; `read`, `list` and `export` return the readable data");
+        Err(Failure::no(format!("{count} defects found: the store is damaged; {left}")))
     }
 }
 
@@ -351,11 +352,11 @@ impl fmt::Display for Map<'_> {
         };
         writeln!(f, "           next block {next_block} at position {next_position}; {ended}")?;
         if *withheld_blocks > 0 {
-            let why = "a power cut could take them back; an opening for writing makes them durable";
+            let why = "a power cut could discard them; an opening for writing makes them durable";
             writeln!(f, "           the last {withheld_blocks} blocks are not shown: {why}")?;
         }
         if *unproven_blocks > 0 {
-            let what = "blocks are shown, and a power cut could take them back";
+            let what = "blocks are shown, and a power cut could discard them";
             writeln!(
                 f,
                 "           the last {unproven_blocks} {what}; an opening for writing makes them durable"

@@ -145,7 +145,7 @@ impl Given {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
-            _ => return Err(Failure::new(Kind::Usage, "TLS needs both: a certificate and its key")),
+            _ => return Err(Failure::new(Kind::Usage, "TLS needs both a certificate and its key")),
         };
         let mut config = Config {
             redis: addresses(&self.listen)?,
@@ -223,7 +223,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         tracing::info!(store = %args.store.display(), redis = ?addresses.redis, http = ?addresses.http, "ready");
         tell_ready();
         if let Err(failure) = tell(out, addresses) {
-            tracing::debug!(?failure, "nobody reads where the server listens");
+            tracing::debug!(?failure, "the server could not print its addresses");
         }
     };
     brooklet_server::serve(store, &config, ready, stop).map_err(|error| match error {
@@ -231,7 +231,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         Error::Config(why) => Failure::new(Kind::Usage, why),
         other => Failure::new(Kind::Io, other.to_string()),
     })?;
-    tracing::info!("stopped; what was acknowledged is on stable media");
+    tracing::info!("stopped; all acknowledged commits are on stable media");
     Ok(())
 }
 
@@ -248,6 +248,6 @@ fn tell(out: &mut Output, addresses: &Addresses) -> Result<(), Failure> {
 fn tell_ready() {
     #[cfg(target_os = "linux")]
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        tracing::warn!(%error, "the service manager was not told");
+        tracing::warn!(%error, "the server could not notify the service manager");
     }
 }

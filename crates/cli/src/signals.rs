@@ -19,7 +19,9 @@ pub fn listen() -> Result<(), Failure> {
         if ASKED.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(Kind::Interrupted as u8));
         }
-        eprintln!("\nbrooklet: stopping, and leaving the place as it was; once more ends this at once");
+        eprintln!(
+            "\nbrooklet: stopping, and restoring the previous state; press Ctrl-C again to end at once"
+        );
     });
     listening.map_err(|e| Failure::new(Kind::Io, format!("listening for Ctrl-C failed: {e}")))
 }
@@ -37,7 +39,7 @@ pub fn go_on() -> ControlFlow<()> {
 /// The same, where what was done stays.
 pub fn check_done() -> Result<(), Failure> {
     if asked() {
-        return Err(Failure::new(Kind::Interrupted, "stopped, as was asked; what was done until then stays"));
+        return Err(Failure::new(Kind::Interrupted, "stopped on request; completed work stays"));
     }
     Ok(())
 }
@@ -45,7 +47,7 @@ pub fn check_done() -> Result<(), Failure> {
 /// Fails once it was asked for.
 pub fn check() -> Result<(), Failure> {
     if asked() {
-        return Err(Failure::new(Kind::Interrupted, "stopped, as was asked; nothing is left behind"));
+        return Err(Failure::new(Kind::Interrupted, "stopped on request; nothing is left behind"));
     }
     Ok(())
 }

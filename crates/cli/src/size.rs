@@ -12,8 +12,9 @@ pub fn size(text: &str) -> Result<u64, String> {
         _ => 0,
     };
     let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
-    let number: u64 = digits.parse().map_err(|_| "use digits, and K, M or G behind them".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "that is too large".to_owned())
+    let number: u64 =
+        digits.parse().map_err(|_| "use digits, optionally followed by K, M or G".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "the number is too large".to_owned())
 }
 
 /// Parses a number of logs: also as 1e6.
@@ -38,10 +39,10 @@ pub fn age(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         "d" => 24 * 3_600_000,
         "w" => 7 * 24 * 3_600_000,
-        _ => return Err("use digits, and ms, s, m, h, d or w behind them".to_owned()),
+        _ => return Err("use digits, followed by ms, s, m, h, d or w".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|_| "use digits before the unit".to_owned())?;
-    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(|| "that is too long".to_owned())
+    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(|| "the time is too long".to_owned())
 }
 
 #[cfg(test)]

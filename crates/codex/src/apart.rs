@@ -36,7 +36,7 @@ impl List {
         let listed = stored.slice(at..);
         let Some(len) = len.filter(|&len| listed.len() as u64 == len.div_ceil(PIECE as u64) * LISTED as u64)
         else {
-            return damaged(end, "a list of pieces does not have its length");
+            return damaged(end, "a list of pieces has the wrong length");
         };
         let frames: u64 = listed.chunks_exact(LISTED).map(|piece| u64::from(u32_at(piece, 0))).sum();
         match end.checked_sub(frames) {
@@ -89,7 +89,7 @@ impl List {
             }
             let (raw, base) = (load(ptr)?, (index * PIECE) as u64);
             if raw.len() as u64 != (self.len - base).min(PIECE as u64) {
-                return damaged(ptr.offset, "a piece of a value does not have its length");
+                return damaged(ptr.offset, "a piece of a value has the wrong length");
             }
             each(base, &raw);
         }

@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn verify_tells_what_checksums_cannot() {
         assert_eq!(verify(|_| {}).unwrap().entries, 200);
-        refused("does not follow the one before", |forger| {
+        refused("does not follow the previous block", |forger| {
             forger.close();
             forger.out.write(b"gap").unwrap();
             forger.packer.packed.frames.extend_from_slice(b"gap");
@@ -329,7 +329,7 @@ mod tests {
         refused("keys do not ascend", |forger| {
             forger.add_block(&[&[1, 99, 1], &[1, 99, 0]]);
         });
-        refused("the key that the index says", |forger| {
+        refused("the key in the index", |forger| {
             forger.close();
             forger.add(&[1, 99, 5]);
             forger.packer.close();

@@ -275,7 +275,7 @@ impl Block {
         while entry.value.end < self.end {
             let next = self.entry(entry.value.end)?;
             if next.shared > len {
-                return self.damaged("an entry shares more than there is");
+                return self.damaged("an entry shares more bytes than the key before it has");
             }
             if next.shared < common {
                 break;
@@ -439,7 +439,7 @@ impl Spot {
 
     fn take(&mut self, entry: Entry) -> Result<()> {
         if entry.shared > self.key.len() {
-            return self.block.damaged("an entry shares more than there is");
+            return self.block.damaged("an entry shares more bytes than the key before it has");
         }
         self.key.truncate(entry.shared);
         self.key.extend_from_slice(&self.block.data[entry.key]);
@@ -451,7 +451,7 @@ impl Spot {
     /// Compares the key of the next entry with `key`, without joining its parts.
     fn compare(&self, entry: &Entry, key: &[u8]) -> Result<Ordering> {
         let Some(shared) = self.key.get(..entry.shared) else {
-            return self.block.damaged("an entry shares more than there is");
+            return self.block.damaged("an entry shares more bytes than the key before it has");
         };
         let unshared = &self.block.data[entry.key.clone()];
         Ok(match key.split_at_checked(shared.len()) {

@@ -26,7 +26,7 @@ pub enum Error {
 
     /// A later release wrote the file.
     #[error(
-        "codex format version {version} is newer than {}, the last one known here; use a newer release",
+        "codex format version {version} is newer than {}, the newest version that this release reads; use a newer release",
         crate::limits::VERSION
     )]
     Newer {
@@ -35,12 +35,12 @@ pub enum Error {
     },
 
     /// The file does not end like a codex: it is another kind of file, or was cut short.
-    #[error("not a codex: the file does not end in a codex footer; check the path, and the length given")]
+    #[error("not a codex: the file does not end in a codex footer; check the path and the length")]
     NotACodex,
 
     /// The key given to a builder is not greater than the key before. The builder continues without
     /// the entry.
-    #[error("key of entry {entry} is not greater than the key before it; give keys sorted, each once")]
+    #[error("key of entry {entry} is not greater than the key before it; add keys in order, each key once")]
     OutOfOrder {
         /// Number of entries that the builder had taken before.
         entry: u64,
@@ -48,7 +48,7 @@ pub enum Error {
 
     /// A key, a value or the metadata given to a builder exceeds a limit of the format. The builder
     /// continues without it.
-    #[error("{what} of {len} bytes is over the limit of {max}; split it")]
+    #[error("{what} of {len} bytes is over the limit of {max} bytes; split it")]
     TooLarge {
         /// Kind of the input: the key, the value, or the metadata.
         what: &'static str,
@@ -60,7 +60,7 @@ pub enum Error {
 
     /// A key was given twice to a builder that refuses duplicates. The builder builds nothing.
     #[error(
-        "key \"{}\" was given twice; give each once, or say that the first or the last counts",
+        "key \"{}\" was added twice; add each key once, or configure whether the first or the last entry counts",
         .key[..key.len().min(64)].escape_ascii()
     )]
     Duplicate {
@@ -69,7 +69,7 @@ pub enum Error {
     },
 
     /// A file with the name of the new file exists. The existing file is unchanged.
-    #[error("{} is there already; choose another name, or say that it may be replaced", .path.display())]
+    #[error("{} exists already; choose another name, or allow its replacement", .path.display())]
     Exists {
         /// The name.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum Error {
     Cancelled,
 
     /// A cursor was moved after an earlier error had lost its position. Seek first.
-    #[error("the cursor lost its place in an earlier error; seek before moving on")]
+    #[error("the cursor lost its position in an earlier error; seek before the next move")]
     Lost,
 }
 

@@ -196,13 +196,13 @@ pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) -> boo
 /// Checks the frame of `ptr`, and returns its block.
 pub(crate) fn decode_frame(frame: &Bytes, ptr: Ptr) -> Result<Bytes> {
     if frame.len() != ptr.len as usize {
-        return damaged(ptr.offset, "the source gave another length than asked for");
+        return damaged(ptr.offset, "the source returned another length than requested");
     }
     if frame.len() < FRAME_HEAD {
         return damaged(ptr.offset, "the block is shorter than its head");
     }
     if sum(frame) != ptr.sum {
-        return damaged(ptr.offset, "the block does not have the checksum that its parent says");
+        return damaged(ptr.offset, "the checksum of the block differs from the checksum in its parent");
     }
     let (raw_len, stored) = (u32_at(frame, 1) as usize, frame.slice(FRAME_HEAD..));
     match frame[0] {
@@ -291,12 +291,12 @@ impl Footer {
             return Err(Error::NotACodex);
         }
         if sum(&data[..FOOTER - 8]) != stored {
-            return damaged(offset, "the footer's checksum does not hold");
+            return damaged(offset, "the checksum of the footer does not match");
         }
         let version = match u32_at(data, 8) {
             version @ 1..=VERSION if &data[..8] == MAGIC => version,
             version if version > VERSION => return Err(Error::Newer { version }),
-            _ => return damaged(offset, "the footer has a version that never was"),
+            _ => return damaged(offset, "the version of the footer is invalid"),
         };
         let ptr = |at: usize| Ptr::decode(data[at..at + POINTER].try_into().expect("20 bytes"));
         let footer = Footer {

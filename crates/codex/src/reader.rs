@@ -397,7 +397,7 @@ pub(crate) fn read_footer(
     };
     let data = fetch(source, footer_at, FOOTER)?;
     let Ok(data) = <&[u8; FOOTER]>::try_from(&data[..]) else {
-        return damaged(footer_at, "the source gave another length than asked for");
+        return damaged(footer_at, "the source returned another length than requested");
     };
     Ok((Footer::decode(data, footer_at, expected)?, footer_at, u64_at(data, FOOTER - 8)))
 }

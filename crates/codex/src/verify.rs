@@ -120,7 +120,7 @@ impl<S: Source> Walk<'_, S> {
     fn span(&mut self, level: usize, start: u64, end: u64) -> Result<()> {
         let span = self.levels[level].get_or_insert((start, start));
         if span.1 != start {
-            return damaged(start, "a block does not follow the one before");
+            return damaged(start, "a block does not follow the previous block");
         }
         span.1 = end;
         Ok(())
@@ -136,7 +136,7 @@ impl<S: Source> Walk<'_, S> {
             }
             if entries == 0 {
                 if first.is_some_and(|first| first != spot.key()) {
-                    return damaged(block.at(), "the block does not begin with the key that the index says");
+                    return damaged(block.at(), "the block does not begin with the key in the index");
                 }
                 if self.last.as_deref().is_some_and(|last| last >= spot.key()) {
                     return damaged(block.at(), "keys do not ascend from block to block");
@@ -158,7 +158,7 @@ impl<S: Source> Walk<'_, S> {
         self.found.index_blocks += 1;
         block.check(|spot| {
             if first.take().is_some_and(|first| first != spot.key()) {
-                return damaged(block.at(), "the block does not begin with the key that the index says");
+                return damaged(block.at(), "the block does not begin with the key in the index");
             }
             self.block(level - 1, spot.ptr()?, block.at(), Some(spot.key()))
         })

@@ -48,7 +48,7 @@ impl Limit {
             return Ok(());
         }
         let end = u128::from(offset) + u128::from(len);
-        let message = format!("{what} to {end} bytes passes the capacity of {} bytes that was set", self.0);
+        let message = format!("{what} to {end} bytes exceeds the capacity of {} bytes", self.0);
         Err(io::Error::new(io::ErrorKind::StorageFull, message))
     }
 }

@@ -41,7 +41,7 @@ impl FromStr for Address {
             {
                 Ok(Self::Tcp(text.into()))
             }
-            None => Err(format!("{text} is no address: use HOST:PORT, or unix:PATH")),
+            None => Err(format!("{text} is not an address: use HOST:PORT, or unix:PATH")),
         }
     }
 }
@@ -162,7 +162,7 @@ impl axum::serve::Listener for Listener {
             };
             match taken {
                 Ok(client) => return client,
-                Err(error) => tracing::warn!(%error, "a client could not be taken in"),
+                Err(error) => tracing::warn!(%error, "the server could not accept a client"),
             }
         }
     }

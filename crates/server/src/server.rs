@@ -135,7 +135,7 @@ async fn bind(
 fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
     match listeners.iter().find(|listener| listener.is_wide()) {
         Some(wide) if users.default_user().is_some() => Err(Error::Config(format!(
-            "{} can be reached from other machines, and no password is set: set one, or listen on 127.0.0.1",
+            "other machines can connect to {}, and no password is set: set a password, or listen on 127.0.0.1",
             wide.address()
         ))),
         _ => Ok(()),
@@ -198,7 +198,7 @@ pub fn serve(
     });
     watch.stopping();
     if let Err(error) = for_http.block_on(frontend) {
-        tracing::error!(%error, "the HTTP frontend did not end as it should");
+        tracing::error!(%error, "the HTTP frontend ended with an error");
     }
     Ok(store.close()?)
 }

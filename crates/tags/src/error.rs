@@ -13,31 +13,31 @@ pub enum Error {
     /// The name is empty or too long, or has characters other than letters, digits, dots, hyphens
     /// and underscores.
     #[error(
-        "\"{0}\" is no name for tagged records: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
+        "\"{0}\" is not a valid name of tagged records: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
     )]
     InvalidName(String),
     /// The id is empty or too long.
-    #[error("an id of {len} bytes: use 1 to {MAX_ID}")]
+    #[error("an id of {len} bytes: use 1 to {MAX_ID} bytes")]
     InvalidId {
         /// Length of the id in bytes.
         len: usize,
     },
     /// The tag is empty or too long.
-    #[error("a tag of {len} bytes: use 1 to {MAX_TAG}")]
+    #[error("a tag of {len} bytes: use 1 to {MAX_TAG} bytes")]
     InvalidTag {
         /// Length of the tag in bytes.
         len: usize,
     },
     /// The record has more than [`MAX_TAGS`](crate::MAX_TAGS) tags; the value is their number.
-    #[error("a record with {0} tags: use {MAX_TAGS} at most, or several records")]
+    #[error("a record with {0} tags: use at most {MAX_TAGS} tags, or several records")]
     TooManyTags(usize),
     /// The query names no tag: it has no `all`, `any`, `prefix` or `every`.
     #[error(
-        "the query names no tag that a record must bear: name one, by `all`, `any` or `prefix`, or ask for `every` record"
+        "the query names no tag that a record must have: name one by `all`, `any` or `prefix`, or select `every` record"
     )]
     EmptyQuery,
     /// A log of the tagged records has invalid contents.
-    #[error("log {log} does not hold what it should: {what}; restore it from a copy")]
+    #[error("log {log} is damaged: {what}; restore it from a copy")]
     Damaged {
         /// Key of the log.
         log: String,

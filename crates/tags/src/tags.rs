@@ -143,7 +143,7 @@ impl Tags {
             let key = log?.key;
             let window = std::str::from_utf8(&key[keys.all_dead().len()..]).unwrap_or_default();
             let window = u64::from_str_radix(window, 16);
-            let window = window.map_err(|_| Error::damaged(&key, "its key is no window"))?;
+            let window = window.map_err(|_| Error::damaged(&key, "its key names no window"))?;
             let bitmap = store.read(&key, ..)?.next_back().transpose()?.map(|entry| entry.payload);
             let known = format::decode_dead(&bitmap.unwrap_or_default(), window, dead);
             known.ok_or_else(|| Error::damaged(&key, "a set of ordinals"))?;
@@ -177,7 +177,7 @@ impl Tags {
         let written = self.shared.write(id, Some((tags, payload.as_ref())))?;
         if let Err(error) = self.shared.settle_if_much() {
             // The next put tries again; the record is written anyway.
-            tracing::warn!(%error, "tags in memory could not be brought into their logs");
+            tracing::warn!(%error, "the store could not write tags from memory to their logs");
         }
         Ok(written.expect("a put always writes"))
     }

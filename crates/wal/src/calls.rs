@@ -128,7 +128,7 @@ impl Calls {
             let calls = self.clone();
             let thread = Builder::new().name("brooklet-call".into()).spawn(move || calls.run());
             let thread = thread.inspect_err(|error| {
-                tracing::error!(%error, "no thread for callbacks: they are called where the log is driven");
+                tracing::error!(%error, "the log could not start a thread for callbacks; the thread that drives the log calls them");
             });
             state.thread = thread.ok();
             state.served = state.thread.is_some();

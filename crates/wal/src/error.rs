@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub enum WalError {
     /// The record exceeds the limit of the ring; nothing was written. Split it, or use a larger
     /// ring.
-    #[error("a record of {len} bytes is over the limit of {limit}: split it, or make the ring larger")]
+    #[error("a record of {len} bytes is over the limit of {limit} bytes: split it, or make the ring larger")]
     TooLarge {
         /// Size of the record, in bytes.
         len: usize,
@@ -39,11 +39,13 @@ pub enum WalError {
     /// The log was opened by a process of which this one is a fork; nothing was done. Memory and
     /// locks of the copy are as they were at the fork, and the parent writes the pending blocks.
     #[error(
-        "the log was opened by another process, of which this one is a fork: open it here, once it is closed there"
+        "the log was opened by another process, of which this one is a fork: close it there, then open it here"
     )]
     Forked,
     /// In a waker, the call would wait for the thread that runs the waker; nothing was done.
-    #[error("a waker may not wait for the log: append and wait in the task that it wakes, or in a callback")]
+    #[error(
+        "a waker must not wait for the log: append and wait in the task that the waker wakes, or in a callback"
+    )]
     WouldWait,
     /// Acknowledged data does not read back. Nothing is cut off: restore from a copy, or read the
     /// records before the damage.

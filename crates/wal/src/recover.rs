@@ -310,7 +310,7 @@ fn damaged(found: &Recovery, what: String) -> WalError {
 
 const NO_BLOCK: &str = "no block of this lap is there";
 const LATER_LAP: &str = "a block of a later lap is there";
-const BEYOND: &str = "a block there goes on beyond the end of the ring";
+const BEYOND: &str = "a block there ends past the end of the ring";
 
 /// Returns whether a block of this log at `position` was written there after a trim. The block must
 /// be of this opening, because an opening's trim points are final, but a crash may have dropped a

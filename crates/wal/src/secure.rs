@@ -163,7 +163,7 @@ impl Place {
         let mut buf = AlignedBuf::zeroed(self.len);
         read_exact_at(volume, self.offset, &mut buf)?;
         if !self.holds(&buf) {
-            let message = format!("the block at offset {} reads back otherwise than before", self.offset);
+            let message = format!("the block at offset {} changed between two reads", self.offset);
             return Err(std::io::Error::other(message).into());
         }
         Ok(buf)
@@ -187,7 +187,7 @@ fn places(
         // bytes.
         let changed = |error| match error {
             WalError::Damaged { .. } => {
-                std::io::Error::other(format!("the ring reads back otherwise than before: {error}")).into()
+                std::io::Error::other(format!("the ring changed between two reads: {error}")).into()
             }
             error => error,
         };

@@ -250,7 +250,7 @@ impl Shared {
 
     /// Stops the log for good.
     pub fn fail(&self, error: io::Error) -> PendingNotify<'_> {
-        tracing::error!(%error, "a write to the log failed; nothing more is acknowledged");
+        tracing::error!(%error, "a write to the log failed; the log acknowledges no more appends");
         self.stop(|core| core.fail(error))
     }
 

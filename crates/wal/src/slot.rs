@@ -69,10 +69,10 @@ pub trait SlotContent: Copy {
         }
         let fields = Fields(*bytes);
         if checksum(&bytes[..SUM]) != fields.word(SUM) {
-            return Slot::Damaged("the checksum does not hold");
+            return Slot::Damaged("the checksum does not match");
         }
         match fields.word(8) as u32 {
-            0 => Slot::Damaged("the version never was"),
+            0 => Slot::Damaged("the version is invalid"),
             version if version > Self::FORMAT => Slot::Newer(version),
             version => Self::take(&fields, version).map_or_else(Slot::Damaged, Slot::Valid),
         }
@@ -235,7 +235,8 @@ mod tests {
         assert_eq!(Thing::decode(&bytes), Slot::Valid(THING));
         for bit in 0..LEN * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let expected = if bit < 64 { Slot::NoMagic } else { Slot::Damaged("the checksum does not hold") };
+            let expected =
+                if bit < 64 { Slot::NoMagic } else { Slot::Damaged("the checksum does not match") };
             assert_eq!(Thing::decode(&bytes), expected, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
@@ -248,7 +249,7 @@ mod tests {
     fn versions_that_are_newer_or_never_were_are_told_apart() {
         let mut bytes = THING.encode();
         for (version, expected) in [
-            (0, Slot::Damaged("the version never was")),
+            (0, Slot::Damaged("the version is invalid")),
             (1, Slot::Valid(THING)),
             (3, Slot::Valid(THING)),
             (4, Slot::Newer(4)),

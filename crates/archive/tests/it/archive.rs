@@ -125,7 +125,7 @@ fn of_two_hosts_one_is_told_so() {
     let mut there = archive(&memory, &other);
     let error = back_up(&mut there, &store).unwrap_err();
     assert!(matches!(&error, Error::Owned { owner, number: 0 } if owner == "the host of mine"), "{error}");
-    assert!(error.to_string().contains("take the archive over"));
+    assert!(error.to_string().contains("take over the archive"));
     // It takes over; then the first one is told so, at once and after it was opened again.
     let mut there = archive(&memory, &other).take_over();
     assert_eq!(back_up(&mut there, &store).unwrap().number, 1);
@@ -619,7 +619,7 @@ pub fn who_ships_too_late_is_told() {
     for _ in 0..2 {
         let error = archive.ship().unwrap_err();
         let is_late = matches!(error, Error::Lost { since_ms: 200_000, why: Lost::Behind { .. } });
-        assert!(is_late && error.to_string().contains("back the store up"), "{error}");
+        assert!(is_late && error.to_string().contains("back up the store"), "{error}");
     }
     let next = at(500);
     let archived = back_up(&mut archive, &store).unwrap();
@@ -646,8 +646,8 @@ fn a_schedule_that_cannot_be_kept_is_refused() {
     let refused = [
         (Schedule { every: Duration::ZERO, ..base }, "`every`"),
         (Schedule { ship: Some(Duration::ZERO), ..base }, "`ship`"),
-        (Schedule { ship: Some(minute), ..base }, "`ship` be shorter than `every`"),
-        (Schedule { ship: Some(Duration::MAX), ..base }, "`ship` be shorter than `every`"),
+        (Schedule { ship: Some(minute), ..base }, "make `ship` shorter than `every`"),
+        (Schedule { ship: Some(Duration::MAX), ..base }, "make `ship` shorter than `every`"),
         (Schedule { keep: Some(minute), ..base }, "`prune_every`"),
         (Schedule { keep: Some(day), prune_every: Duration::MAX, ..base }, "`prune_every`"),
     ];

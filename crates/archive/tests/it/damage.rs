@@ -101,7 +101,7 @@ pub fn a_part_that_cannot_be_read_is_left_out_and_marked() {
     let left = readable(&backed_up);
     assert!((20..80).contains(&left), "{left} of 80 logs are readable");
     let error = backed_up.read("new/0059", ..).map(drop).unwrap_err().to_string();
-    assert!(error.contains("could not be read when it was made"), "{error}");
+    assert!(error.contains("could not be read when the backup was made"), "{error}");
     let again = back_up(&mut archive, &store).unwrap();
     assert_eq!((again.is_new, again.damaged_parts), (false, 1));
     let copy = options().copy_damaged(true).copy_on(Arc::new(MemVolume::new(2)), &backed_up).unwrap();

@@ -75,7 +75,7 @@ fn most_of_a_store_lies_in_the_bucket() {
     }
     assert!(all > 1_300_000 && here <= 300_000, "{here} of {all} bytes are here");
     let told = options().open_on(Arc::new(volume.clone())).unwrap_err().to_string();
-    assert!(told.contains("is open elsewhere") || told.contains("were offloaded"), "{told}");
+    assert!(told.contains("is in use elsewhere") || told.contains("were offloaded"), "{told}");
 }
 
 /// What was looked up once is on the local disk.

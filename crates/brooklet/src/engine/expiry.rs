@@ -266,7 +266,7 @@ impl Inner {
                 }
                 Err(error) => {
                     let log = key.escape_ascii();
-                    tracing::warn!(%log, %error, "what is too old of a log was not trimmed; going on with others");
+                    tracing::warn!(%log, %error, "the store could not trim the expired entries of a log; it continues with other logs");
                 }
             }
             expiry.old.pop_front();

@@ -125,8 +125,8 @@ impl Inner {
                 }
                 Err(Rejected::Phase(Phase::Open | Phase::Moved)) => {}
                 Err(Rejected::Phase(Phase::Moving)) => {
-                    let why = format!("space {} is being moved to another class", memory_space.name);
-                    return Err(Error::Full { what: "a commit that may not wait", why });
+                    let why = format!("the store is moving space {} to another class", memory_space.name);
+                    return Err(Error::Full { what: "a commit that cannot wait", why });
                 }
                 Err(Rejected::Below(which, generation)) => {
                     for i in which {

@@ -80,7 +80,7 @@ impl Inner {
             let left = || (since + every).saturating_sub(self.options.clock.now());
             let left = if left().is_zero() {
                 if let Err(error) = self.dump(&memory_space) {
-                    tracing::warn!(space = memory_space.name, %error, "a dump that was due failed");
+                    tracing::warn!(space = memory_space.name, %error, "a scheduled dump failed");
                 }
                 every
             } else {

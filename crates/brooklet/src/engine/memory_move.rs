@@ -37,7 +37,7 @@ impl Inner {
                 Ok(()) => {}
                 Err(error @ (Error::Stopped { .. } | Error::Closed)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(space = info.name, %error, "a space could not be brought into memory as a whole");
+                    tracing::warn!(space = info.name, %error, "the store could not load a whole space into memory");
                 }
             }
         }

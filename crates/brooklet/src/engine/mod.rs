@@ -410,7 +410,9 @@ impl Inner {
     fn end_beside(self: &Arc<Self>, end: fn(&Arc<Self>)) {
         let inner = self.clone();
         let closer = thread::Builder::new().name("brooklet-close".into()).spawn(move || end(&inner));
-        drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
+        drop(closer.inspect_err(
+            |error| tracing::error!(%error, "the store could not start a thread to close itself"),
+        ));
     }
 
     /// Closes the store, and logs a failure because no caller receives it.

@@ -60,7 +60,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;
     if size < RING_OFFSET {
         let why = format!(
-            "it has {size} bytes, and the smallest store has {}",
+            "it has {size} bytes, and the smallest store has {} bytes",
             RING_OFFSET + brooklet_wal::MIN_RING
         );
         return Err(Error::NotAStore { name, why });
@@ -85,7 +85,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let table = table_of(&runs).or_else(|error| match error {
         // A read-only opening shows all readable logs despite the damage.
         error if options.read_only => {
-            tracing::warn!(store = name, %error, "the spaces of the store are not known");
+            tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
             Ok(SpaceTable::default())
         }
         error => Err(error),
@@ -125,10 +125,18 @@ fn log_copies(name: &str, slots: &[Slot], newest: &Superblock) {
         match slot {
             // A process that is killed while it writes the copies leaves older ones behind.
             Slot::Valid(found) if found != newest => {
-                tracing::info!(store = name, copy, "a copy of the superblock is older; the newest counts");
+                tracing::info!(
+                    store = name,
+                    copy,
+                    "a copy of the superblock is older; the store uses the newest copy"
+                );
             }
             Slot::Valid(_) => {}
-            _ => tracing::warn!(store = name, copy, "a copy of the superblock is damaged; the others serve"),
+            _ => tracing::warn!(
+                store = name,
+                copy,
+                "a copy of the superblock is damaged; the store uses the other copies"
+            ),
         }
     }
 }
@@ -140,11 +148,11 @@ fn log_recovery(name: &str, state: &StoreState, recovery: &Recovery) {
     }
     let Recovery { withheld, unproven, .. } = *recovery;
     if withheld > 0 {
-        let what = "the last blocks are left out: a power cut could take them back";
+        let what = "the last blocks are not shown: a power cut could discard them";
         tracing::warn!(store = name, blocks = withheld, "{what}");
     }
     if unproven > 0 {
-        tracing::info!(store = name, blocks = unproven, "a power cut could take back the last blocks");
+        tracing::info!(store = name, blocks = unproven, "a power cut could discard the last blocks");
     }
 }
 
@@ -162,7 +170,8 @@ fn heap_around(
         .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
     let end = size / SECTOR as u64 * SECTOR as u64;
     Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {
-        let what = format!("the extent at {} overlaps another or lies outside", extent.offset);
+        let what =
+            format!("the extent at offset {} overlaps another, or is outside of the heap", extent.offset);
         Error::damaged("the manifest", what)
     })
 }
@@ -182,7 +191,7 @@ fn open_runs(
             Table::open(table_cache, run, table.clone()).or_else(|error| match error {
                 // The rest of the store stays readable. A look-up of a log in this table fails.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => {
-                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
+                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
                     Ok(Table::broken(run, table, error))
                 }
                 error => Err(error),
@@ -213,8 +222,8 @@ fn to_be_read(error: Error) -> Error {
     match error {
         Error::Damaged { place, what } => {
             let what = format!(
-                "{what}; nothing can be written to the store, but it opens for reading (`Options::read_only`; the \
-                 commands read, list, export and check)"
+                "{what}; the store accepts no writes: open it read-only (`Options::read_only`; the commands read, \
+                 list, export and check)"
             );
             Error::Damaged { place, what }
         }
@@ -232,9 +241,11 @@ fn find_ring(
         (None, None) => Ok(None),
         (Some(label), Some(ring)) => label.find(superblock.mark_before, &**ring, store).map(Some),
         (Some(_), None) => Err(Error::RingNeeded { name: store.into() }),
-        (None, Some(ring)) => {
-            Err(Error::wrong_ring(&ring.info().name, store, "that store keeps its ring inside".into()))
-        }
+        (None, Some(ring)) => Err(Error::wrong_ring(
+            &ring.info().name,
+            store,
+            "the store keeps its ring in its own volume".into(),
+        )),
     }
 }
 
@@ -246,14 +257,14 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
     if let Some(merging) = &manifest.merging {
         let Merging { into, bottom, from, .. } = merging;
         if merged.is_empty() || merged.end > manifest.runs.len() {
-            return damaged(format!("run {into} is being made of runs that are not there"));
+            return damaged(format!("run {into} is merged from runs that do not exist"));
         }
         if *bottom && merged.end < manifest.runs.len() {
-            return damaged(format!("run {into} is being made as the oldest, and is not"));
+            return damaged(format!("run {into} is merged as the oldest run, and is not the oldest"));
         }
         let last = manifest.runs[merged.start - 1].1.last();
         if from.is_empty() || from.len() > MAX_KEY || last.is_some_and(|last| last.first >= head_key(from)) {
-            return damaged(format!("run {into} is being made up to a log that makes no sense"));
+            return damaged(format!("run {into} is merged up to an invalid key"));
         }
     }
     let mut seen = BTreeSet::new();
@@ -269,25 +280,25 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
         let wrong = if tables.iter().any(|table| here(table) && table.len > table.extent) {
             "is longer than its extent"
         } else if !is_here && (tables.iter().any(|it| here(it) || it.offset > 0) || run.level < MAX_LEVEL) {
-            "lies elsewhere, and not as a whole"
+            "is offloaded, but not as a whole"
         } else if is_here && !was_here {
-            "is older than one that lies elsewhere"
+            "is older than an offloaded run"
         } else if !is_here && (merged.contains(&at) || at + 1 == merged.start) {
-            "lies elsewhere, and is being merged"
+            "is offloaded, and is being merged"
         } else if run.id >= next_run {
-            "is newer than the superblock knows"
+            "has a number that the superblock never assigned"
         } else if !seen.insert(run.id) {
-            "is there twice"
+            "is listed twice"
         } else if falls {
-            "is of a lower level than a newer one"
+            "has a lower level than a newer run"
         } else if run.level > MAX_LEVEL {
-            "is of a level that no store reaches"
+            "has a level over the maximum"
         } else if run.dead > run.entries || run.tombstones.saturating_add(run.empties) > run.logs {
-            "counts more than it holds"
+            "has counts that contradict each other"
         } else if !adds_up(&mut items, run) {
-            "counts more than any store holds"
+            "has counts over the maximum of a store"
         } else if !tables.is_sorted_by(|a, b| a.first < b.first) {
-            "has segments that are not in order"
+            "has segments out of order"
         } else {
             without_it = if is_made(at) { without_it } else { run.level };
             with_it = if merged.contains(&at) { with_it } else { run.level };
@@ -320,7 +331,7 @@ pub(crate) fn read_manifest(
         |whole: &u64| offset.checked_add(*whole).is_some_and(|end| end <= size) && *whole <= MAX_MANIFEST;
     let whole = len.checked_next_multiple_of(SECTOR as u64).filter(fits);
     let Some(whole) = whole.filter(|_| offset % SECTOR as u64 == 0) else {
-        return Err(damaged("it lies outside the volume, which was cut short"));
+        return Err(damaged("it is outside of the volume, which was cut short"));
     };
     let mut buf = AlignedBuf::zeroed(whole as usize);
     read_exact_at(&**volume, offset, &mut buf).map_err(Error::io("reading the manifest"))?;
@@ -379,7 +390,7 @@ fn fill_holes(opened: &Opened) -> Result<(), Error> {
     for (volume, end) in [(&volumes.data, superblock.heap_offset())].into_iter().chain(ring) {
         volume.allocate_range(0..end).map_err(|e| match volume.info().name {
             _ if is_full(&e) => Error::Full { what: "the ring, whose file has holes", why: e.to_string() },
-            name => Error::io(format!("making sure of the space of {name}"))(e),
+            name => Error::io(format!("allocating the space of {name}"))(e),
         })?;
     }
     Ok(())
@@ -395,8 +406,8 @@ pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<SpaceTable, Error> {
     let Some(log) = runs.state(TABLE)?.bounds else { return Ok(SpaceTable::default()) };
     let entry = ReadView::of_runs(runs.clone(), 0).entries(TABLE, &..)?.next_back();
     let table = entry.transpose()?.map(|entry| entry.payload).unwrap_or_default();
-    let spaces = Spaces::decode(&table)
-        .ok_or_else(|| Error::damaged("the table of spaces", "it does not make sense"))?;
+    let spaces =
+        Spaces::decode(&table).ok_or_else(|| Error::damaged("the table of spaces", "it is malformed"))?;
     Ok(SpaceTable { spaces, log: Some(log) })
 }
 
@@ -429,7 +440,12 @@ mod tests {
         superblock.next_run = 2;
         superblock.write(&*volume).unwrap();
         let compacted = options().open_on(volume).and_then(|store| store.compact());
-        assert!(compacted.unwrap_err().to_string().contains("run 2 is newer"));
+        assert!(
+            compacted
+                .unwrap_err()
+                .to_string()
+                .contains("run 2 has a number that the superblock never assigned")
+        );
     }
 
     /// The superblock has a sound checksum and an invalid length of the manifest. Rounding up this
@@ -446,7 +462,7 @@ mod tests {
             let manifest = Place { offset, len, sum: 0 };
             Superblock { manifest, ..superblock }.write(&*volume).unwrap();
             let error = load(&on(&volume), &options()).err().expect("there is no such manifest").to_string();
-            assert!(error.contains("outside the volume"), "{error}");
+            assert!(error.contains("outside of the volume"), "{error}");
         }
     }
 
@@ -487,19 +503,22 @@ mod tests {
         let with = |meta: RunMeta| vec![(RunMeta { id: 1, logs: 1, entries: 1, ..meta }, run(1, 0).1)];
         for (runs, because) in [
             (vec![long], "longer than its extent"),
-            (vec![apart(1, 3)], "lies elsewhere, and not as a whole"),
-            (vec![partly], "lies elsewhere, and not as a whole"),
-            (vec![placed], "lies elsewhere, and not as a whole"),
-            (vec![apart(2, MAX_LEVEL), run(1, MAX_LEVEL)], "older than one that lies elsewhere"),
-            (vec![run(10, 0)], "newer than the superblock knows"),
-            (vec![run(1, 0), run(1, 1)], "there twice"),
-            (vec![run(2, 1), run(1, 0)], "lower level than a newer one"),
-            (vec![run(1, u64::MAX)], "a level that no store reaches"),
-            (with(RunMeta { dead: 2, ..RunMeta::default() }), "counts more than it holds"),
-            (with(RunMeta { tombstones: 1, empties: u64::MAX, ..RunMeta::default() }), "counts more than"),
-            (vec![many(1, 1), many(2, u64::MAX - 3)], "more than any store holds"),
-            (vec![chain(1, 0, &[b"b", b"a"])], "not in order"),
-            (vec![chain(1, 0, &[b"a", b"a"])], "not in order"),
+            (vec![apart(1, 3)], "is offloaded, but not as a whole"),
+            (vec![partly], "is offloaded, but not as a whole"),
+            (vec![placed], "is offloaded, but not as a whole"),
+            (vec![apart(2, MAX_LEVEL), run(1, MAX_LEVEL)], "older than an offloaded run"),
+            (vec![run(10, 0)], "a number that the superblock never assigned"),
+            (vec![run(1, 0), run(1, 1)], "listed twice"),
+            (vec![run(2, 1), run(1, 0)], "lower level than a newer run"),
+            (vec![run(1, u64::MAX)], "a level over the maximum"),
+            (with(RunMeta { dead: 2, ..RunMeta::default() }), "counts that contradict each other"),
+            (
+                with(RunMeta { tombstones: 1, empties: u64::MAX, ..RunMeta::default() }),
+                "counts that contradict each other",
+            ),
+            (vec![many(1, 1), many(2, u64::MAX - 3)], "counts over the maximum of a store"),
+            (vec![chain(1, 0, &[b"b", b"a"])], "segments out of order"),
+            (vec![chain(1, 0, &[b"a", b"a"])], "segments out of order"),
         ] {
             refused(runs, None, because);
         }
@@ -522,21 +541,21 @@ mod tests {
         assert!(check_runs(&sound, 10).is_ok());
         let lower = Manifest { runs: runs(0, 0, b"a", 3), merging: merging(8, 2, b"c") };
         assert!(check_runs(&lower, 10).is_ok(), "the oldest run may fall in level");
-        refused(runs(1, 0, b"a", 0), merging(7, 2, b"c"), "run 7 is being made of runs that are not there");
-        refused(runs(1, 0, b"a", 0), merging(8, 3, b"c"), "that are not there");
-        refused(runs(1, 0, b"a", 0), merging(8, usize::MAX, b"c"), "that are not there");
-        refused(runs(1, 0, b"a", 0), merging(8, 2, b""), "a log that makes no sense");
-        refused(runs(1, 0, b"a", 0), merging(8, 2, &[1; MAX_KEY + 1]), "a log that makes no sense");
-        refused(runs(1, 0, b"c", 0), merging(8, 2, b"c"), "a log that makes no sense");
+        refused(runs(1, 0, b"a", 0), merging(7, 2, b"c"), "run 7 is merged from runs that do not exist");
+        refused(runs(1, 0, b"a", 0), merging(8, 3, b"c"), "that do not exist");
+        refused(runs(1, 0, b"a", 0), merging(8, usize::MAX, b"c"), "that do not exist");
+        refused(runs(1, 0, b"a", 0), merging(8, 2, b""), "up to an invalid key");
+        refused(runs(1, 0, b"a", 0), merging(8, 2, &[1; MAX_KEY + 1]), "up to an invalid key");
+        refused(runs(1, 0, b"c", 0), merging(8, 2, b"c"), "up to an invalid key");
         let bottom = |inputs| Some(Merging { into: 8, inputs, bottom: true, from: b"c".to_vec() });
         let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: bottom(2) };
         assert!(check_runs(&sound, 10).is_ok());
-        refused(runs(1, 0, b"a", 0), bottom(1), "made as the oldest, and is not");
+        refused(runs(1, 0, b"a", 0), bottom(1), "merged as the oldest run, and is not the oldest");
         refused(runs(0, 1, b"a", 1), merging(8, 2, b"c"), "lower level");
         refused(runs(2, 0, b"a", 0), None, "lower level");
         let mut apart = runs(1, 0, b"a", MAX_LEVEL);
         apart[3] = chain(2, MAX_LEVEL, &[b"m"]);
         apart[3].1[0] = apart[3].1[0].gone();
-        refused(apart, merging(8, 2, b"c"), "lies elsewhere, and is being merged");
+        refused(apart, merging(8, 2, b"c"), "is offloaded, and is being merged");
     }
 }

@@ -183,7 +183,7 @@ impl Inner {
                 Ok(false) => self.sleep(),
                 Err(Error::Stopped { .. } | Error::Closed) => thread::park(),
                 Err(error) => {
-                    tracing::warn!(%error, "a checkpoint or compaction was given up for now");
+                    tracing::warn!(%error, "a checkpoint or compaction failed; the store retries it later");
                     thread::park_timeout(Duration::from_millis(100));
                 }
             }

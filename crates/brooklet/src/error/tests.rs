@@ -51,36 +51,36 @@ errors! {
     InvalidRetention, Invalid, || memory().set_retention("log", Retention::new().entries(u64::MAX)).unwrap_err(),
         ["a limit of 18446744073709551615 entries", "use at most 2^62"];
     InvalidSpace, Invalid, || memory().create_space("a/b", SpaceConfig::new()).unwrap_err(),
-        ["\"a/b\" is no name", "use 1 to 64 letters"];
+        ["\"a/b\" is not a valid name", "use 1 to 64 letters"];
     UnknownSpace, NotFound, || memory().space("games").unwrap_err(), ["no space games", "create it"];
-    QuotaReached, Full, quota_reached, ["space games may have 1 logs", "trim or delete", "a larger quota"];
-    MemoryFull, Full, memory_full, ["space fast has its 65536 bytes of memory full", "trim or delete", "give it more"];
-    MixedSpaces, Invalid, mixed_spaces, ["space fast", "and on others", "commit to them apart"];
+    QuotaReached, Full, quota_reached, ["exceed the quota of space games, 1 logs", "trim or delete", "a larger quota"];
+    MemoryFull, Full, memory_full, ["the memory of space fast, 65536 bytes, is full", "trim or delete", "configure more"];
+    MixedSpaces, Invalid, mixed_spaces, ["space fast", "and on other logs", "commit to each space separately"];
     InMemory, Invalid, in_memory, ["space fast is kept in memory only", "dump it"];
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
-    OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
-    Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];
-    LogExists, Conflict, log_exists, ["log \"log\" is there already", "goes on at 4", "nothing was imported", "skip"];
-    InvalidImport, Invalid, invalid_import, ["no export of a store", "nothing was imported"];
-    Cancelled, Cancelled, cancelled, ["the import was given up", "no effect"];
+    OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "read the bounds"];
+    Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "have next entry 7", "its next entry is 2", "retry"];
+    LogExists, Conflict, log_exists, ["log \"log\" exists already", "its next entry is 4", "nothing was imported", "skip"];
+    InvalidImport, Invalid, invalid_import, ["not an export of a store", "nothing was imported"];
+    Cancelled, Cancelled, cancelled, ["the import was cancelled", "no effect"];
     Locked, CannotOpen, locked, ["store cannot be opened again", "this process has it open already", "close it first"];
     NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
     Exists, CannotOpen, exists, ["store exists already", "choose another name"];
-    RingNeeded, CannotOpen, ring_needed, ["memory", "a volume of its own", "`Options::ring_at` or --ring"];
+    RingNeeded, CannotOpen, ring_needed, ["memory", "a separate volume", "`Options::ring_at` or --ring"];
     PartsNeeded, CannotOpen, parts_needed, ["1 parts of memory were offloaded", "`Options::offload_reader` or --archive"];
-    WrongRing, CannotOpen, wrong_ring, ["memory is not the ring of memory", "another store", "was made with"];
-    Shrunk, CannotOpen, shrunk, ["memory had 131072 bytes", "now has 126976", "give it its size back"];
+    WrongRing, CannotOpen, wrong_ring, ["memory is not the ring of memory", "another store", "was created with"];
+    Shrunk, CannotOpen, shrunk, ["memory had 131072 bytes", "now has 126976 bytes", "restore its size"];
     OtherCapacity, CannotOpen, other_capacity,
-        ["memory was made with no capacity", "not with one of 4194304", "ask for that, or for none"];
+        ["memory was created with no capacity limit", "request 4194304 bytes", "request the store's capacity or none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
     NewerFormat, CannotOpen, newer_format, ["format 6", "reads up to 5", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
     Closed, Stopped, closed, ["closed"];
-    Forked, Stopped, forked, ["opened by another process", "is a fork", "open it here"];
-    WouldWait, Invalid, in_a_waker, ["a waker may not wait", "in the task"];
-    Stopped, Stopped, stopped, ["stopped writing", "a planned fault", "mend the device", "open the store again"];
+    Forked, Stopped, forked, ["opened by another process", "is a fork", "then open it here"];
+    WouldWait, Invalid, in_a_waker, ["a waker must not wait", "in the task"];
+    Stopped, Stopped, stopped, ["stopped writing", "a planned fault", "repair the device", "open the store again"];
     Io, Io, missing, ["opening", "none failed:", "os error 2"];
 }
 
@@ -362,11 +362,11 @@ fn every_expectation_tells_what_it_found() {
         }
         error.to_string()
     };
-    let retry = ": read it again, then retry the commit";
+    let retry = ": read the log again, then retry the commit";
     for (expected, key, words) in [
-        (Expected::Next(1), "log", "log \"log\" was expected to go on at 1, but it goes on at 2"),
-        (Expected::Next(1), "new", "log \"new\" was expected to go on at 1, but it does not exist"),
-        (Expected::Absent, "log", "log \"log\" was expected to not exist, but it goes on at 2"),
+        (Expected::Next(1), "log", "log \"log\" was expected to have next entry 1, but its next entry is 2"),
+        (Expected::Next(1), "new", "log \"new\" was expected to have next entry 1, but it does not exist"),
+        (Expected::Absent, "log", "log \"log\" was expected to not exist, but its next entry is 2"),
     ] {
         assert_eq!(said(expected, key), format!("{words}{retry}"));
     }
@@ -391,11 +391,11 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
         let (kind, words) = match &error {
             WalError::TooLarge { .. } => (ErrorKind::Invalid, "9 bytes is over the limit of 8"),
             WalError::Full { .. } => (ErrorKind::Full, "60 of 64 bytes"),
-            WalError::Busy => (ErrorKind::Full, "waits to be written"),
+            WalError::Busy => (ErrorKind::Full, "too many blocks wait to be written"),
             WalError::Stopped(_) => (ErrorKind::Stopped, "a planned fault"),
             WalError::Closed => (ErrorKind::Stopped, "closed"),
             WalError::Forked => (ErrorKind::Stopped, "a fork"),
-            WalError::WouldWait => (ErrorKind::Invalid, "a waker may not wait"),
+            WalError::WouldWait => (ErrorKind::Invalid, "a waker must not wait"),
             WalError::Damaged { .. } => (ErrorKind::Damaged, "block 7 at position 4096 (LSN 99)"),
             WalError::Io(_) => (ErrorKind::Io, "reading the ring failed: a planned fault"),
         };

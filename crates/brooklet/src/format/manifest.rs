@@ -189,7 +189,7 @@ impl Manifest {
         }
         let (body, end) = bytes.split_at(bytes.len() - 8);
         if end != sum.to_le_bytes() || checksum(body) != sum {
-            return Err("the checksum is not the one the superblock names");
+            return Err("the checksum differs from the recorded checksum");
         }
         let half = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().expect("four bytes"));
         let (version, count) = (half(8), half(12));

@@ -107,9 +107,9 @@ impl Label {
             Some(label) if label.store != self.store => {
                 return Err(wrong(format!("it is the ring of another store, {:032x}", label.store)));
             }
-            Some(_) => return Err(wrong("it was made for that store at another time".into())),
+            Some(_) => return Err(wrong("it was created for this store at another time".into())),
             None if slots.iter().any(|slot| matches!(slot, Slot::Damaged(_))) => {
-                let what = format!("none of its {COPIES} copies in {name} is whole");
+                let what = format!("none of its {COPIES} copies in {name} is undamaged");
                 return Err(Error::damaged("the label of the ring", what));
             }
             None => return Err(wrong("it does not start with the label of a ring".into())),
@@ -127,8 +127,8 @@ impl Label {
 
     fn of_another_moment(&self, found: &Self, ring: String, store: &str) -> Error {
         let why = format!(
-            "the two are not of the same moment (the ring is of opening {}, the data of opening {}): one of them was put \
-             back from a copy, or used with a copy of the other; put both back from the same backup",
+            "the ring and the data are of different times (the ring is of opening {}, the data of opening {}): one of them \
+             was restored from a copy, or used with a copy of the other; restore both from the same backup",
             found.epoch, self.epoch
         );
         Error::WrongRing { ring, store: store.into(), why }
@@ -203,10 +203,10 @@ mod tests {
         for (copies, size, words) in [
             ([&bad[..], &bad, &[]], SIZE, "none of its 3 copies"),
             ([&foreign; COPIES], SIZE, "the ring of another store, 00000000000000000000000000000005"),
-            ([&older; COPIES], SIZE, "made for that store at another time"),
+            ([&older; COPIES], SIZE, "created for this store at another time"),
             ([&past; COPIES], SIZE, "the ring is of opening 6, the data of opening 9"),
-            ([&later, &good, &before], SIZE, "not of the same moment (the ring is of opening 10"),
-            ([&branch; COPIES], SIZE, "put both back from the same backup"),
+            ([&later, &good, &before], SIZE, "of different times (the ring is of opening 10"),
+            ([&branch; COPIES], SIZE, "restore both from the same backup"),
             ([&newer; COPIES], SIZE, "has format 9"),
             ([&[]; COPIES], SIZE, "does not start with the label"),
             ([&[]; COPIES], RING_OFFSET - 4096, "too few for a ring"),

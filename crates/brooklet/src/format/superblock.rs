@@ -142,12 +142,15 @@ impl Superblock {
         })?;
         let Some((_, best)) = newest else {
             let blank = slots.iter().all(|slot| matches!(slot, Slot::Blank | Slot::NoMagic));
-            let device = if fixed { "; `brooklet format` makes a store on a device" } else { "" };
+            let device = if fixed { "; `brooklet format` creates a store on a device" } else { "" };
             return Err(if blank {
                 let why = format!("it does not start with a superblock{device}");
                 Error::NotAStore { name: name.into(), why }
             } else {
-                Error::damaged("the superblock", format!("none of its {COPIES} copies in {name} is whole"))
+                Error::damaged(
+                    "the superblock",
+                    format!("none of its {COPIES} copies in {name} is undamaged"),
+                )
             });
         };
         best.check_size(name, size, fixed)?;
@@ -163,9 +166,8 @@ impl Superblock {
             && self.ring_size.is_multiple_of(SECTOR as u64);
         if !lawful || self.heap_offset() > size {
             let ring = self.ring_size;
-            let what = format!(
-                "the ring of {ring} bytes does not fit in the {size} bytes of {name}: it was cut short"
-            );
+            let what =
+                format!("{name} was cut short: the ring of {ring} bytes does not fit in its {size} bytes");
             return Err(Error::damaged("the superblock", what));
         }
         Ok(())
@@ -184,7 +186,7 @@ impl Superblock {
         if sane && holds() && starts() {
             Ok(())
         } else {
-            Err(Error::damaged("the superblock", "its numbers make no sense"))
+            Err(Error::damaged("the superblock", "its numbers are invalid"))
         }
     }
 }
@@ -314,7 +316,7 @@ mod tests {
             Superblock { epoch: most, ..sample() },
         ] {
             let error = Superblock::choose(&[Slot::Valid(bad)], "f", 1 << 22, false).unwrap_err();
-            assert!(error.to_string().contains("make no sense"), "{error}");
+            assert!(error.to_string().contains("its numbers are invalid"), "{error}");
         }
     }
 
@@ -330,7 +332,7 @@ mod tests {
         for capacity in [4096, (1 << 22) + 512, u64::MAX - 4095] {
             let slots = [Slot::Valid(Superblock { capacity, ..sample() })];
             let error = Superblock::choose(&slots, "f", 1 << 22, false).unwrap_err();
-            assert!(error.to_string().contains("make no sense"), "{error}");
+            assert!(error.to_string().contains("its numbers are invalid"), "{error}");
         }
     }
 

@@ -126,7 +126,7 @@ impl Maintenance {
         let here = runs.here();
         let Some(at) = here.iter().position(|run| self.is_left_out(run)) else { return Ok(()) };
         let (run, older) = (&here[at], here.len() - at - 1);
-        let what = format!("it was not merged, nor were {older} older runs; all newer ones were");
+        let what = format!("the store merged all newer runs, but neither this run nor {older} older runs");
         match self.left_out.get(&run.meta.id) {
             // A later read may succeed.
             Some(Error::Io { cause, .. }) if !run.is_damaged() => {
@@ -134,7 +134,7 @@ impl Maintenance {
                 Err(Error::Io { doing, cause: cause.clone() })
             }
             _ => {
-                let what = format!("it cannot be read everywhere, so that {what}");
+                let what = format!("a part of it cannot be read: {what}");
                 Err(Error::damaged(format!("run {}", run.meta.id), what))
             }
         }
@@ -356,7 +356,7 @@ impl Maintenance {
         if self.room_to_merge(context, takes)? >= takes {
             return Ok(());
         }
-        let why = format!("merging would take {takes} bytes, more than there are, before it gives any back");
+        let why = format!("a merge needs {takes} bytes, more than are free, before it frees any");
         Err(BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
     }
 

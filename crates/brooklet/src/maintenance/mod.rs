@@ -249,11 +249,11 @@ impl Maintenance {
         self.slice(context, wanted).or_else(|build_error| match (self.handle_error(context, build_error), self.compacting) {
             // The merge is retried once there is more room. Until then, other work may be possible.
             (error @ Error::Full { .. }, true) => {
-                tracing::warn!(%error, "a merge was given up for now");
+                tracing::warn!(%error, "a merge found too little room; the store retries it later");
                 Ok(true)
             }
             (error @ (Error::Damaged { .. } | Error::Io { .. }), true) if self.failed.is_none() => {
-                tracing::warn!(%error, "a run stays as it is, with all older ones; newer ones are merged without it");
+                tracing::warn!(%error, "the store could not read a run; it merges neither this run nor older runs, only newer runs");
                 Ok(true)
             }
             (error, _) => Err(error),
@@ -398,7 +398,7 @@ impl Maintenance {
     /// room.
     fn resolve_request(&self, context: &Context<'_>, last: u64) {
         // Merging would have freed room if it had not failed.
-        let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
+        let failed = self.failed.as_ref().map(|(error, _)| format!("a merge failed: {error}"));
         let full = Some(&self.why_full).filter(|why| !why.is_empty());
         let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
         let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");

@@ -398,7 +398,7 @@ impl Maintenance {
     /// size.
     fn cut(&mut self, end: u64) -> bool {
         if let Err(error) = self.volumes.data.shrink(end) {
-            tracing::warn!(%error, "giving space back failed; it is kept for later use");
+            tracing::warn!(%error, "the store could not return space to the file system; it keeps the space for later use");
         }
         // A device keeps its size.
         let size = self.volumes.data.size().unwrap_or(end) / SECTOR as u64 * SECTOR as u64;
@@ -428,7 +428,7 @@ impl Maintenance {
                 Ok(true) => self.stats.punched_bytes += hole.len,
                 done => {
                     if let Err(error) = done {
-                        tracing::warn!(%error, "giving space back failed; it is kept for later use");
+                        tracing::warn!(%error, "the store could not return space to the file system; it keeps the space for later use");
                     }
                     self.punches = false;
                 }

@@ -94,7 +94,7 @@ impl Retention {
         };
         match self.age.filter(|age| !lawful(age)) {
             Some(age) => wrong(format!(
-                "an age of {age:?}: use whole milliseconds, from one to a thousand years, or no limit"
+                "an age of {age:?}: use whole milliseconds, from 1 ms to 1,000 years, or no limit"
             )),
             None => Ok(()),
         }

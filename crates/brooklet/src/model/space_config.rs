@@ -110,16 +110,14 @@ impl MemoryConfig {
         let wrong = |why: String| Err(Error::InvalidSpace(why));
         if !(LEAST_MEMORY..=MOST_MEMORY).contains(&self.bytes) {
             let bytes = self.bytes;
-            return wrong(format!(
-                "{bytes} bytes of memory for space {name}: use at least 64 KiB, at most 2^46"
-            ));
+            return wrong(format!("{bytes} bytes of memory for space {name}: use 64 KiB to 2^46 bytes"));
         }
         let lawful = |every: &Duration| {
             (SHORTEST..=DAY).contains(every) && every.subsec_nanos().is_multiple_of(1_000_000)
         };
         match self.dump_every.filter(|every| !lawful(every)) {
             Some(every) => wrong(format!(
-                "a dump every {every:?} for space {name}: use whole milliseconds, from a tenth of a second to a day"
+                "a dump every {every:?} for space {name}: use whole milliseconds, from 100 ms to 1 day"
             )),
             None => Ok(()),
         }
@@ -197,14 +195,14 @@ impl SpaceConfig {
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(lawful) {
             let name = name.escape_debug();
             return wrong(format!(
-                "\"{name}\" is no name for a space: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
+                "\"{name}\" is not a valid name of a space: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
             ));
         }
         if let Class::Deferred(bound) = self.class
             && (bound.is_zero() || bound > LONGEST || !bound.subsec_nanos().is_multiple_of(1_000_000))
         {
             return wrong(format!(
-                "a bound of {bound:?} for space {name}: use whole milliseconds, from one to an hour"
+                "a bound of {bound:?} for space {name}: use whole milliseconds, from 1 ms to 1 hour"
             ));
         }
         if let Class::Memory(memory) = self.class {

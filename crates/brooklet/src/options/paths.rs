@@ -23,14 +23,18 @@ pub(crate) fn resolve(path: &Path, may_be_made: bool) -> Result<PathBuf, Error> 
     if may_be_made && has_folder {
         return Ok(target);
     }
-    let lacks = if has_folder { "where nothing is" } else { "where not even a folder is: make that first" };
+    let lacks = if has_folder {
+        "which does not exist"
+    } else {
+        "whose folder does not exist: create the folder first"
+    };
     let why = format!("it is a symbolic link to {}, {lacks}", target.display());
     Err(Error::io(format!("opening {}", whole.display()))(io::Error::new(ErrorKind::NotFound, why)))
 }
 
 /// Returns the absolute path, whether or not a file exists there.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    std::path::absolute(path).map_err(Error::io(format!("finding out where {} is", path.display())))
+    std::path::absolute(path).map_err(Error::io(format!("resolving the path {}", path.display())))
 }
 
 /// Returns whether both paths lead, or will lead, to the same file or place.
@@ -77,8 +81,8 @@ mod tests {
         symlink("round", at("round")).unwrap();
         assert_eq!(resolve(&at("link"), true).unwrap(), at("disk/second"));
         for (name, made, words) in [
-            ("link", false, "disk/second, where nothing is"),
-            ("lost", true, "nowhere/third, where not even"),
+            ("link", false, "disk/second, which does not exist"),
+            ("lost", true, "nowhere/third, whose folder does not exist"),
         ] {
             let error = resolve(&at(name), made).unwrap_err().to_string();
             assert!(error.contains(words) && error.contains(&format!("{name} failed")), "{error}");

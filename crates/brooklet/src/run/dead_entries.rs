@@ -43,7 +43,7 @@ impl DeadEntries {
         match self.pieces(key) {
             Ok(found) => self.take_down(&found, piece),
             Err(error) => {
-                tracing::warn!(%error, "what a run lost to a checkpoint is not known; merging will tell");
+                tracing::warn!(%error, "the store could not count the entries of a run that a checkpoint made dead; a merge counts them");
             }
         }
         true

@@ -182,7 +182,7 @@ impl Run {
         let hash = wanted.hash(reader.filter_seed());
         match reader.may_contain(&wanted.head, hash) {
             Err(error @ brooklet_codex::Error::Damaged { .. }) => {
-                tracing::warn!(run = self.meta.id, %error, "the filter of a run is damaged; going on without it");
+                tracing::warn!(run = self.meta.id, %error, "the filter of a run is damaged; the store continues without it");
                 Ok(None)
             }
             told => told.map(Some).map_err(|error| table.error(error)),
@@ -232,7 +232,7 @@ impl Run {
     pub fn malformed(&self, key: &[u8]) -> Error {
         self.tables.iter().for_each(|table| table.set_damaged());
         let key = crate::error::KeyText::of(key);
-        Error::damaged(format!("run {}", self.meta.id), format!("the piece of log {key} does not make sense"))
+        Error::damaged(format!("run {}", self.meta.id), format!("the piece of log {key} is malformed"))
     }
 
     /// Reads the whole run, checks every checksum, and checks that all keys are less than `end`.

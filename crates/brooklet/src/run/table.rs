@@ -251,7 +251,10 @@ impl Table {
         let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), table_cache.cache.clone())
             .map_err(|e| codex_error(run, meta.offset, e))?;
         if reader.id() != run {
-            return Err(Error::damaged(format!("run {run}"), format!("it says it is run {}", reader.id())));
+            return Err(Error::damaged(
+                format!("run {run}"),
+                format!("it is labelled as run {}", reader.id()),
+            ));
         }
         Ok(Self {
             meta,
@@ -328,11 +331,11 @@ impl Table {
         let mut cursor = reader.cursor();
         cursor.seek_first().map_err(|e| self.error(e))?;
         if cursor.key() < self.meta.first.as_slice() {
-            return Err(damaged("it has keys before its beginning"));
+            return Err(damaged("it has keys before its range"));
         }
         cursor.seek_last().map_err(|e| self.error(e))?;
         if next.is_some_and(|next| cursor.key() >= next) {
-            return Err(damaged("it has keys beyond its end"));
+            return Err(damaged("it has keys after its range"));
         }
         Ok(())
     }

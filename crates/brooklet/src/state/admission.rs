@@ -164,7 +164,7 @@ impl Room {
         let most = if request.freeing { most_freeing } else { most };
         let and = if self.why.is_empty() { "" } else { "; " };
         let why = format!(
-            "it may take {} bytes, and {most} are left to it and all that is not in runs yet{and}{}",
+            "it may take {} bytes, and {most} bytes are left for it and all data that is not in runs yet{and}{}",
             request.claim, self.why
         );
         Error::Full { what: "the commit in the heap", why }
@@ -248,7 +248,7 @@ impl StoreState {
         }
         let whole = self.room.budget.whole;
         if whole > 0 && request.claim > whole {
-            let why = format!("it may take {} bytes, and the whole heap holds {whole}", request.claim);
+            let why = format!("it may take {} bytes, and the whole heap holds {whole} bytes", request.claim);
             return Err(Error::Full { what: "the commit in the heap", why }.into());
         }
         Err(Retry::Short(request))

@@ -158,7 +158,7 @@ impl Lost {
         match self.next {
             Some(next) if next == seq + 1 => format!("the ring, block {seq} at {at}"),
             Some(next) => format!("the ring, blocks {seq} to {} from {at} on", next - 1),
-            None => format!("the ring, block {seq} at {at} and all behind it"),
+            None => format!("the ring, block {seq} at {at} and all later blocks"),
         }
     }
 
@@ -166,16 +166,16 @@ impl Lost {
     pub fn what(&self) -> String {
         let mut what = self.first.what.clone();
         if self.touched.is_empty() {
-            what.push_str("; it is not known which logs it touches");
+            what.push_str("; the affected logs are not known");
         } else {
-            what.push_str("; it touches ");
+            what.push_str("; affected logs: ");
             for (i, key) in self.touched.iter().take(NAMED).enumerate() {
                 let comma = if i == 0 { "" } else { ", " };
                 let _ = write!(what, "{comma}{}", KeyText::of(key));
             }
             let more = self.touched.len().saturating_sub(NAMED);
             let _ = if more > 0 { write!(what, " and {more} more") } else { Ok(()) };
-            what.push_str(", and maybe others");
+            what.push_str(", and maybe other logs");
         }
         what
     }
@@ -190,7 +190,9 @@ impl Lost {
         let what = self.what();
         Error::damaged(
             self.place(),
-            format!("{what}; logs that it made are missing, others are as before it"),
+            format!(
+                "{what}; logs that the lost commits created are missing, and other logs lack these commits"
+            ),
         )
     }
 }
@@ -228,14 +230,18 @@ impl Doubt {
     pub fn error(&self, key: &[u8], next: Option<u64>) -> Error {
         let (key, why) = (KeyText::of(key), &self.lost.first.what);
         let known = match (next, &self.behind) {
-            (None, None) => format!("log {key} may have been made there"),
-            (Some(next), None) => format!("of log {key}, entries from {next} on may be missing"),
+            (None, None) => format!("a lost commit may have created log {key}"),
+            (Some(next), None) => format!("entries of log {key} from {next} on may be missing"),
             (next, Some((_, base, _))) if next.is_none_or(|next| next < *base) => {
                 let next = next.unwrap_or_default();
-                format!("of log {key}, entries {next} to {base} (exclusive) are missing; read on from {base}")
+                format!(
+                    "entries {next} to {base} (exclusive) of log {key} are missing; continue to read at entry {base}"
+                )
             }
             (_, Some((_, base, _))) => {
-                format!("of log {key}, entries before {base} may stand for others; read on from {base}")
+                format!(
+                    "entries of log {key} before {base} may be outdated; continue to read at entry {base}"
+                )
             }
         };
         Error::damaged(self.lost.place(), format!("{why}; {known}"))

@@ -17,7 +17,7 @@ impl StoreState {
     /// Replays a recovered block: applies its effects as the append and the publication did.
     pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
         let place = || format!("block {} of the ring", block.seq());
-        let malformed = || Error::damaged(place(), "a record does not make sense");
+        let malformed = || Error::damaged(place(), "a record is malformed");
         let (active, effects, spaces) = (&mut self.active, &mut self.effects, &mut self.spaces);
         let done = match &mut self.lost {
             None => active.replay(block, effects, spaces),

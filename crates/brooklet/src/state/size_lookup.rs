@@ -83,14 +83,15 @@ impl SizeQuery {
         if start_of == Some(start) {
             return Ok(parts);
         }
-        let what = format!("entries of {start} to {end} (exclusive) are in no run");
+        let what = format!("some entries from {start} to {end} (exclusive) are in no run");
         Err(Error::damaged(format!("log {}", KeyText::of(key)), what))
     }
 
     /// Returns a span of damaged entries, and logs a warning.
     fn give_up(&self, key: &[u8], range: Range<u64>, error: &Error) -> Span {
         let log = key.escape_ascii();
-        let why = "entries of a log are damaged; its limit of bytes is applied as if they had their share";
+        let why =
+            "entries of a log are damaged; the store estimates their size to apply the byte limit of the log";
         tracing::warn!(%log, from = range.start, to = range.end, %error, "{why}");
         Span::damaged(range)
     }

@@ -163,7 +163,7 @@ impl Spaces {
             (Ok(at), None) => table.all.remove(at).number,
             (Err(_), None) => return Err(Error::UnknownSpace { name: name.into() }),
             (Err(_), Some(_)) if table.all.len() == MAX_SPACES => {
-                let why = format!("there are {MAX_SPACES} spaces already, which is the most: remove one");
+                let why = format!("the store has {MAX_SPACES} spaces, the maximum: remove one first");
                 return Err(Error::InvalidSpace(why));
             }
             (Err(at), Some((config, counted))) => {

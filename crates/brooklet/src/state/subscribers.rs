@@ -55,16 +55,16 @@ const APART: u64 = 10;
 #[non_exhaustive]
 pub enum Lost {
     /// More bytes were committed than the subscription holds, before the caller took them.
-    #[error("more than {most} bytes were committed before they were taken")]
+    #[error("the subscriber was too slow: more than {most} bytes of commits waited")]
     Behind {
         /// Maximum bytes that the subscription holds.
         most: usize,
     },
     /// Logs entered the store without commits: by an import, or from a memory space.
-    #[error("logs entered the store without commits, by an import or from memory")]
+    #[error("logs entered the store without commits, by an import or from a memory space")]
     Unlogged,
     /// This process did not open the store. It was forked from the process that opened the store.
-    #[error("this process was forked from the one that opened the store; open the store here")]
+    #[error("this process is a fork of the process that opened the store; open the store here")]
     Forked,
 }
 

@@ -132,11 +132,15 @@ fn check_volumes(
     };
     for (copy, slot) in opened.slots.iter().enumerate() {
         if let Some(why) = slot.flaw() {
-            report.add(true, format!("copy {copy} of the superblock: {why}; the others serve"));
+            report
+                .add(true, format!("copy {copy} of the superblock: {why}; the store uses the other copies"));
         }
     }
     for copy in opened.label.iter().flat_map(|label| &label.stale) {
-        report.add(true, format!("copy {copy} of the ring's label is damaged or older; the others serve"));
+        report.add(
+            true,
+            format!("copy {copy} of the ring's label is damaged or older; the store uses the other copies"),
+        );
     }
     report.blocks = opened.recovery.blocks;
     if let Some(lost) = &opened.state.lost {
@@ -177,7 +181,10 @@ fn check_runs(
     if used + opened.heap.free_bytes() != heap {
         report.add(
             false,
-            format!("{used} bytes in use and {} free do not make {heap}", opened.heap.free_bytes()),
+            format!(
+                "{used} bytes in use and {} bytes free do not add up to the {heap} bytes of the heap",
+                opened.heap.free_bytes()
+            ),
         );
     }
     Ok(())
@@ -228,7 +235,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
         let said = run.meta.entries - run.dead();
         if live > said {
             let id = run.meta.id;
-            report.add(false, format!("run {id} is said to hold {said} live entries and holds {live}"));
+            report.add(false, format!("run {id} holds {live} live entries, and the manifest records {said}"));
         }
     }
 }

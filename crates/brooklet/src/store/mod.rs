@@ -106,7 +106,7 @@ impl Options {
         if let (Some(ring), None) = (&self.ring, &volumes.ring) {
             let (ring, data) = (ring.display(), volumes.data.info().name);
             return Err(Error::InvalidOptions(format!(
-                "a ring at {ring} for a store on a volume that is there ({data}): open the store at its path, or without that"
+                "the options name a ring at {ring}, but the store is on a given volume ({data}): open the store by its path, or name no ring"
             )));
         }
         let (volumes, tethers) = volumes.tethered();

@@ -110,7 +110,7 @@ impl Store {
         match self.space(name) {
             Ok(_) if is_new => {
                 return Err(Error::InvalidSpace(format!(
-                    "there is a space {name} already: configure that one"
+                    "space {name} exists already: configure it, or choose another name"
                 )));
             }
             Err(error) if !is_new => return Err(error),
@@ -288,7 +288,7 @@ impl Space {
         let Some(memory_space) = self.store.inner().memory_spaces.find(self.name.as_bytes()) else {
             let class = self.info()?.config.class;
             let why =
-                format!("space {} is not kept in memory, but {class:?}: there is nothing to dump", self.name);
+                format!("space {} has class {class:?}: dump only spaces that are kept in memory", self.name);
             return Err(Error::InvalidSpace(why));
         };
         self.store.shared().dump(&memory_space)

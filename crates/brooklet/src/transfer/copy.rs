@@ -107,7 +107,7 @@ fn copy(
     let encoded = manifest.encode();
     let all = end + (encoded.len() as u64).next_multiple_of(SECTOR as u64);
     if superblock.capacity > 0 && all > superblock.capacity {
-        let why = format!("it takes {all} bytes, and has a capacity of {}", superblock.capacity);
+        let why = format!("it takes {all} bytes, and its capacity is {} bytes", superblock.capacity);
         return Err(Error::Full { what: "the copy of a store", why });
     }
     let volume = &volumes.data;

@@ -153,7 +153,7 @@ impl View {
         mut open: impl FnMut(PartName) -> Result<Arc<dyn Source>, Error>,
     ) -> Result<Self, Error> {
         let damaged = |what: &str| Error::damaged("a table of parts", what);
-        let (head, manifest) = table.split_at_checked(HEAD).ok_or_else(|| damaged("it is cut short"))?;
+        let (head, manifest) = table.split_at_checked(HEAD).ok_or_else(|| damaged("it is truncated"))?;
         if head[..8] != *MAGIC {
             return Err(damaged("the magic bytes are missing"));
         }
@@ -166,7 +166,7 @@ impl View {
         let (lsn, now) = (u64::from_le_bytes(bytes(28)), u64::from_le_bytes(bytes(36)));
         let store = u128::from_le_bytes(head[12..28].try_into().expect("sixteen bytes"));
         if manifest.len() < 8 {
-            return Err(damaged("it is cut short"));
+            return Err(damaged("it is truncated"));
         }
         let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
         check_runs(&manifest, u64::MAX)?;

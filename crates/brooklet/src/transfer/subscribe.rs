@@ -228,32 +228,32 @@ impl Frame<'_> {
 }
 
 fn damaged(what: &str) -> Error {
-    Error::damaged("commits that were kept", what)
+    Error::damaged("the kept commits", what)
 }
 
 /// Decodes the commits of a store.
 fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame<'_>>, Error> {
-    let (all, sum) = encoded.split_last_chunk::<8>().ok_or_else(|| damaged("they are cut short"))?;
-    let (head, mut rest) = all.split_at_checked(HEAD).ok_or_else(|| damaged("they are cut short"))?;
+    let (all, sum) = encoded.split_last_chunk::<8>().ok_or_else(|| damaged("they are truncated"))?;
+    let (head, mut rest) = all.split_at_checked(HEAD).ok_or_else(|| damaged("they are truncated"))?;
     if head[..8] != *MAGIC {
         return Err(damaged("the magic bytes are missing"));
     }
     let found = u32::from_le_bytes(head[8..12].try_into().expect("four bytes"));
     if found != VERSION {
-        return Err(Error::NewerFormat { name: "commits that were kept".into(), found, known: VERSION });
+        return Err(Error::NewerFormat { name: "the kept commits".into(), found, known: VERSION });
     }
     if checksum(all) != u64::from_le_bytes(*sum) {
-        return Err(damaged("the checksum does not fit"));
+        return Err(damaged("the checksum does not match"));
     }
     if u128::from_le_bytes(head[12..].try_into().expect("sixteen bytes")) != store {
-        return Err(damaged("they are of another store"));
+        return Err(damaged("they belong to another store"));
     }
     let mut frames = Vec::new();
     while !rest.is_empty() {
-        let (head, after) = rest.split_at_checked(BLOCK).ok_or_else(|| damaged("a block is cut short"))?;
+        let (head, after) = rest.split_at_checked(BLOCK).ok_or_else(|| damaged("a block is truncated"))?;
         let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
         let len = u32::from_le_bytes(head[24..].try_into().expect("four bytes")) as usize;
-        let (data, after) = after.split_at_checked(len).ok_or_else(|| damaged("a block is cut short"))?;
+        let (data, after) = after.split_at_checked(len).ok_or_else(|| damaged("a block is truncated"))?;
         frames.push(Frame { from: number(0), to: number(8), time: number(16), data });
         rest = after;
     }
@@ -274,7 +274,7 @@ impl Behind {
             return Ok(false);
         }
         if frame.from != self.lsn || frame.to - frame.from != frame.data.len() as u64 {
-            return Err(damaged("they do not go on where those before end"));
+            return Err(damaged("they do not continue at the end of the previous commits"));
         }
         self.lsn = frame.to;
         Ok(true)
@@ -318,7 +318,7 @@ impl View {
                     let block = Block::recovered(next, Cursor { seq: next.seq + 1, ..next }, data);
                     memtable
                         .replay(&block, &mut effects, &mut spaces)
-                        .ok_or_else(|| damaged("a record does not make sense"))?;
+                        .ok_or_else(|| damaged("a record is malformed"))?;
                     cursor = next;
                 }
             }

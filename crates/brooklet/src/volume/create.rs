@@ -56,8 +56,9 @@ impl Draft {
         let exists = if options.ring.as_deref() == Some(path) { Error::ring_exists } else { Error::exists };
         let name = path.display().to_string();
         if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
-            let what =
-                format!("{name} is a block device: make the store by `brooklet format` or `Options::format`");
+            let what = format!(
+                "{name} is a block device: create the store by `brooklet format` or `Options::format`"
+            );
             return Err(Error::InvalidOptions(what));
         }
         if options.files.exists(path).map_err(Error::io(format!("looking for {name}")))? {
@@ -89,7 +90,7 @@ impl Drop for Draft {
         if let Err(error) = self.files.remove(&self.draft)
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(%error, draft = %self.draft.display(), "half a store is left over; remove it");
+            tracing::warn!(%error, draft = %self.draft.display(), "the store could not remove an incomplete draft; remove it");
         }
     }
 }
@@ -285,19 +286,23 @@ fn check_room(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
     {
         let name = volume.info().name;
         let most = size.saturating_sub(RING_OFFSET);
-        return wrong(format!("a ring of {ring} bytes: {name} has {size} bytes, use at most {most}"));
+        return wrong(format!(
+            "a ring of {ring} bytes: {name} has {size} bytes, so use at most {most} bytes"
+        ));
     }
     let name = volumes.data.info().name;
     let size = device_size(&*volumes.data)?;
     if let Some(size) = size.filter(|size| *size < capacity) {
-        return wrong(format!("a capacity of {capacity} bytes: {name} has {size}, use at most that"));
+        return wrong(format!(
+            "a capacity of {capacity} bytes: {name} has {size} bytes, so use at most {size} bytes"
+        ));
     }
     let least = superblock.heap_offset() + MIN_HEAP;
     if capacity > 0 && capacity < least {
         let inside =
             if superblock.ring.is_none() { format!(" with a ring of {ring} bytes") } else { String::new() };
         return wrong(format!(
-            "a capacity of {capacity} bytes for {name}: a store{inside} needs at least {least}"
+            "a capacity of {capacity} bytes for {name}: a store{inside} needs at least {least} bytes"
         ));
     }
     Ok(())

@@ -103,7 +103,7 @@ impl Options {
         for device in devices {
             let name = device.info().name;
             let found =
-                signature::look(&**device).map_err(Error::io(format!("looking at what {name} bears")))?;
+                signature::look(&**device).map_err(Error::io(format!("looking for data on {name}")))?;
             overwritten.extend(found.map(|found| (name, found)));
         }
         if !force && !overwritten.is_empty() {

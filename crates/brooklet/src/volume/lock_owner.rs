@@ -149,7 +149,7 @@ impl Tables {
         let of_whole = || {
             let whole = dir.canonicalize().ok().filter(|dir| dir.join("partition").exists())?;
             let used = self.use_of(&number_in(whole.parent()?)?)?;
-            Some(format!("the whole of {}: {}", name_of(whole.parent()?), used.whole()))
+            Some(format!("the whole device {}: {}", name_of(whole.parent()?), used.whole()))
         };
         let of_parts = || {
             let mut parts: Vec<PathBuf> = std::fs::read_dir(&dir).ok()?.flatten().map(|e| e.path()).collect();
@@ -204,7 +204,7 @@ impl Use {
         match self {
             Use::Mounted(at) => format!("mounted at {at}"),
             Use::Swap => "in use as swap space".into(),
-            Use::Under(names) => format!("{names} stands on it"),
+            Use::Under(names) => format!("used by {names}"),
         }
     }
 
@@ -212,7 +212,7 @@ impl Use {
         match self {
             Use::Mounted(at) => format!("its partition {part} is mounted at {at}"),
             Use::Swap => format!("its partition {part} is in use as swap space"),
-            Use::Under(names) => format!("{names} stands on its partition {part}"),
+            Use::Under(names) => format!("its partition {part} is used by {names}"),
         }
     }
 }
@@ -326,9 +326,9 @@ mod tests {
                 none,
                 Some("its partition sda2 is in use as swap space"),
             ),
-            ("8:1", "", "", held, Some("dm-3, md0 stands on it")),
-            ("8:0", "", "", held, Some("dm-3, md0 stands on its partition sda1")),
-            ("8:2", "", "", &[("sda", "dm-0")], Some("the whole of sda: dm-0 stands on it")),
+            ("8:1", "", "", held, Some("used by dm-3, md0")),
+            ("8:0", "", "", held, Some("its partition sda1 is used by dm-3, md0")),
+            ("8:2", "", "", &[("sda", "dm-0")], Some("the whole device sda: used by dm-0")),
             // A partition does not block another partition of the same disk.
             ("8:2", mounts, "", held, None),
             ("8:16", "", "/dev/sda2 partition 1 0 -2\n", held, None),

@@ -140,7 +140,7 @@ pub(crate) fn look(volume: &dyn Volume) -> io::Result<Option<String>> {
     if found.is_empty() {
         let first = |part: &[u8], base: u64| part.iter().position(|b| *b != 0).map(|at| base + at as u64);
         let first = first(&head, 0).or_else(|| first(&tail, from));
-        return Ok(first.map(|at| format!("something unknown at {at}")));
+        return Ok(first.map(|at| format!("unknown data at {at}")));
     }
     let told: Vec<String> = found.iter().map(|(name, at)| format!("{name} at {at}")).collect();
     Ok(Some(told.join(", ")))
@@ -213,7 +213,7 @@ mod tests {
         }
         let size = (3 << 20) + 512;
         for at in [0, ENDS - 1, size - 1, size - ENDS] {
-            assert_eq!(told(size, at, &[1]), Some(format!("something unknown at {at}")));
+            assert_eq!(told(size, at, &[1]), Some(format!("unknown data at {at}")));
         }
         assert_eq!(told(size, 3 << 19, &[1]), None);
     }

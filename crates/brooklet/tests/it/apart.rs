@@ -351,7 +351,7 @@ fn a_store_without_its_ring_is_told() {
     ] {
         let error = open(Some(name));
         assert!(matches!(&error, Error::WrongRing { .. }) && error.to_string().contains(words), "{error}");
-        assert!(error.to_string().contains("name the volume that"), "{error}");
+        assert!(error.to_string().contains("name the ring volume that"), "{error}");
     }
     assert!(matches!(open(Some("damaged")), Error::Damaged { .. }));
     let error = open(Some("short"));
@@ -360,7 +360,7 @@ fn a_store_without_its_ring_is_told() {
     let plain = dir.path().join("plain");
     drop(small().open(&plain).unwrap());
     let error = small().ring_at(&other_ring).create(Create::Never).open(&plain).unwrap_err();
-    assert!(error.to_string().contains("keeps its ring inside"), "{error}");
+    assert!(error.to_string().contains("keeps its ring in its own volume"), "{error}");
     // None of all that has harmed it; one copy of the label is enough, and the check tells of the
     // others.
     damaged[SECTOR + 40] ^= 1;

@@ -201,7 +201,7 @@ pub fn a_damaged_block_of_the_ring_hides_no_other() {
             every_log_is_right_or_says_so(&reader, &states, at);
             listings_end_with_an_error(&reader, &states[at]);
             let [damage] = &reader.damage()[..] else { panic!("one place is damaged") };
-            let names = |key: &Vec<u8>| damage.logs.contains(key) && damage.what.contains("it touches");
+            let names = |key: &Vec<u8>| damage.logs.contains(key) && damage.what.contains("affected logs: ");
             let touched = |key: &&Vec<u8>| states[at].get(*key) != states[at + 1].get(*key);
             if byte > block + 96 {
                 assert!(states[at + 1].keys().filter(touched).all(names), "{damage}");

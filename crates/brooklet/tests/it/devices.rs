@@ -328,7 +328,7 @@ fn a_device_with_a_partition_in_use_is_refused_and_the_partition_named() {
         let tried = try_both();
         run("delpart", &[device, "1"])?;
         let [mounted, swap] = tried?;
-        let words = format!("{device} is open elsewhere (its partition {name}p1 is ");
+        let words = format!("{device} is in use elsewhere (its partition {name}p1 is ");
         assert!(mounted.starts_with(&format!("{words}mounted at {at})")), "{mounted}");
         assert!(swap.starts_with(&format!("{words}in use as swap space)")), "{swap}");
         Ok(())

@@ -118,7 +118,7 @@ fn a_failed_expectation_names_the_log_and_what_was_found() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(
         error.to_string(),
-        "log \"a\" was expected to go on at 4, but it goes on at 1: read it again, then retry the commit"
+        "log \"a\" was expected to have next entry 4, but its next entry is 1: read the log again, then retry the commit"
     );
     assert!(!store.exists("b").unwrap(), "the commit failed whole");
     let mut commit = Commit::new();
@@ -162,14 +162,14 @@ fn options_that_make_no_sense() {
         (small().capacity(5000), "a capacity of 5000 bytes"),
         (small().depth(0), "0 writes in flight"),
         (small().block_size(1), "a block of 1 bytes"),
-        (small().write_rate(4095), "4095 bytes a second"),
+        (small().write_rate(4095), "a rate of 4095 bytes/s"),
         (small().write_interval(3601 * second), "a write every 3601 s"),
         (small().linger(Duration::MAX), "a linger of"),
         (small().memory_budget(1000), "a memory budget of 1000 bytes"),
         (small().cache_budget(1000), "a cache budget of 1000 bytes"),
-        (small().read_only(true).create(Create::New), "open for reading only"),
-        (metrics(Duration::ZERO), "without a pause"),
-        (metrics(second).threads(false), "only a thread of the store's"),
+        (small().read_only(true).create(Create::New), "a new store cannot be read-only"),
+        (metrics(Duration::ZERO), "an interval of 0"),
+        (metrics(second).threads(false), "needs a thread of the store"),
     ] {
         let error = options.open("/nowhere").unwrap_err();
         assert!(matches!(&error, Error::InvalidOptions(what) if what.contains(words)), "{error}");
@@ -185,7 +185,7 @@ fn payloads_that_the_ring_does_not_take_are_refused_at_opening() {
         let volume = Arc::new(MemVolume::new(3));
         let error =
             options().max_payload(ring as usize / 2).create_on(volume.clone()).unwrap_err().to_string();
-        let words = format!("in a ring of {ring}: it takes ");
+        let words = format!("in a ring of {ring} bytes: use at most ");
         let most: usize = error.split_once(&words).unwrap().1.split(' ').next().unwrap().parse().unwrap();
         assert!(most as u64 > ring / 8, "{error}");
         let store = options().max_payload(most).create_on(volume.clone()).unwrap();

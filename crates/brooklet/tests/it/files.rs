@@ -113,12 +113,12 @@ fn one_place_is_not_for_two_things() {
     let every = Duration::from_secs(1);
     for (options, words) in [
         (small().ring_at(at("too/store")), "both the store and its ring"),
-        (small().metrics_file(at("store"), every), "both the store and its file of metrics"),
+        (small().metrics_file(at("store"), every), "both the store and its metrics file"),
         (
             small().ring_at(at("ring")).metrics_file(at("too/ring"), every),
-            "both its ring and its file of metrics",
+            "both its ring and its metrics file",
         ),
-        (small().ring_at(at("m.part")).metrics_file(at("m"), every), "both its ring and its file of metrics"),
+        (small().ring_at(at("m.part")).metrics_file(at("m"), every), "both its ring and its metrics file"),
     ] {
         for error in
             [options.clone().open(at("store")).unwrap_err(), options.format(at("store"), false).unwrap_err()]

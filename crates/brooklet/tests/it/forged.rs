@@ -115,7 +115,7 @@ fn what_is_not_forged_is_sound() {
 
 #[test]
 fn numbers_of_a_superblock_that_make_no_sense_are_damage() {
-    let senseless = "numbers make no sense";
+    let senseless = "numbers are invalid";
     for (at, word) in [
         (64, 0),         // the trim point's block number
         (64, 1 << 40),   // beyond what is acknowledged
@@ -132,15 +132,27 @@ fn numbers_of_a_superblock_that_make_no_sense_are_damage() {
 
 #[test]
 fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
-    refused(|image| superblock(image, |slot| put(slot, 104, 1 << 40)), "the manifest", "lies outside");
-    refused(|image| superblock(image, |slot| put(slot, 104, 70_000)), "the manifest", "lies outside");
-    refused(|image| superblock(image, |slot| put(slot, 112, 1 << 31)), "the manifest", "lies outside");
+    refused(
+        |image| superblock(image, |slot| put(slot, 104, 1 << 40)),
+        "the manifest",
+        "is outside of the volume",
+    );
+    refused(
+        |image| superblock(image, |slot| put(slot, 104, 70_000)),
+        "the manifest",
+        "is outside of the volume",
+    );
+    refused(
+        |image| superblock(image, |slot| put(slot, 112, 1 << 31)),
+        "the manifest",
+        "is outside of the volume",
+    );
     refused(|image| manifest(image, |bytes| bytes[8] = 4), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[12] = 9), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[0] = 0), "the manifest", "the magic bytes");
     for at in [TOMBSTONES, EMPTIES, DEAD] {
         let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + at, 100));
-        refused(forge, "the manifest", "counts more than it holds");
+        refused(forge, "the manifest", "counts that contradict each other");
     }
     refused(
         |image| manifest(image, |bytes| put(bytes, RUNS + LEN, 1 << 30)),
@@ -177,9 +189,9 @@ fn a_chain_that_cannot_be_is_damage() {
             bytes.splice(RUNS + RUN..RUNS + RUN, again);
         });
     };
-    refused(twice, "the manifest", "segments that are not in order");
+    refused(twice, "the manifest", "segments out of order");
     let beyond = |image: &mut Vec<u8>| manifest(image, |b| b[RUNS + FIRST] = b'm');
-    found(beyond, "it has keys before its beginning");
+    found(beyond, "it has keys before its range");
 }
 
 /// Two runs made one whose segments overlap: the check says so, and a listing does not go back.
@@ -219,16 +231,16 @@ fn a_merge_that_cannot_be_is_damage() {
         }
     };
     let merging = |into, inputs, from| merge(into, inputs, 1, from);
-    refused(merge(3, 1, 1, b"m"), "the manifest", "made as the oldest, and is not");
+    refused(merge(3, 1, 1, b"m"), "the manifest", "merged as the oldest run, and is not the oldest");
     refused(merge(3, 2, 2, b"m"), "the manifest", "the version or the length is wrong");
     for (into, inputs) in [(3, 3), (3, u64::MAX), (2, 2), (1, 1), (9, 1)] {
-        refused(merging(into, inputs, b"m"), "the manifest", "being made of runs that are not there");
+        refused(merging(into, inputs, b"m"), "the manifest", "merged from runs that do not exist");
     }
     for from in [&b""[..], b"a", &[b'm'; 1025]] {
-        refused(merging(3, 2, from), "the manifest", "up to a log that makes no sense");
+        refused(merging(3, 2, from), "the manifest", "up to an invalid key");
     }
     // The newest run is taken to have all before "other", and has more.
-    found(merging(3, 2, b"other"), "has keys beyond its end");
+    found(merging(3, 2, b"other"), "has keys after its range");
 }
 
 #[test]
@@ -241,27 +253,30 @@ fn a_run_in_the_place_of_another_is_damage() {
             bytes[RUNS + RUN + OFFSET..RUNS + RUN + FIRST_LEN].copy_from_slice(&mine);
         });
     };
-    found(forge, "it says it is run 2");
+    found(forge, "it is labelled as run 2");
     let mut image = image();
     forge(&mut image);
     // What does not lie there can be had; who asks for anything else is told.
     let store = open(image).unwrap();
     let error = store.read("log", ..).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    assert!(error.to_string().contains("damage in run 3: it says it is run 2"), "{error}");
+    assert!(error.to_string().contains("damage in run 3: it is labelled as run 2"), "{error}");
     assert_eq!(store.append("log", "x").unwrap_err().kind(), ErrorKind::Damaged);
 }
 
 #[test]
 fn the_check_knows_the_order_and_the_numbers_of_runs() {
-    found(|image| superblock(image, |slot| put(slot, 128, 3)), "run 3 is newer than the superblock knows");
-    found(|image| manifest(image, |bytes| put(bytes, RUNS + LEVEL, 2)), "of a lower level than a newer one");
+    found(
+        |image| superblock(image, |slot| put(slot, 128, 3)),
+        "run 3 has a number that the superblock never assigned",
+    );
+    found(|image| manifest(image, |bytes| put(bytes, RUNS + LEVEL, 2)), "has a lower level than a newer run");
 }
 
 #[test]
 fn the_check_knows_what_lives() {
     let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + RUN + DEAD, 1));
-    found(forge, "run 2 is said to hold 10 live entries and holds 11");
+    found(forge, "run 2 holds 11 live entries, and the manifest records 10");
 }
 
 /// A run that is left out takes entries with it that newer ones build upon: the log says so,

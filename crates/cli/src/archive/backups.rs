@@ -37,7 +37,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         out.put(&Row { backup: *number, written: moment(*written_ms).to_string() })?;
     }
     if backups.is_empty() {
-        let what = format!("there are no backups in {bucket}: look at the address");
+        let what = format!("{bucket} holds no backups: check the address");
         return Err(Failure::new(Kind::NotFound, what));
     }
     Ok(())
@@ -112,7 +112,10 @@ impl Display for One {
         write!(f, "{bytes} in {parts} parts, which lie in {objects} objects; {added} were new")?;
         match damaged_parts {
             0 => Ok(()),
-            n => write!(f, "\n{n} parts were damaged in the store when it was taken: reading there fails"),
+            n => write!(
+                f,
+                "\n{n} parts were damaged in the store when the backup was made: reads of these parts fail"
+            ),
         }
     }
 }

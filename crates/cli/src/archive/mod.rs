@@ -72,7 +72,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         (None, true) => {
             return Err(Failure::new(
                 Kind::Usage,
-                "a device has no place beside it for the note: say so by --note",
+                "a device has no folder for the note: name a file by --note",
             ));
         }
     };
@@ -113,8 +113,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         return Ok(());
     }
     let what = format!(
-        "{} of {} parts of the store are damaged: what can be read of them is in the backup, marked as damaged; `brooklet check` \
-         names the damage",
+        "{} of {} parts of the store are damaged: the backup has their readable data, marked as damaged; `brooklet check` \
+         reports the damage",
         archived.damaged_parts, archived.parts
     );
     Err(Failure::new(Kind::Damaged, what))

@@ -94,7 +94,7 @@ fn copy(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -> 
             Failure::new(
                 kind,
                 format!(
-                    "{message}; an older backup may be sound, and `restore --damaged` restores what is left"
+                    "{message}; restore an older backup, which may be undamaged, or the readable data by `restore --damaged`"
                 ),
             )
         }
@@ -171,13 +171,13 @@ impl Display for Report {
             Some(Restored { logs, entries, bytes, skipped, damaged }) => {
                 write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
                 if *skipped > 0 {
-                    write!(f, "; {skipped} logs were there already, and stay as they are")?;
+                    write!(f, "; {skipped} logs existed already, and are unchanged")?;
                 }
                 writeln!(f, "; as they were at {taken}, by backup {backup}")?;
                 if *damaged {
                     writeln!(
                         f,
-                        "some of it is damaged, as in the backup, and not counted: `brooklet check` names it"
+                        "some data is damaged, as in the backup, and is not counted: `brooklet check` reports the damage"
                     )?;
                 }
             }
@@ -187,7 +187,7 @@ impl Display for Report {
             }
         }
         if *is_last {
-            writeln!(f, "the archive knows nothing of what the store was later than {taken}")?;
+            writeln!(f, "the archive has no state of the store after {taken}")?;
         }
         write!(f, "{costs}")
     }

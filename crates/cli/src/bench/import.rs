@@ -81,7 +81,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let chosen: Vec<_> = SECTIONS.iter().filter(|(name, ..)| name.contains(only)).collect();
     if chosen.is_empty() {
         let names = SECTIONS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
-        return Err(Failure::new(Kind::Usage, format!("no section is called {only}; there are {names}")));
+        return Err(Failure::new(Kind::Usage, format!("there is no section {only}: choose from {names}")));
     }
     let mut rows = Vec::new();
     for (name, payloads, each) in chosen {

@@ -123,7 +123,7 @@ pub fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Resul
 fn read_counted(input: &mut impl BufRead, bytes: &mut Vec<u8>) -> std::io::Result<Result<(), String>> {
     let mut len = [0; 4];
     let short = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => Ok(Err("the input ends in the midst of it".to_owned())),
+        std::io::ErrorKind::UnexpectedEof => Ok(Err("the input ends before the end of the entry".to_owned())),
         _ => Err(error),
     };
     if let Err(error) = input.read_exact(&mut len) {
@@ -131,7 +131,7 @@ fn read_counted(input: &mut impl BufRead, bytes: &mut Vec<u8>) -> std::io::Resul
     }
     let len = u64::from(u32::from_le_bytes(len));
     if len > LONGEST {
-        return Ok(Err(format!("a length of {len} bytes is none that can be")));
+        return Ok(Err(format!("a length of {len} bytes is too large")));
     }
     bytes.clear();
     // What is claimed and not there is not worth an allocation.
@@ -157,7 +157,7 @@ fn json(line: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), String> {
         (Some(json), None) => Cow::Borrowed(json.as_bytes()),
         (None, Some(digits)) => Cow::Owned(base16(&digits)?),
         (None, None) => Cow::Borrowed(&[][..]),
-        (Some(_), Some(_)) => return Err("one of value and value_base16 is wanted".to_owned()),
+        (Some(_), Some(_)) => return Err("use only one of value and value_base16".to_owned()),
     };
     Ok((key, value))
 }
@@ -167,7 +167,7 @@ pub fn key_of<'a>(text: Option<Cow<'a, str>>, digits: Option<String>) -> Result<
     match (text, digits) {
         (Some(text), None) => Ok(bytes(text)),
         (None, Some(digits)) => Ok(Cow::Owned(base16(&digits)?)),
-        _ => Err("one of key and key_base16 is wanted".to_owned()),
+        _ => Err("exactly one of key and key_base16 is required".to_owned()),
     }
 }
 
@@ -187,7 +187,9 @@ pub fn base16(digits: &str) -> Result<Vec<u8>, String> {
         [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
         _ => None,
     });
-    bytes.collect::<Option<_>>().ok_or_else(|| "base 16 is pairs of the digits 0 to 9 and a to f".to_owned())
+    bytes
+        .collect::<Option<_>>()
+        .ok_or_else(|| "base 16 needs pairs of the digits 0 to 9 and a to f".to_owned())
 }
 
 #[cfg(test)]
@@ -229,11 +231,11 @@ mod tests {
         let expected = [(r"a\n", "bA"), ("c", r#"{\"n\": [1,  2.50]}"#), (r"\x00\xff", ""), ("", "")];
         assert_eq!(read(Format::Ndjson, input), pairs(&expected));
         for (input, says) in [
-            (&b"{}"[..], "line 1: one of key and key_base16"),
+            (&b"{}"[..], "line 1: exactly one of key and key_base16"),
             (b"{\"key\": \"a\"}\n{\"key\": 7}", "line 2: invalid type"),
             (b"{\"key\": \"a\", \"vale\": 1}", "line 1: unknown field `vale`"),
             (b"{\"key_base16\": \"abc\"}", "line 1: base 16"),
-            (b"{\"key\": \"a\", \"value\": 1, \"value_base16\": \"00\"}", "line 1: one of value"),
+            (b"{\"key\": \"a\", \"value\": 1, \"value_base16\": \"00\"}", "line 1: use only one of value"),
             (b"\n", "line 1: EOF"),
             (b"{\"key\": \"\xff\"}", "line 1: invalid unicode"),
         ] {
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(read(Format::Lengths, input), pairs(&[("a", r"\n\t"), ("", "")]));
         for cut in 1..11 {
             let wrong = read(Format::Lengths, &input[..cut]).unwrap_err();
-            assert_eq!(wrong, "entry 1: the input ends in the midst of it", "{cut}");
+            assert_eq!(wrong, "entry 1: the input ends before the end of the entry", "{cut}");
         }
         assert!(
             read(Format::Lengths, &[255; 90]).unwrap_err().starts_with("entry 1: a length of 4294967295")

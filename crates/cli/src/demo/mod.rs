@@ -37,7 +37,7 @@ const MANY: usize = 64;
 /// Tells the story.
 pub fn run(out: &mut Output) -> Result<(), Failure> {
     let made = tempfile::Builder::new().prefix("brooklet-demo-").tempdir_in(".");
-    let dir = made.map_err(Failure::io("making a temporary directory here"))?;
+    let dir = made.map_err(Failure::io("making a temporary directory in the current directory"))?;
     let dir = dir.path();
     let name = dir.file_name().unwrap_or_default().display();
     out.tell(format_args!("A store in ./{name}, removed at the end: a ring of 4 MiB, 10,000 logs."))?;
@@ -53,7 +53,7 @@ pub fn run(out: &mut Output) -> Result<(), Failure> {
     });
     let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
 
-    out.tell("\nLast, what waiting costs here: the device by itself, one waiting writer, many.")?;
+    out.tell("\nLast, the cost of waiting: the device alone, one waiting writer, many waiting writers.")?;
     let store = victim::options().create(Create::Never).open(dir.join(STORE))?;
     let [device, one] = measure::device_and_one_writer(&dir.join("plain"), &store)?;
     let many = measure::waiting_writers(&store, MANY)?;
@@ -102,18 +102,18 @@ fn kill_and_check(
     if let [first, ..] = &*audit.wrong {
         let (count, lost) = (audit.wrong.len(), audit.lost);
         return Err(Failure::no(format!(
-            "{count} promises were broken, {lost} entries lost; first: {first}"
+            "{count} results are wrong, {lost} entries are lost; first: {first}"
         )));
     }
     let (entries, logs, pairs) = (HumanCount(audit.entries), HumanCount(audit.logs), HumanCount(audit.pairs));
     out.tell("  ✓ every acknowledged entry is there, in order, without a gap, byte for byte")?;
     out.tell(format_args!(
-        "  ✓ {entries} entries in {logs} logs read; {pairs} commits over two, none half done"
+        "  ✓ {entries} entries in {logs} logs read; {pairs} commits over two, none half applied"
     ))?;
 
     let report = brooklet::check(dir.join(STORE), brooklet::Progress::ignore)?;
     if let Some(finding) = report.findings.first() {
-        return Err(Failure::no(format!("the check found: {}", finding.what)));
+        return Err(Failure::no(format!("the check found a defect: {}", finding.what)));
     }
     out.tell("  ✓ brooklet check: every checksum and invariant holds")?;
     let killed_after_seconds = time.as_secs_f64();
@@ -197,7 +197,7 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "\nA kill is not a power cut: see `durable by` in `brooklet inspect` for what stands behind an ack."
+            "\nA kill is not a power cut: see `durable by` in `brooklet inspect` for how an ack becomes durable."
         )
     }
 }

@@ -92,7 +92,10 @@ impl Audit {
         let next = found.map_or(0, |found| found.next);
         if next < must {
             self.lost += must - next;
-            self.wrong.push(format!("log {log} goes on at {next}, but entry {} was promised", must - 1));
+            self.wrong.push(format!(
+                "the next entry of log {log} is {next}, but entry {} was acknowledged",
+                must - 1
+            ));
         }
         let wanted = bounds_at(log, next);
         if found.is_some_and(|found| found != wanted) {
@@ -122,7 +125,7 @@ impl Audit {
             // Rounds count from 1.
             let owner = promised.iter().position(|next| wanted < *next).map_or(promised.len(), |i| i + 1);
             if round < last_round || round as usize > owner {
-                self.wrong.push(format!("log {log}: entry {wanted} of round {round} stands out of its turn"));
+                self.wrong.push(format!("log {log}: entry {wanted} of round {round} is out of order"));
             }
             if let Some(partner) = partner {
                 partners.insert((log, wanted), (partner.log, partner.seq));
@@ -143,7 +146,7 @@ impl Audit {
             // The other half may have been there and be trimmed by now.
             let trimmed = bounds.get(other.0 as usize).is_some_and(|b| other.1 < b.first);
             if !there && !trimmed {
-                self.wrong.push(format!("of a commit there is {half:?}, but not {other:?}"));
+                self.wrong.push(format!("a commit is half applied: {half:?} exists, but not {other:?}"));
             }
             self.pairs += u64::from(there && half < other);
         }
@@ -200,6 +203,6 @@ mod tests {
         let mut oracle = Oracle::new();
         oracle.take(&b""[..]).unwrap();
         let audit = oracle.audit(&store).unwrap();
-        assert!(audit.wrong[0].starts_with("of a commit there is (3, 0)"), "{:?}", audit.wrong);
+        assert!(audit.wrong[0].starts_with("a commit is half applied: (3, 0)"), "{:?}", audit.wrong);
     }
 }

@@ -109,7 +109,7 @@ impl Before {
             (None, Some(digits), None) => Some(Cow::Owned(base16(&digits)?)),
             (None, None, Some(json)) => Some(Cow::Borrowed(json.get().as_bytes())),
             (None, None, None) => None,
-            _ => return Err("one of text, base16 and json is wanted".to_owned()),
+            _ => return Err("exactly one of text, base16 and json is required".to_owned()),
         };
         let same = self.key == *key;
         if !same {
@@ -117,9 +117,7 @@ impl Before {
         }
         let Some(payload) = payload else {
             let Some(first) = line.first.filter(|_| line.seq.is_none()) else {
-                return Err(
-                    "the payload is missing: one of text, base16 and json; or first, for a log".to_owned()
-                );
+                return Err("the payload is missing: add text, base16 or json, or first for a log".to_owned());
             };
             // What else is said of a log follows from its entries.
             let _ = (line.next, line.entries);
@@ -131,15 +129,15 @@ impl Before {
             });
         };
         if line.first.is_some() || line.next.is_some() || line.entries.is_some() || line.retention.is_some() {
-            return Err("it has a payload, and says what a log is: these are two lines".to_owned());
+            return Err("it has a payload and the fields of a log: write two lines".to_owned());
         }
         match (self.next, line.seq) {
             (Some(next), Some(seq)) if next != seq => {
-                return Err(format!("entry {next} of its log should come next, and this is entry {seq}"));
+                return Err(format!("the next entry of its log is {next}, and this is entry {seq}"));
             }
             (None, Some(seq)) if !same && seq != 0 => {
                 return Err(format!(
-                    "its log begins with entry {seq}; a line before it must say so, by first"
+                    "its log begins with entry {seq}: add a line with first before this line"
                 ));
             }
             (_, seq) => self.next = seq.and_then(|seq| seq.checked_add(1)),
@@ -167,7 +165,7 @@ fn csv_lines<E>(
         csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
             let line = pos.map_or(0, |pos| pos.line());
             Refused::Input(format!(
-                "line {line}: it has {len} values, and the first line names {expected_len}"
+                "line {line}: it has {len} values, and the first line names {expected_len} columns"
             ))
         }
         other => Refused::Input(format!("{other:?}")),
@@ -179,7 +177,7 @@ fn csv_lines<E>(
             let known =
                 names.iter().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>().join(", ");
             Refused::Input(format!(
-                "there is no column {name}, only {known}; name it by --key-column or --payload-column"
+                "there is no column {name}, only {known}; name the column by --key-column or --payload-column"
             ))
         })
     };
@@ -231,20 +229,20 @@ mod tests {
             [entry("a", b"x\n"), entry("a", b"\0\xff"), entry("b", br#"{"n": [1,  2]}"#), entry("a", b"")];
         assert_eq!(read(&Source::Ndjson, input), Ok([log].into_iter().chain(entries).collect()));
         for (input, says) in [
-            (r#"{"text": "x"}"#, "line 1: one of key"),
+            (r#"{"text": "x"}"#, "line 1: exactly one of key"),
             (r#"{"key": "a"}"#, "line 1: the payload is missing"),
             (r#"{"key": "a", "seq": 0}"#, "line 1: the payload is missing"),
-            (r#"{"key": "a", "text": "x", "base16": ""}"#, "line 1: one of text"),
+            (r#"{"key": "a", "text": "x", "base16": ""}"#, "line 1: exactly one of text"),
             (r#"{"key": "a", "text": "x", "first": 0}"#, "line 1: it has a payload"),
             (r#"{"key": "a", "text": "x", "seq": 7}"#, "line 1: its log begins with entry 7"),
             (r#"{"key": "a", "txt": "x"}"#, "line 1: unknown field `txt`"),
             (
                 "{\"key\": \"a\", \"first\": 2}\n{\"key\": \"a\", \"seq\": 3, \"text\": \"\"}",
-                "line 2: entry 2 of its log",
+                "line 2: the next entry of its log is 2",
             ),
             (
                 "{\"key\": \"a\", \"seq\": 0, \"text\": \"\"}\n{\"key\": \"a\", \"seq\": 2, \"text\": \"\"}",
-                "line 2: entry 1",
+                "line 2: the next entry of its log is 1",
             ),
         ] {
             let wrong = read(&Source::Ndjson, input.as_bytes()).unwrap_err();
@@ -262,6 +260,6 @@ mod tests {
         let wrong = read(&csv("log", "payload"), input).unwrap_err();
         assert!(wrong.starts_with("there is no column log, only id, payload, key"), "{wrong}");
         let wrong = read(&csv("key", "payload"), b"key,payload\na,b\nc\n").unwrap_err();
-        assert_eq!(wrong, "line 3: it has 1 values, and the first line names 2");
+        assert_eq!(wrong, "line 3: it has 1 values, and the first line names 2 columns");
     }
 }

@@ -91,8 +91,10 @@ impl Format {
 /// Brings in logs.
 pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let format = args.format.or_else(|| Format::of_name(&args.input)).ok_or_else(|| {
-        let what =
-            format!("{}: its name does not tell how it is written; say so by --format", args.input.display());
+        let what = format!(
+            "{}: the name does not show the format; name the format by --format",
+            args.input.display()
+        );
         Failure::new(Kind::Usage, what)
     })?;
     if args.prefix.is_some() && matches!(format, Format::Ndjson | Format::Csv) {
@@ -226,10 +228,6 @@ impl Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { logs, entries, bytes, skipped } = self;
         write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
-        if *skipped > 0 {
-            write!(f, "; {skipped} logs were there already, and stay as they are")
-        } else {
-            Ok(())
-        }
+        if *skipped > 0 { write!(f, "; {skipped} logs existed already, and are unchanged") } else { Ok(()) }
     }
 }

@@ -76,7 +76,7 @@ impl Ground {
             (_, true, _, false) => {
                 let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
                 Err(usage(format!(
-                    "exists and is not written to; probe the directory, {}, or read only, with --read-only",
+                    "exists, and the probe does not write to it; probe the directory, {}, or use --read-only",
                     parent.display()
                 )))
             }
@@ -87,11 +87,11 @@ impl Ground {
 
     fn directory(dir: &Path, size: u64, options: FileOptions) -> Result<Self, Failure> {
         let doing = |what: &str| Failure::io(format!("{what} in {}", dir.display()));
-        let free = rustix::fs::statvfs(dir).map_err(|e| doing("asking for free space")(e.into()))?;
+        let free = rustix::fs::statvfs(dir).map_err(|e| doing("reading the free space")(e.into()))?;
         let size = size.min(free.f_bavail.saturating_mul(free.f_frsize) / LEAST_FREE) >> 20 << 20;
         if size < LEAST {
             let message = format!(
-                "{} has too little free space: a probe takes {} MiB, and leaves {LEAST_FREE} times as much",
+                "{} has too little free space: a probe needs {} MiB, and {LEAST_FREE} times as much free space",
                 dir.display(),
                 LEAST >> 20
             );
@@ -122,8 +122,8 @@ impl Ground {
         for part in [0..bytes, whole.saturating_sub(TAIL).max(bytes)..whole] {
             if let Some(at) = first_not_zero(&volume, part)? {
                 let message = format!(
-                    "{} is not blank: something is written at byte {at}; nothing was changed. Blank it, or read \
-                     only, with --read-only",
+                    "{} is not blank: byte {at} is not zero; nothing was changed. Zero the device, or use \
+                     --read-only",
                     path.display()
                 );
                 return Err(Failure::new(Kind::Usage, message));

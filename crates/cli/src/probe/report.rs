@@ -62,7 +62,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "in        {:.1} s, on {} MiB", self.seconds, self.bytes >> 20)?;
         if self.skipped > 0 {
-            writeln!(f, "skipped   {} measurements for want of time; give it more --seconds", self.skipped)?;
+            writeln!(f, "skipped   {} measurements for lack of time; use more --seconds", self.skipped)?;
         }
         for way in Way::ALL {
             self.table(f, way)?;

@@ -126,7 +126,7 @@ fn verify_one(store: &Store, document: &Document<'_>) -> Result<(), String> {
         count += 1;
     }
     if count != document.entries.len() as u64 {
-        return Err(format!("{count} entries came back of {}", document.entries.len()));
+        return Err(format!("{count} of {} entries were read back", document.entries.len()));
     }
     match document.text {
         Some(wanted) => same(&text.to_string(), wanted),
@@ -140,7 +140,9 @@ fn same(text: &str, wanted: &str) -> Result<(), String> {
     }
     let equal = text.chars().zip(wanted.chars()).take_while(|(a, b)| a == b).count();
     let [len, wanted] = [text, wanted].map(|text| text.chars().count());
-    Err(format!("the text has {len} characters, the trace says {wanted}; they part at character {equal}"))
+    Err(format!(
+        "the text has {len} characters, the trace says {wanted}; they differ from character {equal} on"
+    ))
 }
 
 /// Runs `work` on several threads, each with its number, and gives what they return.

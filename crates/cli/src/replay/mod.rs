@@ -118,7 +118,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     report.read_seconds = read.as_secs_f64();
     report.differing = differing;
     out.put(&report)?;
-    if count == 0 { Ok(()) } else { Err(Failure::no(format!("{count} logs are not as they should be"))) }
+    if count == 0 { Ok(()) } else { Err(Failure::no(format!("{count} logs have wrong contents"))) }
 }
 
 fn documents_of_history<'a>(history: &'a History) -> Vec<Document<'a>> {
@@ -149,7 +149,7 @@ impl Place {
             return Ok(Self { store, _removed: None });
         }
         let made = tempfile::Builder::new().prefix("brooklet-replay-").tempdir_in(".");
-        let dir = made.map_err(Failure::io("making a temporary directory here"))?;
+        let dir = made.map_err(Failure::io("making a temporary directory in the current directory"))?;
         Ok(Self { store: dir.path().join("replay.brooklet"), _removed: Some(dir) })
     }
 }
@@ -220,7 +220,7 @@ impl fmt::Display for Report {
         writeln!(f, "upkeep     {} checkpoints, {} compactions", self.checkpoints, self.compactions)?;
         writeln!(f, "reopened   in {:.1} ms, all read back in {:.2} s", self.open_ms, self.read_seconds)?;
         match &*self.differing {
-            [] => write!(f, "✓ every log came back as it was appended, every text as it was typed"),
+            [] => write!(f, "✓ every log reads as it was appended, every text as it was typed"),
             differing => write!(f, "✗ {}", differing.join("\n✗ ")),
         }
     }

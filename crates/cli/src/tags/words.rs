@@ -25,7 +25,7 @@ impl Fields<'_> {
     /// Adds the fields of an object; gives the id.
     pub fn of_json(&self, line: &[u8], tags: &mut Vec<Vec<u8>>) -> Result<Option<Vec<u8>>, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        let Value::Object(fields) = &value else { return Err("it is no object".into()) };
+        let Value::Object(fields) = &value else { return Err("it is not an object".into()) };
         for (name, value) in fields {
             self.add(name, value, tags);
         }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(some.of_json(line, &mut tags), Ok(None));
         tags.sort();
         assert_eq!(words(tags), ["at.tags=x", "at.tags=y", "level=info"]);
-        assert!(all.of_json(b"[1]", &mut Vec::new()).unwrap_err().contains("no object"));
+        assert!(all.of_json(b"[1]", &mut Vec::new()).unwrap_err().contains("not an object"));
         assert!(all.of_json(b"{}", &mut Vec::new()).unwrap_err().contains("no field n"));
         assert!(all.of_json(b"{", &mut Vec::new()).is_err());
     }

@@ -100,9 +100,8 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 
 fn first(file: &Path) -> Result<(SystemTime, Told), Failure> {
     newest(file)?.ok_or_else(|| {
-        let why =
-            "a store writes it while it is open, with --metrics of the command or Options::metrics_file";
-        Failure::new(Kind::NotFound, format!("{} is not there: {why}", file.display()))
+        let why = "an open store writes the file if --metrics or Options::metrics_file names it";
+        Failure::new(Kind::NotFound, format!("{} does not exist: {why}", file.display()))
     })
 }
 

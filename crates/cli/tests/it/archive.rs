@@ -63,7 +63,7 @@ fn a_store_comes_back_from_its_backups() {
     place.ok(&["restore", "bucket", "part", "--log", "a/1"]);
     assert_eq!(place.ok(&["list", "part"]).lines().count(), 1);
     let refused = place.fails(1, &["restore", "bucket", "part", "--prefix", "a/"]);
-    assert!(refused.contains("log \"a/1\" is there already"), "{refused}");
+    assert!(refused.contains("log \"a/1\" exists already"), "{refused}");
     let told = &place.json(&["restore", "bucket", "part", "--prefix", "a/", "--skip-existing"])[0];
     assert_eq!((&told["logs"], &told["skipped"]), (&json!(1), &json!(1)));
     place.fails(3, &["restore", "bucket", "none", "--log", "a"]);
@@ -101,8 +101,8 @@ fn what_is_old_lies_in_the_archive() {
 #[test]
 fn backups_are_listed_found_and_removed() {
     let place = place();
-    assert!(place.fails(3, &["backups", "bucket"]).contains("there are no backups"));
-    assert!(place.fails(3, &["restore", "bucket", "new"]).contains("there are no backups"));
+    assert!(place.fails(3, &["backups", "bucket"]).contains("holds no backups"));
+    assert!(place.fails(3, &["restore", "bucket", "new"]).contains("holds no backups"));
     for round in 0..4 {
         append(&place, "b", &format!("{round}"));
         place.ok(&["archive", "STORE", "bucket"]);
@@ -114,7 +114,9 @@ fn backups_are_listed_found_and_removed() {
     let taken = one["taken"].as_str().unwrap();
     assert_eq!(place.json(&["backups", "bucket", "--at", taken])[0], *one);
     assert!(
-        place.fails(3, &["backups", "bucket", "--at", "2001-01-01T00:00:00Z"]).contains("from before then")
+        place
+            .fails(3, &["backups", "bucket", "--at", "2001-01-01T00:00:00Z"])
+            .contains("no backup is that old")
     );
     assert_eq!(place.run(&["backups", "bucket", "--at", "yesterday"]).status.code(), Some(2));
     assert!(place.ok(&["backups", "bucket", "--verify"]).contains("\nsound: "));
@@ -132,13 +134,15 @@ fn backups_are_listed_found_and_removed() {
 fn what_cannot_be_is_refused() {
     let place = place();
     place.fails(4, &["archive", "none", "bucket"]);
-    assert!(place.fails(2, &["archive", "STORE", "ftp://there"]).contains("no kind of bucket"));
+    assert!(
+        place.fails(2, &["archive", "STORE", "ftp://there"]).contains("ftp is not a known kind of bucket")
+    );
     place.ok(&["archive", "STORE", "bucket", "--owner", "the first"]);
     // Without the note nobody knows whose it is.
     std::fs::remove_file(place.store.with_extension("brooklet.archive")).unwrap();
     append(&place, "b", "x");
     let owned = place.fails(1, &["archive", "STORE", "bucket"]);
-    assert!(owned.contains("owned by the first") && owned.contains("take the archive over"), "{owned}");
+    assert!(owned.contains("owned by the first") && owned.contains("take over the archive"), "{owned}");
     place.ok(&["archive", "STORE", "bucket", "--take-over"]);
     // Another store, and damage.
     place.ok(&["append", "other", "log", "x"]);

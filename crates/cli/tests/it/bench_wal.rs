@@ -129,6 +129,6 @@ fn the_table_is_for_people_and_says_what_it_cannot_tell() {
 #[test]
 fn wrong_calls_are_told() {
     let place = Place::new();
-    assert!(place.fails(2, &["bench", "wal", "--only", "nothing"]).contains("there are lone, "));
+    assert!(place.fails(2, &["bench", "wal", "--only", "nothing"]).contains("choose from lone, "));
     assert!(place.fails(7, &["bench", "wal", "--dir", "no/such/place"]).contains("no/such/place"));
 }

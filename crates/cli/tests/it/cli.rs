@@ -105,7 +105,7 @@ fn a_ring_apart_is_named_by_every_command() {
         [&["list", "STORE"][..], &["check", "STORE"], &["append", "STORE", "doc", "x"], &["compact", "STORE"]]
     {
         let told = place.fails(4, args);
-        assert!(told.contains("a volume of its own") && told.contains("--ring"), "{told}");
+        assert!(told.contains("on a separate volume") && told.contains("--ring"), "{told}");
     }
     assert!(place.fails(2, &with(&["demo"])).contains("for commands that open a store"));
     assert!(place.fails(2, &["format", "new", "--capacity", "4097"]).contains("use a multiple of 4096"));

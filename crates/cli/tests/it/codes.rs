@@ -29,7 +29,7 @@ const CASES: &[Case] = &[
         code: 3,
         kind: "not_found",
         provoke: |place| place.command(&["trim", "STORE", "log", "--before", "9"]),
-        says: &["9 is outside log \"log\"", "0 to 1", "ask for its bounds"],
+        says: &["9 is outside log \"log\"", "0 to 1", "read the bounds"],
     },
     Case {
         code: 4,
@@ -45,7 +45,7 @@ const CASES: &[Case] = &[
     },
     Case { code: 6, kind: "full", provoke: a_limit, says: &["no room left for a new store", "ulimit -f"] },
     Case { code: 7, kind: "io", provoke: a_full_output, says: &["No space left on device"] },
-    Case { code: 130, kind: "interrupted", provoke: an_interruption, says: &["stopped, as was asked"] },
+    Case { code: 130, kind: "interrupted", provoke: an_interruption, says: &["stopped on request"] },
 ];
 
 fn a_check_that_finds(place: &Place) -> Command {

@@ -86,7 +86,7 @@ fn what_is_wrong_is_told_and_nothing_is_left() {
     place.file("long.tsv", &format!("short\t1\n{}\t2\n", "k".repeat(70_000)));
     let before = files(&place);
     for (code, input, says) in [
-        (2, "twice.tsv", "key \"a\" was given twice"),
+        (2, "twice.tsv", "key \"a\" was added twice"),
         (2, "bad.ndjson", "bad.ndjson: line 2: unknown field `kee`"),
         (2, "long.tsv", "long.tsv: line 2: the key of 70000 bytes is over the limit of 65536"),
         (7, "absent.tsv", "opening absent.tsv failed"),
@@ -97,7 +97,7 @@ fn what_is_wrong_is_told_and_nothing_is_left() {
     }
     place.ok(&["codex", "build", "t.codex", "trees.tsv"]);
     let message = place.fails(4, &["codex", "build", "t.codex", "trees.tsv"]);
-    assert!(message.contains("t.codex is there already"), "{message}");
+    assert!(message.contains("t.codex exists already"), "{message}");
     place.ok(&["codex", "build", "t.codex", "trees.tsv", "--force"]);
     assert!(place.fails(3, &["codex", "get", "t.codex", "yew"]).contains("there is no key yew"));
     assert!(place.fails(4, &["codex", "scan", "trees.tsv"]).contains("trees.tsv: not a codex"));

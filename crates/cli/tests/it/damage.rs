@@ -38,22 +38,26 @@ fn a_flipped_bit_in_the_ring_leaves_the_other_logs() {
     // Logs that came later are whole.
     assert_eq!(place.run(&["read", "STORE", "new4"]).status.code(), Some(0));
     // All that there is of the others comes before the error.
-    let old = says(&["read", "STORE", "old"], 5, &["the ring, block", "entries from 200 on may be missing"]);
+    let old = says(
+        &["read", "STORE", "old"],
+        5,
+        &["the ring, block", "entries of log \"old\" from 200 on may be missing"],
+    );
     assert_eq!(old.lines().count(), 200);
     assert!(says(&["read", "STORE", "old", "--reverse"], 5, &["the ring, block"]).is_empty());
-    says(&["read", "STORE", "new3"], 5, &["log \"new3\" may have been made there"]);
-    let touched = "it touches \"new3\", and maybe others";
+    says(&["read", "STORE", "new3"], 5, &["a lost commit may have created log \"new3\""]);
+    let touched = "affected logs: \"new3\", and maybe other logs";
     let listed = says(&["list", "STORE"], 5, &[touched]);
     assert_eq!(listed.lines().count(), 5, "{listed}");
-    let lines = says(&["export", "STORE"], 5, &["what is left was exported", touched]);
+    let lines = says(&["export", "STORE"], 5, &["the readable data was exported", touched]);
     assert_eq!(lines.lines().count(), 5 + 200 + 4, "{lines}");
-    says(&["export", "STORE", "--to", "left.ndjson"], 5, &["what is left was exported"]);
+    says(&["export", "STORE", "--to", "left.ndjson"], 5, &["the readable data was exported"]);
     assert_eq!(std::fs::read_to_string(place.dir.path().join("left.ndjson")).unwrap(), lines);
     says(&["export", "STORE", "--to", "left.codex", "--format", "codex"], 5, &[touched]);
     assert!(!place.dir.path().join("left.codex").exists(), "nobody is to take it for whole");
     let map = says(&["inspect", "STORE"], 5, &[touched]);
     assert!(map.contains("ring"), "{map}");
-    let checked = says(&["check", "STORE"], 1, &["2 logs read right", "`export`"]);
+    let checked = says(&["check", "STORE"], 1, &["2 logs read correctly", "`export`"]);
     assert!(checked.contains(touched) && checked.contains("3 more logs read as they were"), "{checked}");
     // What would write is refused, and says what works.
     says(&["append", "STORE", "new6", "x"], 5, &["the commands read, list, export and check"]);
@@ -91,7 +95,7 @@ fn a_flipped_bit_in_a_run_leaves_the_other_logs() {
     let listed = says(&["list", "STORE"], 5, &["may be missing"]).lines().count();
     assert!((170..200).contains(&listed), "{listed} of 200 logs are listed");
     // A line for each log, and one for its entry.
-    let exported = says(&["export", "STORE"], 5, &["what is left was exported", "may be missing"]);
+    let exported = says(&["export", "STORE"], 5, &["the readable data was exported", "may be missing"]);
     assert_eq!(exported.lines().count(), 2 * listed);
     let bucket = place.dir.path().join("bucket");
     let bucket = bucket.to_str().unwrap();
@@ -101,6 +105,6 @@ fn a_flipped_bit_in_a_run_leaves_the_other_logs() {
     says(&["restore", bucket, "whole"], 5, &["restore --damaged"]);
     assert!(!place.dir.path().join("whole").exists(), "nobody is to take it for whole");
     let told = says(&["restore", bucket, "left", "--damaged"], 0, &[]);
-    assert!(told.contains(&format!("{listed} logs")) && told.contains("some of it is damaged"), "{told}");
+    assert!(told.contains(&format!("{listed} logs")) && told.contains("some data is damaged"), "{told}");
     assert_eq!(says(&["list", "left"], 5, &["may be missing"]).lines().count(), listed);
 }

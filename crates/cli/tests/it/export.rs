@@ -80,7 +80,7 @@ fn what_cannot_be_exported_leaves_nothing() {
     assert!(place.fails(3, &["export", "STORE", "--log", "gone", "--to", "x"]).contains("gone"));
     place.fails(4, &["export", "absent", "--to", "x"]);
     place.file("x", "somebody's");
-    assert!(place.fails(2, &["export", "STORE", "--to", "x"]).contains("x is there already"));
+    assert!(place.fails(2, &["export", "STORE", "--to", "x"]).contains("x exists already"));
     assert_eq!(std::fs::read_to_string(place.dir.path().join("x")).unwrap(), "somebody's");
     assert!(
         place

@@ -41,7 +41,7 @@ fn what_was_exported_comes_in_as_it_was() {
         assert_eq!(exported(&place, "STORE"), lines, "{args:?}");
         // Once more they are there already.
         let refused = place.fails(1, &import);
-        assert!(refused.contains("log \"a/1\" is there already"), "{refused}");
+        assert!(refused.contains("log \"a/1\" exists already"), "{refused}");
         let told = &place.json(&[&import[..], &["--skip-existing"]].concat())[0];
         assert_eq!((&told["logs"], &told["skipped"]), (&json!(0), &json!(3)));
         assert!(place.ok(&["check", "STORE"]).starts_with("sound"));
@@ -95,7 +95,7 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
         (2, &["long.ndjson"], "long.ndjson: line 1: a key of 1025 bytes"),
         (2, &["limit.ndjson"], "limit.ndjson: line 1: an age of 0ns"),
         (2, &["x.csv"], "x.csv: there is no column key, only a, b"),
-        (2, &["x.data"], "its name does not tell how it is written"),
+        (2, &["x.data"], "the name does not show the format"),
         (2, &["x.csv", "--prefix", "a"], "--prefix is for exports and stores"),
         (4, &["none.csv"], "opening none.csv failed"),
         (4, &["cut.codex"], "cut.codex: "),

@@ -116,7 +116,7 @@ fn interrupted(place: &Place, args: &[&str], signal: &str) -> (Option<i32>, Stri
 
 #[test]
 fn a_probe_that_is_interrupted_leaves_nothing() {
-    let words = "brooklet: stopped, as was asked; nothing is left behind";
+    let words = "brooklet: stopped on request; nothing is left behind";
     let place = Place::new();
     for signal in ["-INT", "-TERM"] {
         let ended = interrupted(&place, &["probe", ".", "--seconds", "600", "--size", "16M"], signal);
@@ -132,7 +132,7 @@ fn a_probe_that_is_interrupted_leaves_nothing() {
 fn files_and_stores_are_not_touched() {
     let (place, store) = Place::with_store();
     store.append("log", "entry").unwrap().wait().unwrap();
-    assert!(place.fails(2, &["probe", "STORE"]).contains("is not written to"));
+    assert!(place.fails(2, &["probe", "STORE"]).contains("the probe does not write to it"));
     assert!(place.fails(4, &["probe", "STORE", "--read-only"]).contains("open elsewhere"));
     store.close().unwrap();
     drop(store);
@@ -216,7 +216,7 @@ fn a_device_with_a_byte_on_it_is_not_touched() {
     for at in [0, 1_234_567, (32 << 20) - 1, DISK - 1] {
         let Some(disk) = Disk::new(Some(at)) else { return };
         let message = disk.place.fails(2, &disk.probe(&["--size", "32M"]));
-        assert!(message.contains(&format!("at byte {at};")), "{message}");
+        assert!(message.contains(&format!("byte {at} is not zero;")), "{message}");
         let report = &disk.place.json(&disk.probe(&["--read-only"]))[0];
         assert_eq!(report["what"], "read_only");
         assert_eq!(disk.marks(), [at as usize]);

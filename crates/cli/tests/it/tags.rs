@@ -23,7 +23,7 @@ fn records_are_put_found_and_removed() {
     assert_eq!(place.ok(&["tags", "list", "STORE", "u"]), "1\turgent\n");
     assert!(place.fails(3, &["tags", "get", "STORE", "2"]).contains("no record 2"));
     assert!(place.fails(2, &["tags", "put", "STORE", "", "x"]).contains("an id of 0 bytes"));
-    assert!(place.fails(2, &["tags", "list", "STORE", "--name", "a/b"]).contains("no name"));
+    assert!(place.fails(2, &["tags", "list", "STORE", "--name", "a/b"]).contains("is not a valid name"));
 }
 
 #[test]

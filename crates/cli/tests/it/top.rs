@@ -55,7 +55,7 @@ fn a_store_at_work_is_watched_until_it_is_closed() {
     if output.status.code() != Some(3) {
         assert!(text(&output.stdout).ends_with("s.prom: the store was closed\n"), "{output:?}");
     }
-    assert!(place.fails(3, &["top", told]).contains("a store writes it while it is open"));
+    assert!(place.fails(3, &["top", told]).contains("an open store writes the file if"));
     place.file("other", "something else\n");
     assert!(place.fails(2, &["top", "other"]).contains("not the metrics of a store"));
 }

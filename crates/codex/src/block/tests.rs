@@ -85,7 +85,7 @@ fn blocks_that_no_builder_makes_are_refused_for_what_is_wrong_with_them() {
     refused(block(&[0, 1, 0, b'a'], &[1]), "not in order");
     refused(check(&[0x80], &[0]), "head is cut off");
     refused(check(&[0, 9, 0, b'a'], &[0]), "does not fit the block");
-    refused(check(&[0, 1, 0, b'a', 2, 1, 0, b'b'], &[0]), "shares more than there is");
+    refused(check(&[0, 1, 0, b'a', 2, 1, 0, b'b'], &[0]), "shares more bytes than the key before it has");
     refused(check(&[0, 1, 0, b'b', 0, 1, 0, b'a'], &[0]), "keys do not ascend");
     refused(check(&[0, 1, 0, b'a', 0, 1, 0, b'b'], &[0, 4]), "more restart points than entries");
     let seventeen: Vec<u8> = (b'a'..b'a' + 17).flat_map(|key| [0, 1, 0, key]).collect();

@@ -25,12 +25,12 @@ errors! {
     Newer, newer, ["version 4", "newer than 3", "use a newer release"];
     NotACodex, || Reader::open(Bytes::from(vec![7; 500]), 500, None).map(drop).unwrap_err(),
         ["not a codex", "footer", "check the path"];
-    OutOfOrder, || builder().add(b"k", b"").unwrap_err(), ["entry 1", "not greater", "give keys sorted"];
+    OutOfOrder, || builder().add(b"k", b"").unwrap_err(), ["entry 1", "not greater", "add keys in order"];
     TooLarge, || builder().add(&[0; 70_000], b"").unwrap_err(), ["the key of 70000 bytes", "65536", "split it"];
-    Duplicate, || finish(&[b"oak", b"elm", b"oak"], "new", false), ["key \"oak\"", "given twice", "the first or the last"];
-    Exists, || finish(&[], "there", false), ["there is there already", "choose another name"];
+    Duplicate, || finish(&[b"oak", b"elm", b"oak"], "new", false), ["key \"oak\"", "added twice", "the first or the last"];
+    Exists, || finish(&[], "there", false), ["there exists already", "choose another name"];
     Cancelled, || finish(&[b"oak", b"elm", b"ash"], "new", true), ["cancelled", "nothing was left behind"];
-    Lost, lost, ["lost its place", "seek before moving on"];
+    Lost, lost, ["lost its position", "seek before the next move"];
 }
 
 /// Builds a file of these keys in a folder that already has a file.

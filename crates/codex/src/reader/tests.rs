@@ -82,7 +82,7 @@ fn footers_that_cannot_be_are_refused() {
     never[at + 8] = 0;
     let again = sum(&never[at..at + FOOTER - 8]);
     never[at + FOOTER - 8..].copy_from_slice(&again.to_le_bytes());
-    refused(get(never), "a version that never was");
+    refused(get(never), "the version of the footer is invalid");
 }
 
 /// A faulty source causes errors, but no panic and no wrong byte.

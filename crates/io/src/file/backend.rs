@@ -65,11 +65,14 @@ impl FileInner {
             _ if bug("file-direct-in-name-is-believed") => self.direct = true,
             Direct::InName(why) => {
                 rustix::fs::fcntl_setfl(&self.file, flags)?;
-                self.note(format!("buffered I/O: direct I/O is one in name only: {why}"));
+                self.note(format!("buffered I/O: direct I/O has no effect: {why}"));
             }
             // Keeps the flag, which may help, but does not rely on it.
             Direct::Unknown => {
-                self.note("buffered I/O: nothing tells whether direct I/O passes the page cache by".into());
+                self.note(
+                    "buffered I/O: the system does not report whether direct I/O bypasses the page cache"
+                        .into(),
+                );
             }
         }
         Ok(())

@@ -46,7 +46,7 @@ impl FileInner {
                 self.cached = Some(file);
             }
             Err(e) => {
-                self.note(format!("look-ups pass the page cache by: opening the file again failed: {e}"))
+                self.note(format!("look-ups bypass the page cache: opening the file again failed: {e}"))
             }
         }
         Ok(())

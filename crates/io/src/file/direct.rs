@@ -40,7 +40,7 @@ const FOLIO: u64 = 4 << 20;
 pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct> {
     let aligned = alignment(file);
     if aligned == Some(false) {
-        return Ok(Direct::InName("the file system has none for this file"));
+        return Ok(Direct::InName("the file system does not support it for this file"));
     }
     let kept = match size {
         0 if may_write => {
@@ -52,7 +52,7 @@ pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct
         size => stays_when_read(file, size)?,
     };
     Ok(match (kept, aligned) {
-        (Some(true), _) => Direct::InName("what it reads and writes stays in the page cache"),
+        (Some(true), _) => Direct::InName("its reads and writes stay in the page cache"),
         (Some(false), _) | (None, Some(true)) => Direct::Real,
         (None, _) => Direct::Unknown,
     })

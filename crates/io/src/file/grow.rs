@@ -99,7 +99,7 @@ impl FileInner {
         match retry(|| deallocate(&self.file, range.start, range.end - range.start)) {
             Err(error) if is_refusal(&error) => {
                 self.gives_back.store(false, Ordering::Relaxed);
-                self.note(format!("space in the middle is not given back: {error}"));
+                self.note(format!("the file system does not take back space in the middle: {error}"));
                 Ok(false)
             }
             punched => punched.map(|()| true),

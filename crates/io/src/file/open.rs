@@ -73,7 +73,7 @@ fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
         && !path.canonicalize().is_ok_and(|name| name.exists())
     {
         let message = format!(
-            "{} has no name any more, so what is written to it goes as it is closed: open it for reading only, and save it",
+            "{} was deleted, so its data is lost when it is closed: open it read-only, and copy its data",
             path.display()
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
@@ -105,8 +105,9 @@ fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
         Some(Errno::EXIST) => match fs::read_link(path) {
             Ok(target) if !path.exists() => {
                 let (path, target) = (path.display(), target.display());
-                let message =
-                    format!("{path} is a symbolic link to {target}, where nothing is: create that instead");
+                let message = format!(
+                    "{path} is a symbolic link to {target}, which does not exist: create the target instead"
+                );
                 io::Error::new(io::ErrorKind::AlreadyExists, message)
             }
             _ => e,

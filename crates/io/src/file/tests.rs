@@ -81,7 +81,7 @@ fn a_file_that_others_cut_or_delete_is_not_flushed_as_if_nothing_were() {
         let write = volume.write_at(0, &filled(SECTOR, 1), Persist::Cached).unwrap_err().to_string();
         assert!(write.contains(&format!("was {what}")), "{write}");
         assert!(growth.contains(&format!("was {what}")), "{growth}");
-        assert!(volume.flush().unwrap_err().to_string().contains("by someone else"));
+        assert!(volume.flush().unwrap_err().to_string().contains("by another process"));
         assert!(volume.flush().is_err(), "for good");
     }
 }
@@ -111,7 +111,7 @@ fn no_write_is_acknowledged_after_its_file_went() {
             write().expect("another name went, and came");
             go(&dir.path().join("v"));
             let error = write().unwrap_err().to_string();
-            assert!(error.contains(words) && error.contains("by someone else"), "{error}");
+            assert!(error.contains(words) && error.contains("by another process"), "{error}");
             if words == "cut from" {
                 set_len(&dir.path().join("v"), 1 << 20);
             }
@@ -166,7 +166,7 @@ fn a_deleted_file_is_opened_to_be_saved_and_not_to_be_written() {
     drop(open(OpenMode::ReadWrite).unwrap());
     fs::remove_file(dir.path().join("v")).unwrap();
     let error = open(OpenMode::ReadWrite).unwrap_err().to_string();
-    assert!(error.contains("has no name any more"), "{error}");
+    assert!(error.contains("was deleted, so its data is lost"), "{error}");
     open(OpenMode::ReadOnly).unwrap();
 }
 

@@ -183,7 +183,7 @@ impl UringQueue {
 
     /// Ends everything in flight with `e`, after an error that hides the real results.
     fn fail(&mut self, e: io::Error) {
-        tracing::error!(in_flight = self.in_flight(), "io_uring broke down: {e}");
+        tracing::error!(in_flight = self.in_flight(), "io_uring failed: {e}");
         for slot in self.slots.iter_mut().filter_map(Option::take) {
             self.ready.push(Completion { token: slot.token, result: Err(copy(&e)), buf: None });
             mem::forget(slot.op);

@@ -54,7 +54,7 @@ impl FileInner {
             return Ok(());
         };
         let what = format!(
-            "{} {what} by someone else while it was open; nothing more is written to it: bring the file back, and open it anew",
+            "{} {what} by another process while it was open, and the volume writes no more: restore the file, then open it again",
             self.path.display()
         );
         let _ = self.gone.set(what);

@@ -39,13 +39,13 @@ fn refusal(request: &Request, password: Option<&Accepts>) -> Option<Response> {
         Some(_) => {
             let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"brooklet\"")];
             Some(
-                (StatusCode::UNAUTHORIZED, ask, "give a name and its password, as Basic authorization\n")
+                (StatusCode::UNAUTHORIZED, ask, "send a name and its password as Basic authorization\n")
                     .into_response(),
             )
         }
         None if is_of_this_machine(request.headers()) => None,
         None => {
-            let why = "without a password, requests are taken that name this server by its address, or as localhost\n";
+            let why = "without a password, the server accepts only requests that name the server by its address, or as localhost\n";
             Some((StatusCode::FORBIDDEN, why).into_response())
         }
     }

@@ -31,7 +31,7 @@ impl<T> Patient<T> {
             .deadline
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
         ready!(deadline.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing in")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer reads no data")))
     }
 }
 

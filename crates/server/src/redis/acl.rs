@@ -176,7 +176,7 @@ impl User {
             let known =
                 commands::find(command.as_bytes()).ok_or("Unknown command or category name in ACL")?;
             if command != what {
-                return Err("subcommands are not told apart here: name the whole command".into());
+                return Err("the rule does not distinguish subcommands: name the whole command".into());
             }
             self.set_commands(&rule, may, |spec| spec.name == known.name);
         }

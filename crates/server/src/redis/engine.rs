@@ -269,7 +269,7 @@ impl Engine {
             }
             queue.bytes += request.iter().map(|arg| arg.len() + 48).sum::<usize>();
             if queue.bytes > self.settings.max_request {
-                let error = "ERR the transaction is too large: EXEC it, and go on with another";
+                let error = "ERR the transaction is too large: EXEC it, then continue in another";
                 return self.refuse_command(client, error);
             }
             // Copied, so that the rest of the packet does not stay in memory until EXEC.

@@ -115,7 +115,7 @@ impl Shared {
                     Ok(incoming) => drop(clients.spawn(self.clone().welcome(incoming))),
                     Err(error) => {
                         // Usually no descriptors are left: other clients must leave first.
-                        tracing::warn!(%error, "a client could not be taken in");
+                        tracing::warn!(%error, "the server could not accept a client");
                         tokio::time::sleep(RELIEF).await;
                     }
                 }
@@ -125,7 +125,7 @@ impl Shared {
         self.lock().say_goodbye();
         let leave = async { while clients.join_next().await.is_some() {} };
         if tokio::time::timeout(PATIENCE, leave).await.is_err() {
-            tracing::warn!("clients are let go of that did not take their replies");
+            tracing::warn!("the server disconnects clients that did not read their replies");
         }
     }
 
@@ -177,7 +177,7 @@ impl Shared {
             let mut engine = self.lock();
             engine.note_durable();
             if let Some(why) = self.failure.get() {
-                tracing::error!(why, "the store has stopped: nothing is written any more, reads go on");
+                tracing::error!(why, "the store stopped writing; the server continues to serve reads");
                 engine.note_stopped(why);
             }
         }
@@ -223,7 +223,7 @@ impl Shared {
                     })
                 });
                 if let Err(error) = noted {
-                    tracing::warn!(database = number, %error, "keys that expire may stay until they are asked for");
+                    tracing::warn!(database = number, %error, "expired keys may stay until a client reads them");
                 }
             }
         });

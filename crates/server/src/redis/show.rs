@@ -47,14 +47,14 @@ impl Shared {
         let (keys, bytes) = engine.keys.cached();
         let stats = &engine.stats;
         let families: [(&str, &str, &str, u64); 8] = [
-            ("clients", "gauge", "Redis clients that are connected.", engine.client_count() as u64),
+            ("clients", "gauge", "Redis clients connected now.", engine.client_count() as u64),
             ("clients_waiting", "gauge", "Redis clients that wait for a key.", engine.waiting_count() as u64),
-            ("connections_total", "counter", "Redis clients that came.", stats.connections),
+            ("connections_total", "counter", "Redis clients connected since the start.", stats.connections),
             ("commands_total", "counter", "Commands of Redis clients.", stats.commands),
-            ("errors_total", "counter", "Errors that Redis clients were told.", stats.error_count()),
-            ("expired_keys_total", "counter", "Keys whose time came.", stats.expired),
+            ("errors_total", "counter", "Errors returned to Redis clients.", stats.error_count()),
+            ("expired_keys_total", "counter", "Keys that expired.", stats.expired),
             ("keys_in_memory", "gauge", "Keys of Redis clients that are in memory.", keys as u64),
-            ("keys_memory_bytes", "gauge", "Bytes of memory that those take.", bytes as u64),
+            ("keys_memory_bytes", "gauge", "Bytes of memory of these keys.", bytes as u64),
         ];
         for (name, kind, help, value) in families {
             _ = writeln!(text, "# HELP brooklet_redis_{name} {help}");

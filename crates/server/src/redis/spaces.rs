@@ -8,16 +8,16 @@ use crate::http::STREAMS;
 pub fn check(space: &SpaceInfo) -> Result<(), String> {
     let SpaceInfo { name, config, .. } = space;
     if name == STREAMS {
-        return Err(format!("space {name} has the streams that are served over HTTP: select another"));
+        return Err(format!("space {name} holds the HTTP streams: select another space"));
     }
     if config.retention.is_limited() {
         return Err(format!(
-            "space {name} limits what its logs keep, and lists would lose elements by themselves: configure it without"
+            "space {name} has a retention limit, and lists would lose elements: remove the limit"
         ));
     }
     if config.class.memory().is_some_and(|memory| memory.when_full == WhenFull::DropOldest) {
         return Err(format!(
-            "space {name} drops its oldest logs when memory is full, and keys would go by themselves: let it refuse"
+            "space {name} drops its oldest logs when memory is full, and keys would disappear: let the space refuse commits instead"
         ));
     }
     Ok(())

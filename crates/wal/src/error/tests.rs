@@ -35,8 +35,8 @@ errors! {
     Busy, busy, ["too many blocks", "wait for room"];
     Stopped, stopped, ["failed write (a planned fault)", "open it again", "may be lost"];
     Closed, closed, ["the log is closed"];
-    Forked, forked, ["another process", "is a fork", "open it here"];
-    WouldWait, in_a_waker, ["a waker may not wait", "in the task"];
+    Forked, forked, ["another process", "is a fork", "then open it here"];
+    WouldWait, in_a_waker, ["a waker must not wait", "in the task"];
     Damaged, damaged, ["block 1 at ring position 0 (LSN 0)", "the payload is damaged", "the superblock says"];
     Io, unreadable, ["reading the ring failed: power is off"];
 }

@@ -20,7 +20,7 @@ pub enum LogError {
     },
     /// The volume for a new log is not blank; nothing was written.
     #[error(
-        "{name} is not blank: open the log that is there, or create with `overwrite` to lose what it holds"
+        "{name} is not blank: open the log that it holds, or create with `overwrite` to discard its data"
     )]
     NotBlank {
         /// Name of the volume.
@@ -35,7 +35,7 @@ pub enum LogError {
         why: String,
     },
     /// A newer version wrote the log. Use that version, or a newer one.
-    #[error("the log in {name} has format {found}, and this version knows formats up to {known}")]
+    #[error("the log in {name} has format {found}, and this version reads formats up to {known}")]
     NewerFormat {
         /// Name of the volume.
         name: String,
@@ -55,7 +55,7 @@ pub enum LogError {
     },
     /// The volume is smaller than the log on it: it was cut short, or copied in part. Nothing was
     /// written.
-    #[error("{name} has {size} bytes, and its log needs {needed}: bring it back to that size")]
+    #[error("{name} has {size} bytes, and its log needs {needed} bytes: restore its size")]
     CutShort {
         /// Name of the volume.
         name: String,
@@ -65,7 +65,7 @@ pub enum LogError {
         needed: u64,
     },
     /// The log on the volume is not the one that the options name.
-    #[error("{name} holds log {found:032x}, not log {expected:032x}: is it the right volume?")]
+    #[error("{name} holds log {found:032x}, not log {expected:032x}: name the right volume")]
     Foreign {
         /// Name of the volume.
         name: String,
@@ -92,7 +92,7 @@ pub enum LogError {
     },
     /// The ring cannot be resized before a trim; nothing has changed.
     #[error(
-        "a ring of {size} bytes would have {free} bytes for new records, too few for the largest: trim the log, \
+        "a ring of {size} bytes would have {free} bytes for new records, too few for the largest record: trim the log, \
          then try again"
     )]
     NoRoom {
@@ -103,7 +103,7 @@ pub enum LogError {
     },
     /// Records from before an earlier resize prevent another; nothing has changed.
     #[error(
-        "records from before the last resize are in the way: trim the log to LSN {until}, then try again"
+        "records from before the last resize block a new resize: trim the log to LSN {until}, then try again"
     )]
     Settling {
         /// LSN of the first record behind the last resize.

@@ -426,7 +426,9 @@ impl Drop for Log {
                 // the log.
                 let wal = self.wal.clone();
                 let closer = Builder::new().name("brooklet-close".into()).spawn(move || end_dropped(&wal));
-                drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the log on")));
+                drop(closer.inspect_err(
+                    |error| tracing::error!(%error, "the log could not start a thread to close itself"),
+                ));
                 return;
             }
             Ok(()) => {

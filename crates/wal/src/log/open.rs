@@ -54,7 +54,7 @@ pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), Lo
     if let Some(asked) = options.largest_record.filter(|asked| *asked > most) {
         let size = options.ring_size;
         let what = format!(
-            "records of {asked} bytes in a ring of {size}: it takes {most} at most, so use a larger ring"
+            "records of {asked} bytes do not fit in a ring of {size} bytes: use at most {most} bytes, or a larger ring"
         );
         return Err(LogError::Invalid { what });
     }
@@ -134,16 +134,21 @@ fn choose(slots: &[Slot<Label>], name: &str) -> Result<Labelled, LogError> {
         slot::choose(slots).map_err(|found| LogError::NewerFormat { name: name.clone(), found, known })?;
     if let Some((newest, label)) = newest {
         for (slot, what) in slots.iter().enumerate().filter(|(_, what)| what.flaw().is_some()) {
-            tracing::warn!(name, slot, ?what, "one slot of the label is damaged; the other serves");
+            tracing::warn!(
+                name,
+                slot,
+                ?what,
+                "one slot of the label is damaged; the log uses the other slot"
+            );
         }
         return Ok(Labelled { label, newest });
     }
     if slots.iter().all(|slot| *slot == Slot::Blank) {
-        let why = if slots.is_empty() { "it is empty" } else { "it is blank where a label would be" };
+        let why = if slots.is_empty() { "it is empty" } else { "the place of its label is blank" };
         return Err(LogError::NotALog { name, why: why.into() });
     }
     if slots.iter().all(|slot| *slot == Slot::NoMagic) {
-        return Err(LogError::NotALog { name, why: "it holds something else".into() });
+        return Err(LogError::NotALog { name, why: "it holds other data".into() });
     }
     let why = |slot: &Slot<Label>| match slot {
         Slot::Blank => "it is blank",

@@ -138,13 +138,13 @@ impl LogOptions {
         }
         if self.config.rate > 0 && self.config.rate < SECTOR as u64 {
             return invalid(format!(
-                "{} bytes a second: no write is smaller than {SECTOR}",
+                "a rate of {} bytes/s is below the smallest write: use at least {SECTOR} bytes/s",
                 self.config.rate
             ));
         }
         for (what, time) in [("a write every", self.config.interval), ("a linger of", self.config.linger)] {
             if time > LONGEST {
-                return invalid(format!("{what} {} s: use at most {}", time.as_secs(), LONGEST.as_secs()));
+                return invalid(format!("{what} {} s: use at most {} s", time.as_secs(), LONGEST.as_secs()));
             }
         }
         if self.config.reserve_percent > 30 {

@@ -123,7 +123,7 @@ fn a_waker_that_would_wait_is_refused() {
             None => thread::yield_now(),
         }
     };
-    assert!(errors.iter().all(|error| error.contains("a waker may not wait")), "{errors:?}");
+    assert!(errors.iter().all(|error| error.contains("a waker must not wait")), "{errors:?}");
     log.close().unwrap();
 }
 

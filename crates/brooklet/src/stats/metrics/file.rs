@@ -25,7 +25,7 @@ impl Inner {
                 thread::park_timeout(file.every);
                 let written = write(&file, inner);
                 if let (Err(error), false) = (&written, failed) {
-                    tracing::warn!(path = %file.path.display(), %error, "the metrics were not written; trying on");
+                    tracing::warn!(path = %file.path.display(), %error, "the store could not write the metrics file; it retries");
                 }
                 failed = written.is_err();
             }

@@ -85,7 +85,7 @@ fn writes(list: &mut List, activity: &Activity) {
     let Activity { stages, wal, .. } = activity;
     list.counter(
         "brooklet_commits_total",
-        "Commits that came to the ring, refused ones too.",
+        "Commits sent to the ring, including refused commits.",
         activity.commits,
     );
     let stage = |name: &'static str, times: &Histogram| Sample {
@@ -94,7 +94,7 @@ fn writes(list: &mut List, activity: &Activity) {
     };
     list.family(
         "brooklet_write_stage_seconds",
-        "how long each stage of a write took: append of one in 16 commits, the others of every block.",
+        "Time of each stage of a write: append of one in 16 commits, other stages of every block.",
         Kind::Histogram,
         vec![
             stage("append", &activity.append),
@@ -106,22 +106,30 @@ fn writes(list: &mut List, activity: &Activity) {
     );
     list.times(
         "brooklet_commit_seconds",
-        "How long the first commit of each block took to be durable.",
+        "Time from the append of the first commit of each block until the commit was durable.",
         &stages.whole,
     );
     list.counter("brooklet_ring_records_total", "Records appended to blocks of the ring.", wal.records);
-    list.counter("brooklet_ring_raw_bytes_total", "Bytes of them before compression.", wal.raw_bytes);
+    list.counter(
+        "brooklet_ring_raw_bytes_total",
+        "Bytes of these records before compression.",
+        wal.raw_bytes,
+    );
     list.counter("brooklet_ring_blocks_total", "Blocks written to the ring.", wal.blocks);
     list.counter("brooklet_ring_written_bytes_total", "Bytes written to the ring.", wal.written_bytes);
-    list.counter("brooklet_ring_wakes_total", "Threads and tasks that were woken.", wal.wakes);
+    list.counter("brooklet_ring_wakes_total", "Wake-ups of threads and tasks.", wal.wakes);
     list.gauge("brooklet_ring_used_bytes", "Bytes of the ring that no checkpoint has freed yet.", wal.used);
     list.gauge("brooklet_ring_size_bytes", "Bytes of the ring.", wal.size);
     list.gauge("brooklet_ring_block_size_bytes", "Bytes after which a block is full.", wal.block_size);
-    list.gauge("brooklet_ring_depth", "Most writes that may be in flight.", wal.depth);
+    list.gauge("brooklet_ring_depth", "Maximum number of writes in flight.", wal.depth);
     list.gauge("brooklet_ring_writes_in_flight", "Writes in flight.", wal.in_flight);
     list.gauge("brooklet_ring_queued_blocks", "Full blocks that wait to be written.", wal.queued);
     list.gauge("brooklet_waiting_writers", "Threads that wait for room to commit.", wal.waiting);
-    list.gauge("brooklet_stopped", "1 where the store stopped writing for good.", activity.stopped.is_some());
+    list.gauge(
+        "brooklet_stopped",
+        "1 if the store stopped writing until it is opened again.",
+        activity.stopped.is_some(),
+    );
 }
 
 fn stalls(list: &mut List, activity: &Activity) {
@@ -129,14 +137,14 @@ fn stalls(list: &mut List, activity: &Activity) {
     let counts = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.count)));
     list.family(
         "brooklet_stalls_total",
-        "How often a commit had to wait before it was appended.",
+        "Number of waits of commits before they were appended.",
         Kind::Counter,
         counts,
     );
     let times = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.time)));
     list.family(
         "brooklet_stalled_seconds_total",
-        "How long commits had to wait before they were appended.",
+        "Time that commits waited before they were appended.",
         Kind::Counter,
         times,
     );
@@ -153,49 +161,45 @@ fn reads(list: &mut List, activity: &Activity) {
         ("bounds_cache", reads.bounds_cache),
         ("runs", reads.runs),
     ];
-    let help = "Reads and questions about bounds, by the newest place that knows the log.";
+    let help = "Reads of entries or bounds, by the newest place that holds the log.";
     list.family("brooklet_reads_total", help, Kind::Counter, labelled("source", sources));
-    list.counter(
-        "brooklet_run_lookups_total",
-        "How often a log was looked for in the runs.",
-        activity.run_lookups,
-    );
+    list.counter("brooklet_run_lookups_total", "Look-ups of logs in the runs.", activity.run_lookups);
     list.times(
         "brooklet_run_lookup_seconds",
-        "How long one in 16 of those look-ups took.",
+        "Time of one in 16 of these look-ups.",
         &activity.run_lookup_times,
     );
     list.counter(
         "brooklet_filter_questions_total",
-        "How often a run's filter was asked.",
+        "Queries of the filters of runs.",
         lookups.filter_questions,
     );
     list.counter(
         "brooklet_filter_false_positives_total",
-        "How often it said maybe, and it was not.",
+        "Filter queries with a false positive answer.",
         lookups.filter_false_positives,
     );
-    list.counter("brooklet_cache_hits_total", "Parts of runs that were in memory.", lookups.cache_hits);
-    list.counter("brooklet_cache_misses_total", "Parts of runs that had to be read.", lookups.cache_misses);
-    list.counter("brooklet_cache_read_bytes_total", "Bytes that were read for those.", lookups.read_bytes);
+    list.counter("brooklet_cache_hits_total", "Parts of runs found in memory.", lookups.cache_hits);
+    list.counter("brooklet_cache_misses_total", "Parts of runs read from the volume.", lookups.cache_misses);
+    list.counter("brooklet_cache_read_bytes_total", "Bytes read for these parts.", lookups.read_bytes);
     let used = lookups.filter_bytes + lookups.index_bytes + lookups.block_bytes + lookups.bounds_cache_bytes;
-    list.gauge("brooklet_cache_used_bytes", "Bytes of memory that look-ups take.", used);
-    list.gauge("brooklet_cache_budget_bytes", "Bytes of memory that they may take.", lookups.cache_budget);
+    list.gauge("brooklet_cache_used_bytes", "Bytes of memory used for look-ups.", used);
+    list.gauge("brooklet_cache_budget_bytes", "Maximum bytes of memory for look-ups.", lookups.cache_budget);
 }
 
 fn keeping(list: &mut List, activity: &Activity) {
     let (kept, stats) = (&activity.kept, &activity.kept.stats);
     list.gauge("brooklet_memtable_logs", "Logs in the memtables.", activity.memtable_logs);
-    list.gauge("brooklet_memtable_bytes", "Bytes of memory that they take.", activity.memtable_bytes);
+    list.gauge("brooklet_memtable_bytes", "Bytes of memory of the memtables.", activity.memtable_bytes);
     list.gauge(
         "brooklet_memtable_budget_bytes",
-        "Bytes of memory that they may take.",
+        "Maximum bytes of memory of the memtables.",
         activity.memory_budget,
     );
     list.counter("brooklet_checkpoints_total", "Checkpoints done.", stats.checkpoints);
     list.counter("brooklet_compactions_total", "Compactions done.", stats.compactions);
-    list.counter("brooklet_compaction_steps_total", "Steps of compactions done.", stats.compaction_steps);
-    list.counter("brooklet_dead_runs_total", "Runs that were freed without being read.", stats.dead_runs);
+    list.counter("brooklet_compaction_steps_total", "Compaction steps done.", stats.compaction_steps);
+    list.counter("brooklet_dead_runs_total", "Runs freed without a read.", stats.dead_runs);
     list.counter(
         "brooklet_heap_written_bytes_total",
         "Bytes of runs and manifests written.",
@@ -203,16 +207,16 @@ fn keeping(list: &mut List, activity: &Activity) {
     );
     list.counter(
         "brooklet_heap_punched_bytes_total",
-        "Bytes given back to the file system.",
+        "Bytes returned to the file system.",
         stats.punched_bytes,
     );
     list.times(
         "brooklet_maintenance_slice_seconds",
-        "How long slices of checkpoints and compaction took.",
+        "Time of each slice of a checkpoint or compaction.",
         &activity.slices,
     );
-    list.gauge("brooklet_checkpointing", "1 while a checkpoint goes on.", kept.checkpoint.is_some());
-    list.gauge("brooklet_compacting", "1 while a compaction goes on.", kept.compacting);
+    list.gauge("brooklet_checkpointing", "1 while a checkpoint is running.", kept.checkpoint.is_some());
+    list.gauge("brooklet_compacting", "1 while a compaction is running.", kept.compacting);
     list.gauge("brooklet_heap_bytes", "Bytes of the heap.", kept.heap_bytes);
     list.gauge("brooklet_heap_free_bytes", "Bytes of the heap that are free.", kept.heap_free);
     list.gauge("brooklet_heap_largest_free_bytes", "The largest free extent.", kept.heap_largest_free);
@@ -232,11 +236,13 @@ fn spaces(list: &mut List, activity: &Activity) {
         let values = spaces.iter().filter_map(|space| Some((space.name.clone(), of(space)?)));
         list.family(name, help, kind, labelled("space", values));
     };
-    each("brooklet_space_logs", "Logs of a space, where they are counted.", Kind::Gauge, &|space| space.logs);
-    each("brooklet_space_bytes", "Bytes of their payloads.", Kind::Gauge, &|space| space.bytes);
+    each("brooklet_space_logs", "Logs of a space, if the store counts them.", Kind::Gauge, &|space| {
+        space.logs
+    });
+    each("brooklet_space_bytes", "Bytes of the payloads in a space.", Kind::Gauge, &|space| space.bytes);
     let help = "Entries appended in a space.";
     each("brooklet_space_appended_total", help, Kind::Counter, &|space| Some(space.appended));
-    let help = "Bytes of their payloads.";
+    let help = "Bytes of the payloads appended in a space.";
     each("brooklet_space_appended_bytes_total", help, Kind::Counter, &|space| Some(space.appended_bytes));
     let help = "Reads of logs of a space.";
     each("brooklet_space_reads_total", help, Kind::Counter, &|space| Some(space.reads));
@@ -244,10 +250,10 @@ fn spaces(list: &mut List, activity: &Activity) {
     each("brooklet_space_refused_total", help, Kind::Counter, &|space| Some(space.refused));
     let memory =
         |of: fn(&crate::MemoryInfo) -> u64| move |space: &crate::SpaceInfo| space.memory.as_ref().map(of);
-    let help = "Bytes of memory that a space takes which is kept there.";
+    let help = "Bytes of memory of a space that is kept in memory.";
     each("brooklet_space_memory_bytes", help, Kind::Gauge, &memory(|memory| memory.used));
-    let help = "Dumps of such a space.";
+    let help = "Dumps of a space that is kept in memory.";
     each("brooklet_space_dumps_total", help, Kind::Counter, &memory(|memory| memory.dumps));
-    let help = "Logs that were dropped as memory was full.";
+    let help = "Logs dropped because memory was full.";
     each("brooklet_space_dropped_total", help, Kind::Counter, &memory(|memory| memory.dropped));
 }

@@ -36,7 +36,7 @@ impl Gathered {
 
     pub fn add(&mut self, payload: &[u8]) -> Result<(), Error> {
         if self.payloads.len() + 4 * self.lens.len() >= MEMORY {
-            self.set_aside().map_err(Error::io("writing a file at work"))?;
+            self.set_aside().map_err(Error::io("writing a temporary file"))?;
         }
         self.lens.push(payload.len() as u32);
         self.payloads.extend_from_slice(payload);
@@ -65,7 +65,7 @@ impl Gathered {
     /// [clear](Self::clear) the collection before adding another payload.
     pub fn each(&mut self, mut give: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         if let Some(file) = &mut self.file {
-            let reading = || Error::io("reading a file at work");
+            let reading = || Error::io("reading a temporary file");
             file.flush().and_then(|()| file.get_mut().rewind()).map_err(reading())?;
             replay(file.get_mut(), self.count - self.lens.len() as u64, &mut give)?;
         }
@@ -92,7 +92,7 @@ fn replay(
     count: u64,
     give: &mut impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let failed = || Error::io("reading a file at work");
+    let failed = || Error::io("reading a temporary file");
     let (mut file, mut payload) = (BufReader::with_capacity(1 << 20, file), Vec::new());
     for _ in 0..count {
         let mut len = [0; 4];

@@ -179,7 +179,7 @@ impl Import {
         prefix: impl AsRef<[u8]>,
     ) -> Result<ImportReport, Error> {
         if ExportReport::of(file)?.is_none() {
-            return Err(Error::InvalidImport("it is a codex file, but no export of a store".into()));
+            return Err(Error::InvalidImport("the file is a codex, but not an export of a store".into()));
         }
         let mut from = Vec::new();
         escape(prefix.as_ref(), &mut from);

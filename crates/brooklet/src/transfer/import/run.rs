@@ -108,10 +108,10 @@ impl NewRun {
             Some((key, Some(seq))) if key == self.key && seq == self.at => {
                 let chunk =
                     Chunk::decode(&value).filter(|chunk| chunk.base == seq && !chunk.range().is_empty());
-                self.go_on(&chunk.ok_or_else(|| self.senseless("a part of it makes no sense"))?)?;
+                self.go_on(&chunk.ok_or_else(|| self.senseless("a part of it is malformed"))?)?;
                 None
             }
-            _ => return Err(self.senseless("what follows it does not go on with it, and is no log")),
+            _ => return Err(self.senseless("the next part neither continues it nor begins a log")),
         };
         if self.skips {
             return Ok(());
@@ -133,15 +133,15 @@ impl NewRun {
     fn begin(&mut self, key: Vec<u8>, value: &Bytes) -> Result<bool, Error> {
         self.end_log()?;
         if key <= self.key {
-            return Err(self.senseless("what follows it is not in the order of keys"));
+            return Err(self.senseless("the next log is out of key order"));
         }
         self.key = key;
         if let Some(memory_space) = self.store.inner().memory_spaces.of(&self.key) {
             return Err(Error::InMemory { space: memory_space.name.clone() });
         }
-        let head = Head::decode(value).ok_or_else(|| self.senseless("its beginning makes no sense"))?;
+        let head = Head::decode(value).ok_or_else(|| self.senseless("its head is malformed"))?;
         let bounds = head.piece.bounds.filter(|bounds| head.piece.base <= bounds.first);
-        let bounds = bounds.ok_or_else(|| self.senseless("it is not there as a whole"))?;
+        let bounds = bounds.ok_or_else(|| self.senseless("it is incomplete"))?;
         (self.at, self.end) = (bounds.first, bounds.next);
         self.skips = false;
         if let Some(Bounds { next, .. }) = self.find()? {
@@ -178,7 +178,7 @@ impl NewRun {
             return Ok(());
         }
         if range.end > self.end {
-            return Err(self.senseless("it has more entries than it says"));
+            return Err(self.senseless("it has more entries than its head records"));
         }
         let longest = range.clone().map(|seq| chunk.payload_bytes(seq).len()).max().unwrap_or(0);
         if longest > limit {
@@ -190,7 +190,7 @@ impl NewRun {
     }
 
     fn end_log(&self) -> Result<(), Error> {
-        if self.at == self.end { Ok(()) } else { Err(self.senseless("entries of it are missing")) }
+        if self.at == self.end { Ok(()) } else { Err(self.senseless("some of its entries are missing")) }
     }
 
     /// Reports the progress from time to time.

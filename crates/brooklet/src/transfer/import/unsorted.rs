@@ -174,7 +174,7 @@ impl Logs {
         let next = self.first.checked_add(count).ok_or_else(|| {
             let (key, first) = (KeyText::of(&key), self.first);
             Error::InvalidImport(format!(
-                "log {key} begins with {first}, and has no numbers for {count} entries"
+                "log {key} begins with entry {first}, and has no numbers left for {count} entries"
             ))
         })?;
         let bounds = Bounds { first: self.first + drops, next };
@@ -242,7 +242,7 @@ fn decode(mut said: &[u8]) -> Option<(u64, Retention)> {
 
 fn sorter_error(error: brooklet_codex::Error) -> Error {
     match error {
-        brooklet_codex::Error::Io(source) => Error::io("sorting entries in a file at work")(source),
-        other => Error::damaged("a file at work", other.to_string()),
+        brooklet_codex::Error::Io(source) => Error::io("sorting entries in a temporary file")(source),
+        other => Error::damaged("a temporary file", other.to_string()),
     }
 }

@@ -26,10 +26,7 @@ fn a_ring_without_data_is_waited_for_and_told() {
             matches!(&error, Error::Exists { name, .. } if *name == ring.display().to_string()),
             "{error}"
         );
-        assert!(
-            error.to_string().contains("left over from a creation that was cut short, remove it"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("it remains from an interrupted creation, remove it"), "{error}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
     let store = thread::scope(|scope| {
@@ -54,7 +51,7 @@ fn a_store_that_cannot_be_made_leaves_no_ring() {
     std::os::unix::fs::symlink("nowhere/target", &data).unwrap();
     let options = || small().ring_at(&ring);
     for error in [options().format(&data, false).unwrap_err(), options().open(&data).unwrap_err()] {
-        let names = ["data failed: it is a symbolic link to ", "nowhere/target, where not even a folder is"];
+        let names = ["data failed: it is a symbolic link to ", "nowhere/target, whose folder does not exist"];
         assert!(names.iter().all(|words| error.to_string().contains(words)), "{error}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "neither ring nor draft is left");
@@ -72,7 +69,7 @@ fn a_store_is_made_where_links_lead() {
     }
     let options = || small().ring_at(at("ring"));
     let error = options().create(Create::Never).open(at("data")).unwrap_err();
-    assert!(error.to_string().contains("disk/data, where nothing is"), "{error}");
+    assert!(error.to_string().contains("disk/data, which does not exist"), "{error}");
     small().format(at("alone"), false).unwrap();
     for _ in 0..2 {
         let store = options().open(at("data")).unwrap();

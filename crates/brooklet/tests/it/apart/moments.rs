@@ -84,7 +84,7 @@ fn one_volume_put_back_without_the_other_is_refused() {
                 [entries_of(&pair).unwrap_err(), checked(&pair).unwrap_err(), open(&pair, 9).unwrap_err()]
             {
                 assert!(matches!(error, Error::WrongRing { .. }), "{when}: {error}");
-                assert!(error.to_string().contains("put both back from the same backup"), "{error}");
+                assert!(error.to_string().contains("restore both from the same backup"), "{error}");
             }
             assert!(images(&pair) == start, "{when}: a refusal writes nothing");
         }

@@ -68,7 +68,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let chosen: Vec<_> = SECTIONS.iter().filter(|(name, _)| name.contains(&only)).collect();
     if chosen.is_empty() {
         let names = SECTIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        return Err(Failure::new(Kind::Usage, format!("no section is called {only}; there are {names}")));
+        return Err(Failure::new(Kind::Usage, format!("there is no section {only}: choose from {names}")));
     }
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     let rig = Rig { dir, rounds: args.rounds as usize, memory: args.memory as usize };

@@ -104,7 +104,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         .collect();
     if chosen.is_empty() {
         let names = SECTIONS.map(|(name, _)| name).join(", ");
-        return Err(Failure::new(Kind::Usage, format!("no section has that name; there are {names}")));
+        return Err(Failure::new(Kind::Usage, format!("no section has that name: choose from {names}")));
     }
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     eprintln!("measuring: the device");

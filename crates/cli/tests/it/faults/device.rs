@@ -32,7 +32,7 @@ fn store_on_a_block_device() {
         (log.first, log.acked) = (0, 0);
         let mut writer = log.start();
         assert!(writer.append(50), "there is room again");
-        log.run(&[], &["list"]).refused(&[4], "open elsewhere");
+        log.run(&[], &["list"]).refused(&[4], "in use elsewhere");
         writer.child.kill().unwrap();
         log.take(writer);
         log.holds();
@@ -65,11 +65,11 @@ fn format_of_block_devices() {
         for (at, magic, words) in [
             (512, &b"EFI PART"[..], "GPT partition table at 512"),
             (0, b"LUKS\xba\xbe", "LUKS encryption at 0"),
-            ((12 << 20) - 1, b"?", "something unknown at 12582911"),
+            ((12 << 20) - 1, b"?", "unknown data at 12582911"),
         ] {
             bears(at, magic);
             format(&[]).refused(&[4], words);
-            format(&["--capacity", "20M", "--force"]).refused(&[2], "use at most that");
+            format(&["--capacity", "20M", "--force"]).refused(&[2], "so use at most 12582912 bytes");
             format(&[]).refused(&[4], words);
             bears(at, &vec![0; magic.len()]);
         }
@@ -115,7 +115,7 @@ fn block_devices_that_are_no_store() {
         let at = dir.path().join("m");
         let disk = Ext4::make(&dir.path().join("mounted"), 16 << 20, &at, &[])?;
         let log = Log { store: PathBuf::from(&disk.disk.device), first: 0, acked: 0 };
-        let mounted = format!("open elsewhere (mounted at {})", at.display());
+        let mounted = format!("in use elsewhere (mounted at {})", at.display());
         log.run(&[], &["trim", "log", "--before", "1"]).refused(&[4], &mounted);
         log.run(&[], &["format", "--force"]).refused(&[4], &mounted);
         Log::create(at.join("s"), 10).holds();

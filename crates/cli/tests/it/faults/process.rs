@@ -127,7 +127,7 @@ fn file_deleted_while_open() {
             log.acked = writer.acked();
             assert!(!writer.append(more), "nothing more is acknowledged");
             let (_, ended) = writer.end();
-            ended.refused(&[7], "was deleted or replaced by someone else");
+            ended.refused(&[7], "was deleted or replaced by another process");
             log.store = rescued;
             log.holds();
         }

@@ -43,7 +43,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
     let refused = [
         (&["--listen", "0.0.0.0:0"][..], "no password is set"),
         (&["--http", "0.0.0.0:0"], "no password is set"),
-        (&["--listen", "6379"], "is no address"),
+        (&["--listen", "6379"], "is not an address"),
         (&["--tls-cert", "/x"], "TLS needs both"),
     ];
     for (flags, why) in refused {

@@ -27,8 +27,7 @@ fn a_journal_of_data_is_seen_and_a_usual_one_is_not_in_the_way() {
             assert!(read.iter().all(|&byte| byte == 3));
             let info = volume.info();
             assert_eq!(info.direct, direct, "{options}, {mode:?}: {info:?}");
-            let told =
-                info.fallbacks.iter().any(|f| f.starts_with("buffered I/O: direct I/O is one in name only"));
+            let told = info.fallbacks.iter().any(|f| f.starts_with("buffered I/O: direct I/O has no effect"));
             assert_eq!(told, !direct, "{options}, {mode:?}: {info:?}");
             assert_eq!(info.durable_by == "RWF_DSYNC", direct, "{options}, {mode:?}: {info:?}");
         }

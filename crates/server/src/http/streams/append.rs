@@ -85,9 +85,7 @@ impl Streams {
         if let Some(seq) = &request.seq {
             if metadata.seq.as_ref().is_some_and(|last| last >= seq) {
                 let last = metadata.seq.as_deref().unwrap_or_default();
-                let why = format!(
-                    "Stream-Seq {seq:?} does not come after {last:?}, the last one: send a later one"
-                );
+                let why = format!("Stream-Seq {seq:?} is not after the last one, {last:?}: send a later one");
                 return Err(Refusal::conflict(why));
             }
             change.seq = Some(seq.clone());
@@ -126,12 +124,12 @@ impl Streams {
         let content_type = request.content_type.as_deref().unwrap_or_default();
         if !metadata.identity.is_of_type(content_type) {
             let of = &metadata.identity.content_type;
-            let why = format!("the stream is of type {of}, not {content_type}: send what is of its type");
+            let why = format!("the stream is of type {of}, not {content_type}: send data of its type");
             return Err(Refusal::conflict(why));
         }
         let messages = self.split(metadata.identity.form(), &request.body)?;
         if messages.is_empty() {
-            return Err(Refusal::invalid("the array is empty: send a message at least"));
+            return Err(Refusal::invalid("the array is empty: send at least one message"));
         }
         Ok(messages)
     }
@@ -167,7 +165,9 @@ fn next(known: Option<&Producer>, batch: &Batch, now: u64) -> Result<Option<Prod
     let Batch { id, epoch, seq } = batch;
     let accepted = Producer { epoch: *epoch, seq: *seq, at: now };
     let gap = |expected: u64| {
-        let why = format!("batch {seq} of producer {id} came before {expected}: send that first");
+        let why = format!(
+            "batch {seq} of producer {id} arrived before batch {expected}: send batch {expected} first"
+        );
         Err(Refusal::conflict(why)
             .with(names::PRODUCER_EXPECTED_SEQ, expected)
             .with(names::PRODUCER_RECEIVED_SEQ, seq))
@@ -177,12 +177,12 @@ fn next(known: Option<&Producer>, batch: &Batch, now: u64) -> Result<Option<Prod
         Some(known) if *epoch < known.epoch => {
             let current = known.epoch;
             let why = format!(
-                "producer {id} is in epoch {current}, and this is of epoch {epoch}: begin a later epoch, if you are the one"
+                "producer {id} is in epoch {current}, and this batch is of epoch {epoch}: begin a later epoch, if this producer is the current one"
             );
             Err(Refusal::new(StatusCode::FORBIDDEN, why).with(names::PRODUCER_EPOCH, current))
         }
         Some(known) if *epoch > known.epoch && *seq > 0 => Err(Refusal::invalid(format!(
-            "epoch {epoch} of producer {id} begins with batch {seq}: begin with 0"
+            "epoch {epoch} of producer {id} begins with batch {seq}: begin with batch 0"
         ))),
         Some(known) if *epoch == known.epoch && *seq <= known.seq => Ok(None),
         Some(known) if *epoch == known.epoch && *seq - known.seq > 1 => gap(known.seq + 1),

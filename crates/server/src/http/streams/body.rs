@@ -49,7 +49,7 @@ impl Bodies {
             Ok(body) => Ok((body?, Some(share))),
             Err(_) => {
                 let patience = self.patience;
-                let why = format!("the body did not come within {patience:?}: send it faster, or in parts");
+                let why = format!("the body did not arrive within {patience:?}: send it faster, or in parts");
                 Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
             }
         }
@@ -58,7 +58,7 @@ impl Bodies {
     async fn take(&self, mut chunks: BodyDataStream, len: usize) -> Result<Bytes, Refusal> {
         let mut body = BytesMut::with_capacity(len);
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+            let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
             if body.len() + chunk.len() > self.most {
                 self.discard(chunks).await;
                 return Err(self.too_large());

@@ -106,7 +106,7 @@ impl Streams {
         let mut source_written = source.turn(&self.store)?;
         let origin = source.alive(&source_written).map_err(|refusal| match refusal.status {
             StatusCode::GONE => {
-                Refusal::conflict(format!("stream {} was deleted: it cannot be forked any more", source.name))
+                Refusal::conflict(format!("stream {} was deleted, and cannot be forked", source.name))
             }
             _ => refusal,
         })?;
@@ -148,15 +148,17 @@ impl Streams {
         let at = offset.map_or(end, |offset| offset.0);
         let beyond = || {
             let why = format!("the fork would begin past the end of stream {}, {}", source.name, Offset(end));
-            Refusal::invalid(format!("{why}: begin it before that"))
+            Refusal::invalid(format!("{why}: begin the fork before the end"))
         };
         if at > end {
             return Err(beyond());
         }
         let depth = origin.identity.depth().saturating_add(1);
         if depth > MAX_DEPTH {
-            let why =
-                format!("stream {} is a fork of a fork, {MAX_DEPTH} deep: fork one before it", source.name);
+            let why = format!(
+                "stream {} is {MAX_DEPTH} forks deep, the maximum: fork one of its sources",
+                source.name
+            );
             return Err(Refusal::invalid(why));
         }
         let fork = |base| Fork { source: source.name.as_str().into(), base, offset: at, sub, depth };
@@ -195,7 +197,7 @@ fn prepare(
     let data = stream.name.data();
     if written.own() > 0 {
         let why =
-            format!("there is a log {data} already that is no stream: delete it, or choose another name");
+            format!("log {data} exists already, and is not a stream: delete it, or choose another name");
         return Err(Refusal::conflict(why));
     }
     let now = time::now();
@@ -255,7 +257,7 @@ fn existing<'a>(stream: &Stream, written: &'a Written) -> Result<Option<&'a Meta
     match &written.metadata {
         None => Ok(None),
         Some(metadata) if metadata.gone => Err(Refusal::conflict(format!(
-            "stream {} was deleted, and is kept for its forks: choose another name, or delete those first",
+            "stream {} was deleted, and is kept for its forks: choose another name, or delete the forks first",
             stream.name
         ))),
         Some(metadata) => Ok(Some(metadata)),
@@ -285,11 +287,11 @@ fn confirm(
     let difference = if asked_type.is_some_and(|asked| !identity.is_of_type(asked)) {
         format!("its type is {}", identity.content_type)
     } else if asked_expiry.is_some_and(|asked| asked != identity.expiry()) {
-        "it expires otherwise".into()
+        "its expiry differs".into()
     } else if request.closes != metadata.closed.is_some() {
         format!("it is {}", if request.closes { "open" } else { "closed" })
     } else if !same_fork {
-        "it was forked otherwise".into()
+        "its fork differs".into()
     } else {
         let (end, closed) = (written.end(), request.closes);
         return Ok(Made {
@@ -301,7 +303,7 @@ fn confirm(
         });
     };
     let name = &stream.name;
-    Err(Refusal::conflict(format!("there is a stream {name} already, and {difference}: choose another name")))
+    Err(Refusal::conflict(format!("stream {name} exists already, and {difference}: choose another name")))
 }
 
 impl Made {

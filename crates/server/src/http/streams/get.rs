@@ -44,7 +44,7 @@ impl Request {
             let mut values = pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
             match (values.next(), values.next()) {
                 (_, Some(_)) => {
-                    Err(Refusal::invalid(format!("{name} is given more than once: give it once")))
+                    Err(Refusal::invalid(format!("{name} is given more than once: send it once")))
                 }
                 (value, None) => Ok(value),
             }
@@ -54,9 +54,7 @@ impl Request {
             Some("long-poll") => Some(Live::LongPoll),
             Some("sse") => Some(Live::Events),
             Some(other) => {
-                return Err(Refusal::invalid(format!(
-                    "live is {other:?}: give long-poll or sse, or leave it out"
-                )));
+                return Err(Refusal::invalid(format!("live is {other:?}: use long-poll or sse, or omit it")));
             }
         };
         let start = match one("offset")? {
@@ -79,7 +77,7 @@ impl Request {
             Start::At(offset) if offset <= seen.end => Ok(offset.0),
             Start::At(offset) => {
                 let why = format!("{offset} is past the end of the stream, {}", seen.end);
-                Err(Refusal::invalid(format!("{why}: read it anew from the beginning, -1")))
+                Err(Refusal::invalid(format!("{why}: read again from the beginning, -1")))
             }
         }
     }
@@ -143,7 +141,7 @@ impl Streams {
                 streams.commit(stream, &mut written, &change, &[])
             });
             if let Err(refusal) = noted.await {
-                tracing::debug!(?refusal, "the use of a stream could not be noted");
+                tracing::debug!(?refusal, "the server could not record the use of a stream");
             }
         });
     }

@@ -82,7 +82,7 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Refusal
 fn short<'a>(name: &HeaderName, text: &'a str) -> Result<&'a str, Refusal> {
     if text.is_empty() || text.len() > MAX_TEXT {
         let len = text.len();
-        return Err(Refusal::invalid(format!("{name} has {len} bytes: send 1 to {MAX_TEXT}")));
+        return Err(Refusal::invalid(format!("{name} has {len} bytes: send 1 to {MAX_TEXT} bytes")));
     }
     Ok(text)
 }
@@ -102,9 +102,9 @@ pub fn content_type(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     };
     match media_type(whole).split_once('/') {
         Some((kind, sub)) if is_token(kind) && is_token(sub) => short(&header::CONTENT_TYPE, whole).map(Some),
-        _ => {
-            Err(Refusal::invalid(format!("{whole:?} is no content type: send one such as application/json")))
-        }
+        _ => Err(Refusal::invalid(format!(
+            "{whole:?} is not a content type: send one such as application/json"
+        ))),
     }
 }
 

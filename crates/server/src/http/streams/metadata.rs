@@ -153,7 +153,9 @@ pub fn read_notes<P: AsRef<[u8]>>(notes: impl IntoIterator<Item = P>) -> Result<
         let note = note.as_ref();
         let Version { v } = serde_json::from_slice(note).map_err(|error| error.to_string())?;
         if v != VERSION {
-            return Err(format!("it has version {v}; this server reads version {VERSION}: upgrade it"));
+            return Err(format!(
+                "it has version {v}; this server reads version {VERSION}: upgrade the server"
+            ));
         }
         let note: Note = serde_json::from_slice(note).map_err(|error| error.to_string())?;
         match (note.whole, note.change, &mut metadata) {

@@ -158,7 +158,7 @@ impl Streams {
     fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         self.waiting.clone().try_acquire_owned().map_err(|_| {
             let most = self.config.max_waiting;
-            Refusal::busy(format!("{most} readers wait already: come back, or read without waiting"))
+            Refusal::busy(format!("{most} readers wait already: retry later, or read without waiting"))
         })
     }
 
@@ -181,7 +181,7 @@ impl Streams {
             }
             Method::DELETE => self.delete(&self.open(&name, false).await?).await,
             method => {
-                let why = format!("streams know no {method}: use one of {METHODS}");
+                let why = format!("streams do not support {method}: use one of {METHODS}");
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(header::ALLOW, METHODS))
             }
         }

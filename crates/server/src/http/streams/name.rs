@@ -31,11 +31,13 @@ impl Name {
     /// The stream that a path of a URL names, if streams lie at `prefix`.
     pub fn of_path(path: &str, prefix: &str) -> Result<Self, Refusal> {
         let Some(rest) = path.strip_prefix(prefix) else {
-            return Err(Refusal::invalid(format!("{path} is no stream's path: it must begin with {prefix}")));
+            return Err(Refusal::invalid(format!(
+                "{path} is not the path of a stream: begin it with {prefix}"
+            )));
         };
         let name = percent_decode_str(rest).decode_utf8();
         let name =
-            name.map_err(|_| Refusal::invalid(format!("{rest} is not UTF-8: encode the name as that")))?;
+            name.map_err(|_| Refusal::invalid(format!("{rest} is not UTF-8: encode the name as UTF-8")))?;
         Self::new(&name)
     }
 

@@ -36,7 +36,7 @@ impl Offset {
         match parsed {
             Some((number, 0)) => Ok(Self(number)),
             _ => Err(Refusal::invalid(format!(
-                "{text:?} is no offset of this server: use one from Stream-Next-Offset, or -1 for the beginning, or now"
+                "{text:?} is not an offset of this server: use one from Stream-Next-Offset, or -1 for the beginning, or now"
             ))),
         }
     }

@@ -52,7 +52,7 @@ impl Refusal {
 
     pub fn gone(name: &impl std::fmt::Display) -> Self {
         let why =
-            format!("stream {name} was deleted; it is kept only for its forks, until the last of them goes");
+            format!("stream {name} was deleted; the server keeps it only until its last fork is deleted");
         Self::new(StatusCode::GONE, why)
     }
 

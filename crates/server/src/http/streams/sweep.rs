@@ -36,7 +36,7 @@ impl Streams {
                     Ok(AT_ONCE) if !self.stop.is_cancelled() => {}
                     Ok(_) => break,
                     Err(refusal) => {
-                        tracing::warn!(?refusal, "expired streams could not be removed; this is tried again");
+                        tracing::warn!(?refusal, "the server could not remove expired streams; it retries");
                         break;
                     }
                 }

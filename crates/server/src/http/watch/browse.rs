@@ -106,13 +106,16 @@ fn logs_page(store: &Store, prefix: &[u8], from: &[u8], limit: usize) -> Result<
 /// `/api/log?key=&from=&limit=&order=newest|oldest`: entries from a number on, up or down.
 pub(super) async fn log(State(watch): State<Watch>, RawQuery(query): RawQuery) -> Answer<LogPage> {
     let query = Query::parse(query.as_deref());
-    let key = query.bytes("key").ok_or_else(|| Refusal::asked("no key: say which log, as ?key=…"))?.to_vec();
+    let key = query
+        .bytes("key")
+        .ok_or_else(|| Refusal::asked("the key is missing: name the log, as ?key=…"))?
+        .to_vec();
     let from = query.number("from")?;
     let limit = query.number("limit")?.unwrap_or(SOME_ENTRIES).clamp(1, ENTRIES);
     let newest = match query.bytes("order") {
         None | Some(b"" | b"newest") => true,
         Some(b"oldest") => false,
-        Some(_) => return Err(Refusal::asked("order is neither newest nor oldest: say which comes first")),
+        Some(_) => return Err(Refusal::asked("order is neither newest nor oldest: use one of them")),
     };
     apart(watch, move |store| log_page(store, &key, from, limit, newest)).await
 }
@@ -173,9 +176,9 @@ async fn apart<T: Send + 'static>(
     watch: Watch,
     read: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
 ) -> Answer<T> {
-    let store = watch.store().ok_or_else(|| Refusal::busy("the store is not open yet: ask again"))?.clone();
+    let store = watch.store().ok_or_else(|| Refusal::busy("the store is not open yet: retry"))?.clone();
     let Ok(turn) = watch.0.browsing.clone().try_acquire_owned() else {
-        return Err(Refusal::busy("too many listings go on at once, or the device is slow: ask again"));
+        return Err(Refusal::busy("too many listings run at once, or the device is slow: retry"));
     };
     let read = tokio::task::spawn_blocking(move || {
         let read = read(&store);

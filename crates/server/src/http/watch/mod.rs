@@ -141,7 +141,7 @@ impl Watch {
             return Some("the server is starting: the store is not open yet".into());
         };
         let stopped = store.activity().stopped?;
-        Some(format!("the store takes no writes any more, restart the server: {stopped}"))
+        Some(format!("the store stopped writing, restart the server: {stopped}"))
     }
 
     fn now(&self) -> Duration {

@@ -19,7 +19,7 @@ pub(super) async fn metrics(State(watch): State<Watch>) -> Response {
         write!(text, "{}", store.metrics()).expect("a string takes all");
     }
     let ready = u8::from(watch.unready().is_none());
-    let help = "1 where the server is ready: not starting, not stopping, and its store takes writes.";
+    let help = "1 if the server is ready: not starting, not stopping, and its store accepts writes.";
     let name = "brooklet_server_ready";
     writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {ready}").expect("a string takes all");
     for append in watch.0.appended.read().expect("no panics").iter() {

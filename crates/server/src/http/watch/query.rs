@@ -34,7 +34,7 @@ impl<'a> Query<'a> {
     pub fn number(&self, name: &'static str) -> Result<Option<u64>, Refusal> {
         let Some(value) = self.bytes(name).filter(|value| !value.is_empty()) else { return Ok(None) };
         let number = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-        let why = || Refusal::asked(format!("{name} is no number: give one of 0 or more, or leave it out"));
+        let why = || Refusal::asked(format!("{name} is not a number: use 0 or more, or omit it"));
         number.ok_or_else(why).map(Some)
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(query.bytes("plus"), Some(&b"a+b+"[..]));
         assert_eq!((query.bytes("flag"), query.bytes("none")), (Some(&b""[..]), None));
         assert_eq!((query.number("from").unwrap(), query.number("flag").unwrap()), (Some(12), None));
-        assert!(query.number("plus").unwrap_err().why.starts_with("plus is no number"));
+        assert!(query.number("plus").unwrap_err().why.starts_with("plus is not a number"));
         assert!(Query::parse(None).0.is_empty());
     }
 

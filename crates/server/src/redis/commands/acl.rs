@@ -152,7 +152,8 @@ fn generate(call: &mut Call<'_>) -> Done {
         Fail::err("ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096")
     })?;
     let mut bytes = vec![0; (bits as usize).div_ceil(8)];
-    getrandom::fill(&mut bytes).map_err(|error| Fail::err(format!("no chance to be had: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Fail::err(format!("no random numbers are available: {error}")))?;
     let mut hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     hex.truncate((bits as usize).div_ceil(4));
     call.reply().bulk(hex);

@@ -300,7 +300,7 @@ fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Done {
 fn check_name(name: &[u8]) -> Done {
     if name.len() > names::MAX_NAME {
         let (len, most) = (name.len(), names::MAX_NAME);
-        return Err(Fail::err(format!("a key of {len} bytes is too long: use at most {most}")));
+        return Err(Fail::err(format!("a key of {len} bytes is too long: use at most {most} bytes")));
     }
     Ok(())
 }

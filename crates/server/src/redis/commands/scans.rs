@@ -56,7 +56,7 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         at => call.engine.scans.take(at),
     };
     let Some(mut walk) = walk else {
-        return Err(Fail::err("invalid cursor: the walk was given up; begin again with 0"));
+        return Err(Fail::err("invalid cursor: the server ended this scan; start again with 0"));
     };
     let mut found = Vec::new();
     let mut is_over = false;

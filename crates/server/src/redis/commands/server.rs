@@ -95,7 +95,7 @@ pub fn lastsave(call: &mut Call<'_>) -> Done {
 
 /// `SHUTDOWN`: the process that runs the server decides, by a signal.
 pub fn shutdown(_: &mut Call<'_>) -> Done {
-    Err(Fail::err("SHUTDOWN is not taken from clients: send the process SIGTERM"))
+    Err(Fail::err("clients may not send SHUTDOWN: send SIGTERM to the process"))
 }
 
 pub fn slowlog(call: &mut Call<'_>) -> Done {

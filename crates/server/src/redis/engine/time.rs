@@ -35,7 +35,7 @@ impl Engine {
         }
         if let Err(error) = self.keys.expire_due(100) {
             self.keys.roll_back();
-            tracing::warn!(%error, "keys whose time has come stay for now");
+            tracing::warn!(%error, "the server could not remove expired keys; the keys stay for now");
             return self.note_failure(&error);
         }
         self.stats.expired += self.commit_aside();
@@ -54,7 +54,7 @@ impl Engine {
                 count
             }
             Err(error) => {
-                tracing::warn!(%error, "what goes by itself stays for now");
+                tracing::warn!(%error, "the server could not commit automatic changes for now");
                 self.note_failure(&error);
                 0
             }
@@ -79,7 +79,12 @@ impl Engine {
                 (true, Some(since)) => now.saturating_sub(since) > settings.soft_output_seconds * 1000,
             };
             if (idle && !waits && !client.no_evict) || is_slow || buffered > settings.hard_output {
-                tracing::info!(client = client.id, address = client.address, idle, "a client is let go of");
+                tracing::info!(
+                    client = client.id,
+                    address = client.address,
+                    idle,
+                    "the server disconnects a client"
+                );
                 client.is_killed = true;
                 client.wake();
             }

@@ -70,10 +70,10 @@ impl Record {
             Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {
                 Ok((record, [])) => Ok(record),
                 Ok(_) => Err("bytes follow a record of it".into()),
-                Err(error) => Err(format!("a record of it makes no sense: {error}")),
+                Err(error) => Err(format!("a record of it is malformed: {error}")),
             },
             Some((version, _)) => {
-                Err(format!("a record of it is of version {version}, which is not known here"))
+                Err(format!("a record of it is of version {version}, which this server does not read"))
             }
             None => Err("a record of it is empty".into()),
         }
@@ -139,7 +139,7 @@ mod tests {
         assert!(Record::decode(&[]).unwrap_err().contains("empty"));
         assert!(Record::decode(&[2, 1, 0]).unwrap_err().contains("version 2"));
         assert!(Record::decode(&[1, 1, 0, 0]).unwrap_err().contains("follow"));
-        assert!(Record::decode(&[1, 99]).unwrap_err().contains("no sense"));
+        assert!(Record::decode(&[1, 99]).unwrap_err().contains("is malformed"));
         let put = || Ok(Record::Put(Vec::new()));
         assert!(Snapshot::fold([put()]).is_err());
         assert!(Snapshot::fold([]).is_err());

@@ -279,7 +279,7 @@ impl Keyspace {
         // The store shows only durable entries, and the keys are read from it again. After a stop,
         // nothing becomes durable any more, and the store shows all that exists.
         if let Err(error) = self.store.flush() {
-            tracing::warn!(%error, "a refused commit is taken back, while nothing can be written");
+            tracing::warn!(%error, "the server reverts a refused commit, but the store cannot write");
         }
         for (id, _) in std::mem::take(&mut self.touched) {
             let key = self.cache.get(id).key.clone();

@@ -49,7 +49,11 @@ fn spaces_that_change_by_themselves_are_no_databases() {
     let mut client = server.client();
     assert_eq!(client.say("SELECT kept"), "OK");
     assert_eq!(client.say("RPUSH l a"), ":1");
-    for (name, why) in [("limited", "limits what"), ("drops", "drops its oldest"), ("streams", "over HTTP")] {
+    for (name, why) in [
+        ("limited", "has a retention limit"),
+        ("drops", "drops its oldest"),
+        ("streams", "holds the HTTP streams"),
+    ] {
         let told = client.say(&format!("SELECT {name}"));
         assert!(told.starts_with("-ERR") && told.contains(why), "{name}: {told}");
         assert!(client.say(&format!("COPY l m DB {name}")).contains(why));
@@ -60,5 +64,5 @@ fn spaces_that_change_by_themselves_are_no_databases() {
     let store = Store::in_memory(2).unwrap();
     store.create_space("3", limited()).unwrap();
     let served = serve(store, &Config::default(), |_| panic!("it is not served"), CancellationToken::new());
-    assert!(matches!(served, Err(Error::Config(why)) if why.contains("space 3 limits")));
+    assert!(matches!(served, Err(Error::Config(why)) if why.contains("space 3 has a retention limit")));
 }

@@ -105,13 +105,13 @@ async fn what_makes_no_sense_is_refused_with_what_would() {
     let (server, store) = server().await;
     store.append("log", "x").unwrap().wait().unwrap();
     for (address, status, says) in [
-        ("/api/log", 400, "no key"),
+        ("/api/log", 400, "the key is missing"),
         ("/api/log?key=", 400, "a key of 0 bytes"),
         ("/api/log?key=none", 404, "none"),
         ("/api/log?key=log&order=random", 400, "neither newest nor oldest"),
-        ("/api/log?key=log&from=-1", 400, "from is no number"),
-        ("/api/logs?limit=many", 400, "limit is no number"),
-        ("/api/live?since=x", 400, "since is no number"),
+        ("/api/log?key=log&from=-1", 400, "from is not a number"),
+        ("/api/logs?limit=many", 400, "limit is not a number"),
+        ("/api/live?since=x", 400, "since is not a number"),
     ] {
         let answer = server.get(address).await;
         assert_eq!(answer.status, status, "{address}: {answer:?}");

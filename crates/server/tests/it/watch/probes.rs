@@ -52,7 +52,7 @@ async fn readiness_says_why_not_and_health_goes_on() {
     check(true, "", false).await;
     volume.fail(Fault::ErrorAfter { operations: 0, kind: ErrorKind::Other, sticky: true });
     store.append("log", "entry").unwrap().wait().unwrap_err();
-    check(false, "the store takes no writes any more", true).await;
+    check(false, "the store stopped writing", true).await;
     server.watch.stopping();
     check(false, "the server is stopping", true).await;
 }

@@ -82,7 +82,7 @@ async fn what_needs_no_device_is_shown_while_it_does_not_answer() {
         assert_eq!(server.get(address).await.status, 200, "{address}");
     }
     let refused = server.get("/api/log?key=log").await;
-    assert!(refused.status == 503 && refused.body.contains("ask again"), "{refused:?}");
+    assert!(refused.status == 503 && refused.body.contains("retry"), "{refused:?}");
     drop(held);
     let mut statuses = Vec::new();
     for asked in asked {

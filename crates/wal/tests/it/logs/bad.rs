@@ -31,7 +31,10 @@ fn a_volume_without_a_log_says_so() {
         assert!(matches!(error, LogError::NotALog { .. }), "{error}");
     }
     let error = refused(vec![b'x'; 1 << 20]);
-    assert!(matches!(&error, LogError::NotALog { why, .. } if why.contains("something else")), "{error}");
+    assert!(
+        matches!(&error, LogError::NotALog { why, .. } if why.contains("it holds other data")),
+        "{error}"
+    );
 }
 
 #[test]
