@@ -66,11 +66,11 @@ pub fn check(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     if report.is_sound() {
         Ok(())
     } else if report.findings.iter().all(|f| f.harmless) {
-        Err(Failure::no(format!("{count} defects found, all harmless: every log reads correctly")))
+        Err(Failure::no(format!("defects found: {count}, all harmless; every log reads correctly")))
     } else {
         let left =
             format!("{logs} logs read correctly; `read`, `list` and `export` return the readable data");
-        Err(Failure::no(format!("{count} defects found: the store is damaged; {left}")))
+        Err(Failure::no(format!("defects found: {count}; the store is damaged; {left}")))
     }
 }
 

@@ -18,7 +18,7 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case { code: 0, kind: "", provoke: |place| place.command(&["list", "STORE"]), says: &[] },
-    Case { code: 1, kind: "no", provoke: a_check_that_finds, says: &["1 found", "damaged"] },
+    Case { code: 1, kind: "no", provoke: a_check_that_finds, says: &["defects found: 1", "damaged"] },
     Case {
         code: 2,
         kind: "usage",
