@@ -9,8 +9,8 @@
 
 use arbitrary::{Result, Unstructured};
 use brooklet_codex::fuzzing::FOOTER;
-use brooklet_codex::{Bytes, Error, Reader};
-use brooklet_fuzz::codex::{Sample, sample};
+use brooklet_codex::{Bytes, Error, Noted, Reader};
+use brooklet_fuzz::codex::{Sample, note_hash, sample};
 use brooklet_fuzz::{Cover, Seam, patches, reseal};
 use libfuzzer_sys::fuzz_target;
 
@@ -48,6 +48,11 @@ fn damaged(input: &mut Unstructured<'_>) -> Result<()> {
         }
         match reader.may_contain(key, n as u64) {
             Ok(may) => assert!(may),
+            Err(error) => assert!(!sound && matches!(error, Error::Damaged { .. }), "{error}"),
+        }
+        match reader.note(key, n as u64, || note_hash(key)) {
+            Ok(Noted::Note(note)) => assert_eq!(note, n as u32),
+            Ok(note) => assert_eq!(note, Noted::Unknown),
             Err(error) => assert!(!sound && matches!(error, Error::Damaged { .. }), "{error}"),
         }
     }
@@ -112,6 +117,7 @@ fn read(file: Vec<u8>) {
         std::ops::ControlFlow::Continue(())
     });
     let _ = (reader.metadata(), reader.may_contain(b"", 7), reader.may_contain(b"brook/z", 7));
+    let _ = (0..64).map(|n| reader.note(b"brook/z", n, || u128::from(n) << 120).map_err(expected)).count();
     let mut cursor = reader.cursor();
     let (mut forward, mut ended) = (Vec::new(), false);
     loop {

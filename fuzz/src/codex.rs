@@ -1,8 +1,8 @@
 //! A small codex to do harm to.
 
 use arbitrary::{Result, Unstructured};
-use brooklet_codex::fuzzing::{FOOTER, pointers};
-use brooklet_codex::{Builder, BuilderOptions};
+use brooklet_codex::fuzzing::{FOOTER, pages, pointers};
+use brooklet_codex::{Builder, BuilderOptions, key_hash};
 
 use crate::{Cover, Seam};
 
@@ -15,8 +15,8 @@ pub struct Sample {
     pub seams: Vec<Seam>,
 }
 
-/// Builds a codex of some shape: three bytes of the input say of how many entries, how large, in
-/// what blocks.
+/// Builds a codex of some shape: three bytes of the input choose the number of entries,
+/// their size, the blocks, and whether there are notes.
 pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     let [count, shape, blocks]: [u8; 3] = input.arbitrary()?;
     let stride = usize::from(shape >> 4);
@@ -32,7 +32,11 @@ pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     for n in 0..count % 128 {
         let key = [&b"brook/"[..usize::from(shape & 3)], &[n], &vec![n; stride]].concat();
         let value = vec![!n; usize::from(n % 7) * stride];
-        builder.add_filter(u64::from(n));
+        if count & 128 == 0 {
+            builder.add_filter(u64::from(n));
+        } else {
+            builder.add_note(u64::from(n), note_hash(&key), u32::from(n));
+        }
         builder.add(&key, &value).expect("keys ascend");
         entries.push((key, value));
     }
@@ -42,10 +46,18 @@ pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     Ok(Sample { file, entries, footer_sum: summary.footer_sum, seams })
 }
 
+/// The hash of a key for its note.
+pub fn note_hash(key: &[u8]) -> u128 {
+    u128::from(key_hash(1, key)) << 64 | u128::from(key_hash(2, key))
+}
+
 /// The checksums of the codex `file` that lies at `base` of an image; `footer` tells where the
 /// footer's own stands.
 pub fn seams(file: &[u8], base: usize, footer: Vec<usize>) -> Option<Vec<Seam>> {
     let mut seams = Vec::new();
+    for (page, sum) in pages(file)? {
+        seams.push(Seam { covers: Cover::Bytes(base + page.start..base + page.end), put: vec![base + sum] });
+    }
     for pointer in pointers(file)? {
         let at = base + pointer.start;
         seams.push(Seam { covers: Cover::Frame { at, base }, put: vec![at + 12] });

@@ -9,8 +9,10 @@ use std::mem;
 
 use crate::block::BlockBuilder;
 use crate::error::Result;
-use crate::format::{FOOTER, FRAME_HEAD, Footer, PLAIN, POINTER, Ptr, encode_frame, sum, u64_at};
-use crate::limits::VERSION;
+use crate::filter::Part;
+use crate::format::{
+    FOOTER, FRAME_HEAD, Footer, LISTS, NOTES, PLAIN, POINTER, Ptr, encode_frame, sum, u64_at,
+};
 use crate::options::BuilderOptions;
 use crate::pack::Packed;
 
@@ -23,7 +25,7 @@ const LEAST_CHILDREN: usize = 4;
 pub(crate) struct Binder {
     options: BuilderOptions,
     index: Level,
-    parts: Vec<(Vec<u8>, Vec<u8>)>,
+    parts: Vec<Part>,
     pub entries: u64,
     pub raw_bytes: u64,
     pub blocks: u64,
@@ -64,13 +66,18 @@ impl Binder {
     /// Writes everything after the data blocks, and returns the summary of the file.
     pub fn finish<W: io::Write>(mut self, out: &mut Output<W>, metadata: &[u8]) -> Result<Summary> {
         let (root, levels) = self.write_index(out)?;
+        let noted = self.parts.iter().any(|part| !part.pages.is_empty());
         let filter = self.write_filter(out)?;
         let mut meta = Ptr::NONE;
         if !metadata.is_empty() {
             meta = out.block(metadata, self.options.compress)?;
         }
         let footer = Footer {
-            version: if self.apart { VERSION } else { PLAIN },
+            version: match (noted, self.apart) {
+                (true, _) => NOTES,
+                (false, true) => LISTS,
+                (false, false) => PLAIN,
+            },
             levels,
             id: self.options.id,
             entries: self.entries,
@@ -114,8 +121,9 @@ impl Binder {
             return Ok(Ptr::NONE);
         }
         let mut directory = BlockBuilder::default();
-        for (first, part) in parts {
-            directory.add(&first, &out.block(&part, false)?.encode());
+        for Part { first, pages, bytes } in parts {
+            out.write(&pages)?;
+            directory.add(&first, &out.block(&bytes, false)?.encode());
         }
         out.block(directory.finish(), false)
     }

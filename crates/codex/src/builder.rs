@@ -65,6 +65,18 @@ impl<W: io::Write> Builder<W> {
         self.packer.add_filter(hash);
     }
 
+    /// Adds an item to the filter like [`add_filter`](Self::add_filter), with a note that
+    /// [`Reader::note`](crate::Reader::note) returns. `item` is the item's hash in the filter.
+    /// `hash` identifies the item among the notes: of its 128 bits, 120 count, so it must be a hash
+    /// that nobody can make collide. Use notes for all items of a file, or for none: a part of the
+    /// filter in which an item has no note, or an item is there twice, has no notes. A note takes
+    /// some 15 bytes of the file, and of memory until the file is finished. Without a filter, the
+    /// call has no effect.
+    pub fn add_note(&mut self, item: u64, hash: u128, note: u32) {
+        self.packer.add_filter(item);
+        self.packer.add_note(hash, note);
+    }
+
     /// Returns the number of bytes written to the output so far. The finished file also holds the
     /// current block, the index and the filter.
     pub fn written(&self) -> u64 {
@@ -73,10 +85,10 @@ impl<W: io::Write> Builder<W> {
 
     /// Returns the most bytes that the file can have after one more entry and
     /// [`finish`](Self::finish). `key` and `value` are the lengths of that entry in bytes; `hashes`
-    /// is the number of its filter hashes. Use it to keep the file within a limit. The call reads
-    /// nothing that was written.
-    pub fn size_with(&self, key: usize, value: usize, hashes: usize) -> u64 {
-        let (frames, filter) = self.packer.most(key, value, hashes);
+    /// is the number of its filter hashes; `noted` says whether these hashes have notes. Use it to
+    /// keep the file within a limit. The call reads nothing that was written.
+    pub fn size_with(&self, key: usize, value: usize, hashes: usize, noted: bool) -> u64 {
+        let (frames, filter) = self.packer.most(key, value, hashes, noted);
         let first = key.max(self.packer.first().len());
         self.out.written + frames + self.binder.index_most(first) + filter + FOOTER as u64
     }

@@ -148,6 +148,8 @@ pub(crate) enum Kept {
     Block(Block),
     /// A piece of a reader's filter, which the reader holds, and its size in bytes.
     Filter(Arc<Held>, Piece, usize),
+    /// A checked page of notes.
+    Notes(Bytes),
     /// A value and its key: different keys may have equal hashes.
     Value(Box<[u8]>, Bytes),
 }
@@ -158,6 +160,7 @@ impl Kept {
             + match self {
                 Kept::Block(block) => block.memory(),
                 Kept::Filter(_, _, bytes) => *bytes,
+                Kept::Notes(page) => page.len(),
                 Kept::Value(key, value) => key.len() + value.len(),
             }
     }

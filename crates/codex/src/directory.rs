@@ -129,9 +129,11 @@ pub(crate) enum Piece {
 }
 
 /// The answer that is possible without a read.
-pub(crate) enum Answer {
-    /// Whether the filter lets the item pass.
-    Known(bool),
+pub(crate) enum Answer<T> {
+    /// The answer of the key's part.
+    Known(T),
+    /// No part begins at or before the key, so no item has this key.
+    Outside,
     /// The directory must be read first.
     NoDirectory,
     /// This part must be read first: its index, its pointer, and the byte by which it must end.
@@ -139,19 +141,18 @@ pub(crate) enum Answer {
 }
 
 impl Held {
-    /// Looks up the item of a key.
-    pub fn ask(&self, key: &[u8], hash: u64) -> Answer {
+    /// Asks the part of a key.
+    pub fn ask<T>(&self, key: &[u8], ask: impl FnOnce(&Filter) -> T) -> Answer<T> {
         let state = self.read();
         let Some(directory) = &state.directory else { return Answer::NoDirectory };
         stays(&state.laps, Class::Directory);
-        // If no part begins at or before the key, no item has this key.
-        let Some(index) = directory.find(key) else { return Answer::Known(false) };
+        let Some(index) = directory.find(key) else { return Answer::Outside };
         let part = &state.parts[index];
         let Some(filter) = &part.filter else {
             return Answer::NoPart(index, directory.parts[index], directory.limit);
         };
         stays(&part.laps, Class::Filter);
-        Answer::Known(filter.may_contain(hash))
+        Answer::Known(ask(filter))
     }
 
     pub fn put_directory(&self, directory: Directory) {

@@ -15,15 +15,18 @@ use twox_hash::XxHash3_64;
 
 use crate::block::BlockBuilder;
 use crate::error::{Result, damaged};
-use crate::format::{FRAME_HEAD, POINTER, u32_at, u64_at};
+use crate::format::{FRAME_HEAD, POINTER, Ptr, u32_at, u64_at};
+use crate::notes::{self, Note, Noted};
 
 const HEAD: usize = 16;
 const LINE: usize = 64;
 const MOST_PROBES: u32 = 16;
 const PROBES_PER_WORD: u32 = 7;
-/// Bytes of the lines of a full part: a look-up reads at most these bytes, in about the time of a
-/// single sector.
+/// Bytes of the lines of a full part, and of its list of pages: a look-up reads at most these
+/// bytes, in about the time of a single sector.
 const PART: usize = 16 << 10;
+/// Bytes of these that a full part with notes leaves to the list of its pages.
+const LIST: usize = PART / 24;
 
 pub(crate) fn mix(mut word: u64) -> u64 {
     word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -69,16 +72,28 @@ fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
     out
 }
 
+/// A part of the filter as it will be stored.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The first key of the part.
+    pub first: Vec<u8>,
+    /// The pages of its notes, which lie directly before it.
+    pub pages: Vec<u8>,
+    pub bytes: Vec<u8>,
+}
+
 /// A builder of filter parts from items in key order.
 #[derive(Debug)]
 pub(crate) struct FilterBuilder {
     bits_per_item: usize,
-    /// Items of the next key.
+    /// Items of the next key, and their notes.
     waiting: Vec<u64>,
-    /// Items of the current part, and its first key.
+    waiting_notes: Vec<Note>,
+    /// Items of the current part, their notes, and the first key of the part.
     hashes: Vec<u64>,
+    notes: Vec<Note>,
     first: Vec<u8>,
-    parts: Vec<(Vec<u8>, Vec<u8>)>,
+    parts: Vec<Part>,
     /// Stored bytes of these parts, and the most bytes of their entries in the directory.
     closed: u64,
     firsts: u64,
@@ -90,7 +105,9 @@ impl FilterBuilder {
         Self {
             bits_per_item,
             waiting: Vec::new(),
+            waiting_notes: Vec::new(),
             hashes: Vec::new(),
+            notes: Vec::new(),
             first: Vec::new(),
             parts: Vec::new(),
             closed: 0,
@@ -104,14 +121,24 @@ impl FilterBuilder {
         }
     }
 
+    /// Adds a note for an item that is added for the next key, too.
+    pub fn add_note(&mut self, hash: u128, note: u32) {
+        if self.bits_per_item > 0 {
+            self.waiting_notes.push((hash, note));
+        }
+    }
+
     /// Sets the key of the items that were added since the last key.
     pub fn key(&mut self, key: &[u8]) {
         // A repeated item needs no second place, unless a part begins with this key.
-        let again = self.waiting.len() == 1 && self.hashes.last() == self.waiting.last();
+        let again = self.waiting.len() == 1
+            && self.hashes.last() == self.waiting.last()
+            && self.waiting_notes.is_empty();
         if self.waiting.is_empty() || again {
             return self.waiting.clear();
         }
-        let items = (PART * 8 / self.bits_per_item).max(1);
+        let lines = if self.waiting_notes.is_empty() { PART } else { PART - LIST };
+        let items = (lines * 8 / self.bits_per_item).max(1);
         if self.hashes.len() + self.waiting.len() > items && !self.hashes.is_empty() {
             self.close();
         }
@@ -119,19 +146,29 @@ impl FilterBuilder {
             self.first = key.to_vec();
         }
         self.hashes.append(&mut self.waiting);
+        self.notes.append(&mut self.waiting_notes);
     }
 
     fn close(&mut self) {
-        let (first, part) = (std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
-        self.closed += (FRAME_HEAD + part.len()) as u64;
+        let (first, mut bytes) = (std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
+        let mut pages = Vec::new();
+        // An item without a note would seem to be absent.
+        if self.notes.len() == self.hashes.len() {
+            let lines = bytes.len();
+            notes::build(&mut self.notes, &mut pages, &mut bytes);
+            let listed = (bytes.len() - lines) / notes::LISTED;
+            bytes[4..8].copy_from_slice(&(listed as u32).to_le_bytes());
+        }
+        self.closed += (FRAME_HEAD + bytes.len() + pages.len()) as u64;
         self.firsts += BlockBuilder::most_len(first.len(), POINTER) as u64;
-        self.parts.push((first, part));
+        self.parts.push(Part { first, pages, bytes });
         self.hashes.clear();
+        self.notes.clear();
     }
 
     /// Returns the most bytes of the filter and its directory, after `hashes` more items of a key
-    /// of `key` bytes.
-    pub fn most(&self, key: usize, hashes: usize) -> u64 {
+    /// of `key` bytes, each with a note if other items have notes or `noted` is set.
+    pub fn most(&self, key: usize, hashes: usize, noted: bool) -> u64 {
         let items = self.hashes.len() + self.waiting.len() + hashes;
         if self.bits_per_item == 0 || items == 0 && self.parts.is_empty() {
             return 0;
@@ -144,13 +181,16 @@ impl FilterBuilder {
             + self.firsts
             + pointer(self.first.len())
             + pointer(key);
-        self.closed + open as u64 + directory
+        let noted = noted || !self.notes.is_empty() || !self.waiting_notes.is_empty();
+        // The waiting items may begin another part, with its own last page.
+        let notes = if noted { notes::most(items) + notes::most(1) } else { 0 };
+        self.closed + open as u64 + notes + directory
     }
 
-    /// Returns the parts, each with its first key before it. Items without a key belong to the last
-    /// part.
-    pub fn finish(mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// Returns the parts. Items without a key belong to the last part.
+    pub fn finish(mut self) -> Vec<Part> {
         self.hashes.append(&mut self.waiting);
+        self.notes.append(&mut self.waiting_notes);
         if !self.hashes.is_empty() {
             self.close();
         }
@@ -161,28 +201,52 @@ impl FilterBuilder {
 /// A part of a filter. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
-    lines: Bytes,
+    /// The lines, then the list of the pages of notes.
+    data: Bytes,
+    lines: u32,
     probes: u32,
     items: u64,
+    /// The byte of the file at which the part begins and its pages end.
+    at: u64,
 }
 
 impl Filter {
     /// Creates a part from the decoded frame at byte `at` of the file.
     pub fn new(mut data: Bytes, at: u64) -> Result<Filter> {
-        if data.len() < HEAD + LINE || !(data.len() - HEAD).is_multiple_of(LINE) {
+        if data.len() < HEAD + LINE {
             return damaged(at, "the filter's length is impossible");
         }
-        let (probes, items) = (u32_at(&data, 0), u64_at(&data, 8));
+        let (probes, pages, items) = (u32_at(&data, 0), u32_at(&data, 4), u64_at(&data, 8));
+        let list = (pages as usize).saturating_mul(notes::LISTED);
+        let lines = (data.len() - HEAD).checked_sub(list).filter(|&lines| lines > 0);
+        let Some(lines) = lines.filter(|lines| lines.is_multiple_of(LINE)) else {
+            return damaged(at, "the filter's length is impossible");
+        };
         if !(1..=MOST_PROBES).contains(&probes) {
             return damaged(at, "the filter's probes are impossible");
         }
-        Ok(Filter { lines: data.split_off(HEAD), probes, items })
+        Ok(Filter { data: data.split_off(HEAD), lines: (lines / LINE) as u32, probes, items, at })
     }
 
     pub fn may_contain(&self, hash: u64) -> bool {
-        let (line, mut bits) = bits(hash, self.lines.len() / LINE, self.probes);
-        let line: &[u8; LINE] = self.lines[line * LINE..][..LINE].try_into().expect("a whole line");
+        let (line, mut bits) = bits(hash, self.lines as usize, self.probes);
+        let line: &[u8; LINE] = self.data[line * LINE..][..LINE].try_into().expect("a whole line");
         bits.all(|(byte, mask)| line[byte] & mask != 0)
+    }
+
+    /// Returns the page that may hold the note of an item with this hash. `Err` is the answer that
+    /// needs no page.
+    pub fn page_of(&self, hash: u128) -> std::result::Result<Ptr, Noted> {
+        notes::find(self.list(), self.at, hash)
+    }
+
+    /// Returns the pointers to the pages of notes.
+    pub fn pages(&self) -> Result<impl Iterator<Item = Ptr>> {
+        notes::pages(self.list(), self.at)
+    }
+
+    fn list(&self) -> &[u8] {
+        &self.data[self.lines as usize * LINE..]
     }
 
     /// Returns the number of hashes that the part was built from.
@@ -192,7 +256,7 @@ impl Filter {
 
     /// Returns the bytes of memory that the part holds.
     pub fn memory(&self) -> usize {
-        HEAD + self.lines.len()
+        HEAD + self.data.len()
     }
 }
 
@@ -225,10 +289,10 @@ mod tests {
         let parts = builder.finish();
         assert_eq!(parts.len(), 4);
         let mut next = 0;
-        for (first, part) in parts {
+        for Part { first, bytes, pages } in parts {
             assert_eq!(first, (next as u32).to_be_bytes());
-            assert!(part.len() <= HEAD + PART);
-            let filter = Filter::new(part.into(), 0).unwrap();
+            assert!(bytes.len() <= HEAD + PART && pages.is_empty());
+            let filter = Filter::new(bytes.into(), 0).unwrap();
             let items = next..next + filter.items();
             assert!(items.clone().all(|hash| filter.may_contain(hash)));
             let wrong = (100_000..200_000).filter(|&hash| filter.may_contain(hash)).count();
@@ -253,8 +317,8 @@ mod tests {
         builder.key(b"begins a part");
         let parts = builder.finish();
         assert_eq!(parts.len(), 2);
-        let filter = Filter::new(parts[1].1.clone().into(), 0).unwrap();
-        assert!(parts[1].0 == b"begins a part" && filter.may_contain(items - 1) && filter.items() == 2);
+        let filter = Filter::new(parts[1].bytes.clone().into(), 0).unwrap();
+        assert!(parts[1].first == b"begins a part" && filter.may_contain(items - 1) && filter.items() == 2);
     }
 
     #[test]
@@ -263,8 +327,8 @@ mod tests {
         builder.add(1);
         builder.key(b"k");
         builder.add(2);
-        let [(first, part)] = builder.finish().try_into().unwrap();
-        let filter = Filter::new(part.into(), 0).unwrap();
+        let [Part { first, bytes, .. }] = builder.finish().try_into().unwrap();
+        let filter = Filter::new(bytes.into(), 0).unwrap();
         assert!(first == b"k" && filter.may_contain(1) && filter.may_contain(2));
         assert!(FilterBuilder::new(10).finish().is_empty());
     }

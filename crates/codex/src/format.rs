@@ -1,10 +1,11 @@
-//! The codex format, version 3. Integers are little endian; a varint is a LEB128 u64; sums are
+//! The codex format, version 4. Integers are little endian; a varint is a LEB128 u64; sums are
 //! XXH3-64, seed 0.
 //!
 //! ```text
 //! file     data blocks, in key order, from byte 0 on; pieces of a long value right before the block that lists them
 //!          index level 1, level 2, ..., each level in key order; a level is there while the one below has > 1 block
-//!          filter: parts, in key order, then their directory; metadata (each may be missing)
+//!          filter: parts, in key order, each with its pages of notes right before it, then their directory;
+//!          metadata (each may be missing)
 //!          footer, the last 128 bytes. No gaps anywhere
 //!
 //! frame    how a block is stored
@@ -32,9 +33,14 @@
 //! filter   stored as it is. A part is about the items of the keys from its first key on, up to that of the next part
 //! part
 //!    0  4  probes for each item, 1 to 16
-//!    4  4  zero
+//!    4  4  pages of notes
 //!    8  8  items
 //!   16  .  lines of 64 bytes, at least one; `filter.rs` says which bits an item sets
+//!    . 14* for each page of notes: the bits 96 to 128 of the least hash in it (4), records (2), sum of the page (8).
+//!          The pages follow one another, and end where the frame of the part begins. Either all items have a note,
+//!          or the part has no pages
+//! page     stored without a frame; at most 273 records, ascending by the hash bits
+//!    . 15* for each item: bits 0 to 88 of its hash, big endian (11), its note (4). The hash is the caller's
 //! directory
 //!    .  .  a block, as above; the key is the first key of the part, the value a pointer to the part
 //!
@@ -61,7 +67,8 @@
 //! later version keeps the place of the magic, the version and the sum, so a reader can distinguish
 //! a newer file from a damaged file.
 //!
-//! Version 2 has no lists. Builders still write it if no value is long.
+//! Version 3 has no notes, and version 2 also no lists. Builders still write them if a file has
+//! none of these.
 //!
 //! Version 1 is read, but no longer written. Its pointer to the filter is the pointer to the only
 //! part, which has the items of all keys. It has no directory, and the seed is 0.
@@ -72,8 +79,12 @@ use twox_hash::XxHash3_64;
 use crate::error::{Error, Result, damaged};
 use crate::limits::{MAX_BLOCK, VERSION};
 
-/// The version that builders write if no value is long.
+/// The version that builders write if no value is long and no item has a note.
 pub(crate) const PLAIN: u32 = 2;
+/// The version that builders write if a value is long and no item has a note.
+pub(crate) const LISTS: u32 = 3;
+/// The first version with notes.
+pub(crate) const NOTES: u32 = 4;
 /// A limit that no file reaches: each level has at most half as many blocks as the level below, and
 /// usually far fewer.
 pub(crate) const MAX_LEVELS: u32 = 64;
@@ -96,6 +107,10 @@ const LEAST_ENTRY: u64 = 3;
 
 pub(crate) fn sum(data: &[u8]) -> u64 {
     XxHash3_64::oneshot(data)
+}
+
+pub(crate) fn u16_at(data: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(data[at..at + 2].try_into().expect("2 bytes"))
 }
 
 pub(crate) fn u32_at(data: &[u8], at: usize) -> u32 {
@@ -228,7 +243,7 @@ pub(crate) fn is_raw(frame: &[u8]) -> bool {
 /// The footer: the end of the file, with pointers to its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
-    /// Format version, 1 to 3.
+    /// Format version, 1 to 4.
     pub version: u32,
     pub levels: u32,
     pub id: u64,
@@ -388,11 +403,13 @@ mod tests {
         let footer = Footer { id: 1, seed: 9, ..Footer::default() };
         let mut data = footer.encode();
         assert_eq!(Footer::decode(&data, 0, None).unwrap(), footer);
-        data[8] = 4;
+        data[8] = VERSION as u8 + 1;
         assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Damaged { .. })));
         let fixed = sum(&data[..FOOTER - 8]);
         data[FOOTER - 8..].copy_from_slice(&fixed.to_le_bytes());
-        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version: 4 })));
+        assert!(
+            matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version }) if version == VERSION + 1)
+        );
         data[0] = b'X';
         assert!(matches!(Footer::decode(&data, 0, None), Err(Error::NotACodex)));
     }

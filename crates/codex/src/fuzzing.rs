@@ -5,7 +5,9 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::block::{Block, Spot};
-use crate::format::{self, Footer, POINTER};
+use crate::filter::Filter;
+use crate::format::{self, Footer, POINTER, Ptr};
+use crate::notes::LISTED;
 
 /// Bytes of the footer.
 pub const FOOTER: usize = format::FOOTER;
@@ -43,5 +45,25 @@ pub fn pointers(file: &[u8]) -> Option<Vec<Range<usize>>> {
     }
     // Pointers found later are in lower blocks.
     found.reverse();
+    Some(found)
+}
+
+/// Returns the places of the pages of notes of a valid file, each with the place of its checksum.
+pub fn pages(file: &[u8]) -> Option<Vec<(Range<usize>, usize)>> {
+    let footer_at = file.len().checked_sub(FOOTER)?;
+    let footer = Footer::decode(file[footer_at..].try_into().ok()?, footer_at as u64, None).ok()?;
+    let mut found = Vec::new();
+    let Some(directory) = footer.filter.some() else { return Some(found) };
+    let raw = |ptr: Ptr| Bytes::copy_from_slice(&file[ptr.offset as usize + FRAME_HEAD..ptr.end() as usize]);
+    let mut spot = Spot::default();
+    spot.enter(Block::new(raw(directory), directory.offset).ok()?);
+    while spot.step().ok()? {
+        let part = spot.ptr().ok()?;
+        let pages: Vec<Ptr> = Filter::new(raw(part), part.offset).ok()?.pages().ok()?.collect();
+        let sum_of = |index: usize| part.end() as usize - (pages.len() - index) * LISTED + 6;
+        found.extend(
+            pages.iter().enumerate().map(|(i, page)| (page.offset as usize..page.end() as usize, sum_of(i))),
+        );
+    }
     Some(found)
 }

@@ -56,7 +56,8 @@
 //!   `options`: the options of builders. `progress`: their progress reports.
 //! - `block`: sorted entries in a block, and a position among them. `apart`: long values, stored
 //!   outside their block.
-//! - `filter`: the bloom filter, in parts. `directory`: finds the part for a key. `cache`:
+//! - `filter`: the bloom filter, in parts. `notes`: four bytes of the caller for each item of it.
+//!   `directory`: finds the part for a key. `cache`:
 //!   [`Cache`]; `class`: the time that each class of entry stays in the cache.
 //! - `pack`: packs sorted entries into blocks. `binder`: binds blocks into a file. `builder`:
 //!   [`Builder`], which does both at once.
@@ -93,7 +94,9 @@ mod limits;
 mod map;
 #[cfg(unix)]
 mod merge;
+mod notes;
 mod options;
+mod ordered_notes;
 mod pack;
 mod progress;
 mod range;
@@ -120,9 +123,11 @@ pub use file::{FileBuilder, Sorter};
 pub use filter::key_hash;
 pub use limits::{MAX_KEY, MAX_METADATA, MAX_VALUE, VERSION};
 pub use map::Map;
+pub use notes::Noted;
 pub use options::BuilderOptions;
 #[cfg(unix)]
 pub use options::{Duplicates, FileOptions};
+pub use ordered_notes::OrderedNotes;
 pub use progress::Progress;
 pub use range::Range;
 pub use reader::Reader;

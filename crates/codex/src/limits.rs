@@ -1,7 +1,7 @@
 //! The newest version of the format, and the limits of a file.
 
 /// The newest format version. Builders write it, and readers read it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The longest key, in bytes: 64 KiB.
 pub const MAX_KEY: usize = 64 << 10;

@@ -8,7 +8,7 @@ use std::mem;
 use std::ops::Range;
 
 use crate::block::BlockBuilder;
-use crate::filter::FilterBuilder;
+use crate::filter::{FilterBuilder, Part};
 use crate::format::{FRAME_HEAD, PIECE, Ptr, encode_frame, put_varint, sum};
 use crate::options::BuilderOptions;
 
@@ -26,8 +26,8 @@ pub(crate) struct Packed {
     /// The indexes of the blocks that begin ranges. The last may be the index of the next block to
     /// pack.
     pub cuts: Vec<usize>,
-    /// Parts of the filter, each with its first key before it.
-    pub parts: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Parts of the filter.
+    pub parts: Vec<Part>,
     pub entries: u64,
     pub raw_bytes: u64,
     /// Whether a value is stored outside its block.
@@ -152,6 +152,11 @@ impl Packer {
         self.filter.add(hash);
     }
 
+    /// Adds a note for an item that is added to the filter, too, for the key that is added next.
+    pub fn add_note(&mut self, hash: u128, note: u32) {
+        self.filter.add_note(hash, note);
+    }
+
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         if value.len() >= self.options.apart_from {
             return self.add_apart(key, value);
@@ -254,8 +259,9 @@ impl Packer {
     }
 
     /// Returns the most bytes that the current block and one more entry take in frames, and the
-    /// most bytes that the filter takes with `hashes` more hashes for that entry.
-    pub fn most(&self, key: usize, value: usize, hashes: usize) -> (u64, u64) {
+    /// most bytes that the filter takes with `hashes` more hashes for that entry, with notes if
+    /// `noted` is set.
+    pub fn most(&self, key: usize, value: usize, hashes: usize, noted: bool) -> (u64, u64) {
         let (mut entry, mut pieces) = (value, 0);
         if value >= self.options.apart_from {
             entry = list_most(value);
@@ -263,7 +269,7 @@ impl Packer {
         }
         let empty = FRAME_HEAD + BlockBuilder::EMPTY;
         let frames = self.block.len() + FRAME_HEAD + empty + BlockBuilder::most_len(key, entry) + pieces;
-        (frames as u64, self.filter.most(key, hashes))
+        (frames as u64, self.filter.most(key, hashes, noted))
     }
 
     /// Returns the first key of the current block.

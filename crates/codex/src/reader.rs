@@ -18,7 +18,8 @@ use crate::directory::{Answer, Directory, Held, Piece};
 use crate::error::{Error, Result, damaged};
 use crate::fences::{Fences, Place};
 use crate::filter::Filter;
-use crate::format::{FOOTER, Footer, Ptr, check_bounds, decode_frame, is_raw, u64_at};
+use crate::format::{FOOTER, Footer, NOTES, Ptr, check_bounds, decode_frame, is_raw, u64_at};
+use crate::notes::{self, Noted};
 use crate::source::{Source, fetch};
 
 /// Budget of a reader's own cache, in bytes.
@@ -146,10 +147,74 @@ impl<S: Source> Reader<S> {
             // than it saves.
             return Ok(true);
         }
-        let (index, ptr, limit) = match self.filter.ask(key, hash) {
+        Ok(self.ask(root, key, |filter| filter.may_contain(hash))?.unwrap_or(false))
+    }
+
+    /// Returns the note that [`Builder::add_note`](crate::Builder::add_note) received with `item`
+    /// and the hash for `key`. Computes the hash only if the filter lets the item pass. Reads no
+    /// more than [`may_contain`](Self::may_contain), and one page of 4 KiB if the filter lets the
+    /// item pass. Decompresses nothing.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Io`].
+    pub fn note(&self, key: &[u8], item: u64, hash: impl Fn() -> u128) -> Result<Noted> {
+        let Some(root) = self.footer.filter.some().filter(|_| self.footer.version >= NOTES) else {
+            return Ok(Noted::Unknown);
+        };
+        let page = |filter: &Filter| {
+            if filter.may_contain(item) {
+                let hash = hash();
+                filter.page_of(hash).map(|page| (page, hash))
+            } else {
+                Err(Noted::Absent { misled: false })
+            }
+        };
+        match self.ask(root, key, page)? {
+            Some(Ok((page, hash))) => self.search_page(page, hash),
+            Some(Err(answer)) => Ok(answer),
+            None => Ok(Noted::Absent { misled: false }),
+        }
+    }
+
+    /// Looks an item up in a page of notes.
+    fn search_page(&self, ptr: Ptr, hash: u128) -> Result<Noted> {
+        let kept = self.cache.look(self.key(ptr), |kept| match kept {
+            Kept::Notes(page) => Some(notes::search(page, hash)),
+            _ => None,
+        });
+        if let Some(answer) = kept {
+            return Ok(answer);
+        }
+        check_bounds(ptr, self.footer_at)?;
+        self.cache.missed(ptr.len);
+        let cached = self.source.read_cached(ptr.offset, ptr.len as usize);
+        let page = match cached.filter(|page| notes::check(page, ptr).is_ok()) {
+            Some(page) => page,
+            None => Bytes::copy_from_slice(&self.page(ptr)?),
+        };
+        let answer = notes::search(&page, hash);
+        self.cache.keep(self.key(ptr), Class::Data, Kept::Notes(page));
+        Ok(answer)
+    }
+
+    /// Reads a page of notes from the source.
+    pub(crate) fn page(&self, ptr: Ptr) -> Result<Bytes> {
+        let page = self.frame(ptr, self.footer_at)?;
+        notes::check(&page, ptr)?;
+        Ok(page)
+    }
+
+    /// Asks the part of the filter at `root` that has the items of a key; `None` if no item has the
+    /// key.
+    fn ask<T>(&self, root: Ptr, key: &[u8], ask: impl Fn(&Filter) -> T) -> Result<Option<T>> {
+        let (index, ptr, limit) = match self.filter.ask(key, &ask) {
             Answer::Known(answer) => {
                 self.cache.found(self.number, 2);
-                return Ok(answer);
+                return Ok(Some(answer));
+            }
+            Answer::Outside => {
+                self.cache.found(self.number, 2);
+                return Ok(None);
             }
             Answer::NoPart(index, ptr, limit) => {
                 self.cache.found(self.number, 1);
@@ -162,16 +227,16 @@ impl<S: Source> Reader<S> {
                 self.keep_piece(root, Piece::Directory, Class::Directory, directory.memory(), |held| {
                     held.put_directory(directory);
                 });
-                let Some(part) = part else { return Ok(false) };
+                let Some(part) = part else { return Ok(None) };
                 part
             }
         };
         let filter = Filter::new(self.load_own(ptr, limit)?, ptr.offset)?;
-        let answer = filter.may_contain(hash);
+        let answer = ask(&filter);
         self.keep_piece(ptr, Piece::Part(index), Class::Filter, filter.memory(), |held| {
             held.put_part(index, filter);
         });
-        Ok(answer)
+        Ok(Some(answer))
     }
 
     /// Keeps the piece of the filter that was read from `ptr`.

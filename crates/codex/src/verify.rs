@@ -12,6 +12,7 @@ use crate::apart::List;
 use crate::block::Block;
 use crate::error::{Error, Result, damaged};
 use crate::format::Ptr;
+use crate::notes;
 use crate::progress::Progress;
 use crate::reader::{Reader, read_footer};
 use crate::source::Source;
@@ -28,6 +29,8 @@ pub struct Verified {
     pub index_blocks: u64,
     /// Number of hashes that the filter was built from.
     pub filter_items: u64,
+    /// Number of items of the filter that have a note.
+    pub notes: u64,
     /// Number of bytes read: the whole file.
     pub bytes: u64,
 }
@@ -40,17 +43,30 @@ impl<S: Source> Reader<S> {
     /// # Errors
     /// [`Error::Damaged`] with the offset of the first damage; [`Error::Io`]; [`Error::Cancelled`]
     /// if `progress` returns `Break`.
-    pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<Verified> {
+    pub fn verify(&self, progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<Verified> {
+        self.verify_each(progress, |_, _| {})
+    }
+
+    /// Checks the whole file like [`verify`](Self::verify), and passes each entry to `entry` in key
+    /// order, once its block is checked: the key, and the value unless it is stored outside its
+    /// block.
+    #[expect(clippy::missing_errors_doc, reason = "said at `verify`")]
+    pub fn verify_each(
+        &self,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+        mut entry: impl FnMut(&[u8], Option<&[u8]>),
+    ) -> Result<Verified> {
         // Read again, because the footer from `open` says nothing about the file now.
         let (footer, ..) = read_footer(self.source(), self.len(), Some(self.footer_sum()))?;
         let mut walk = Walk {
             reader: self,
             levels: vec![None; self.levels() + 1],
             last: None,
-            found: Verified { entries: 0, blocks: 0, index_blocks: 0, filter_items: 0, bytes: 0 },
+            found: Verified { entries: 0, blocks: 0, index_blocks: 0, filter_items: 0, notes: 0, bytes: 0 },
             raw_bytes: 0,
             ahead: Ahead::default(),
             progress: &mut progress,
+            entry: &mut entry,
         };
         if let Some((root, limit)) = self.root() {
             walk.block(self.levels(), root, limit, None)?;
@@ -96,6 +112,7 @@ struct Walk<'a, S: Source> {
     /// Reads ahead of data blocks, which follow one another.
     ahead: Ahead,
     progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    entry: &'a mut dyn FnMut(&[u8], Option<&[u8]>),
 }
 
 impl<S: Source> Walk<'_, S> {
@@ -130,7 +147,9 @@ impl<S: Source> Walk<'_, S> {
     fn data(&mut self, block: &Block, first: Option<&[u8]>) -> Result<u64> {
         let (mut entries, mut end, mut start) = (0, Vec::new(), block.at());
         block.check(|spot| {
-            if let Some(list) = List::of(&spot.stored())? {
+            let stored = spot.stored();
+            (self.entry)(spot.key(), (!stored.apart).then_some(&stored.bytes[..]));
+            if let Some(list) = List::of(&stored)? {
                 start = list.start();
                 list.check(self.reader)?;
             }
@@ -184,11 +203,17 @@ impl<S: Source> Walk<'_, S> {
     }
 
     fn part(&mut self, ptr: Ptr, limit: u64, end: u64) -> Result<()> {
+        let filter = self.reader.filter_part(ptr, limit)?;
+        self.found.filter_items = self.found.filter_items.saturating_add(filter.items());
+        let mut end = end;
+        for page in filter.pages()? {
+            follows(end, page.offset)?;
+            end = page.end();
+            self.found.notes += notes::check_order(&self.reader.page(page)?, page.offset)?;
+            self.done(page.len.into())?;
+        }
         follows(end, ptr.offset)?;
-        let items = self.reader.filter_part(ptr, limit)?.items();
-        self.found.filter_items = self.found.filter_items.saturating_add(items);
-        self.done(ptr.len.into())?;
-        Ok(())
+        self.done(ptr.len.into())
     }
 
     fn done(&mut self, bytes: u64) -> Result<()> {

@@ -139,6 +139,7 @@ pub const BUGS: &[Bug] = &[
         Seed(0),
     ),
     bug("filter-forgets", "a run's filter does not know some of its logs", Seed(0)),
+    bug("note-forgets-an-entry", "the note of a log in a run ends before its last entry", Seed(0)),
     // The remembered bounds of resting logs.
     bug(
         "remembers-after-delete",

@@ -73,7 +73,7 @@ errors! {
     OtherCapacity, CannotOpen, other_capacity,
         ["memory was created with no capacity limit", "request 4194304 bytes", "request the store's capacity or none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 6", "reads up to 5", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 7", "reads up to 6", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
@@ -219,7 +219,7 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 6;
+        copy[8] = 7;
         brooklet_wal::slot::seal(copy);
     })
 }

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
-use twox_hash::XxHash3_64;
 
 use crate::limits::MAX_KEY;
 use crate::model::retention_state::{Ageing, RetentionState};
@@ -32,11 +31,6 @@ use crate::model::{Bounds, Piece};
 pub(crate) const CHUNK: usize = 16 << 10;
 
 const END: [u8; 2] = [0, 1];
-
-/// Returns the hash of a log key in a run's filter with this seed.
-pub(crate) fn filter_hash(seed: u64, key: &[u8]) -> u64 {
-    XxHash3_64::oneshot_with_seed(seed, key)
-}
 
 /// Appends the escaped log key without its terminator. The codex keys of all logs whose keys have
 /// this prefix start with these bytes.

@@ -7,19 +7,23 @@
 pub mod bounds_cache;
 pub mod cursor;
 pub mod dead_entries;
+pub mod notes_check;
 pub mod table;
 pub mod table_cache;
 pub mod writer;
 
 use std::sync::Arc;
 
+use brooklet_codex::Noted;
 use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::format::bounds_note;
+use crate::format::log_hash::{filter_hash, note_hash};
 use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::{Chain, Manifest, Merging, RunMeta, TableMeta};
-use crate::format::run_entry::{Chunk, Head, chunk_key, filter_hash, head_key, head_piece, split_key};
+use crate::format::run_entry::{Chunk, Head, chunk_key, head_key, head_piece, split_key};
 use crate::model::Piece;
 use crate::model::retention_state::State;
 use crate::run::table::Table;
@@ -161,12 +165,45 @@ impl Run {
 
     /// Returns a log's state in this run, without its entries.
     pub fn state(&self, wanted: &mut Wanted<'_>) -> Result<Option<State>, Error> {
+        match self.note(wanted)? {
+            Noted::Absent { .. } => return Ok(None),
+            Noted::Note(note) => {
+                if let Ok(bounds) = bounds_note::decode(note) {
+                    return Ok(Some(State { bounds, terms: None }));
+                }
+            }
+            Noted::Unknown => {}
+        }
         let value = self.find(wanted)?;
         let state = |value: Bytes| {
             let (piece, terms) = head_piece(&mut &value[..])?;
             Some(State { bounds: piece.bounds, terms })
         };
         value.map(|value| state(value).ok_or_else(|| self.malformed(wanted.key))).transpose()
+    }
+
+    /// Returns the log's note in this run. If the page of the note is damaged, the head answers
+    /// instead.
+    fn note(&self, wanted: &mut Wanted<'_>) -> Result<Noted, Error> {
+        let table = self.table_of(&wanted.head).filter(|_| self.counts_for(wanted.key));
+        let Some(table) = table else { return Ok(Noted::Absent { misled: false }) };
+        let reader = table.reader()?;
+        let (seed, key) = (reader.filter_seed(), wanted.key);
+        let item = wanted.hash(seed);
+        match reader.note(&wanted.head, item, || note_hash(seed, key)) {
+            Err(error @ brooklet_codex::Error::Damaged { .. }) => {
+                tracing::warn!(run = self.meta.id, %error, "notes of a run are damaged; reading heads instead");
+                Ok(Noted::Unknown)
+            }
+            answer => {
+                let answer = answer.map_err(|error| table.error(error))?;
+                wanted.asked += u64::from(answer != Noted::Unknown);
+                if answer == (Noted::Absent { misled: true }) {
+                    self.table_cache.misled();
+                }
+                Ok(answer)
+            }
+        }
     }
 
     /// Returns the answer of the run's filter for a log. `Some(false)`: the run certainly does not

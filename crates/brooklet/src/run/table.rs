@@ -11,8 +11,11 @@ use brooklet_io::{AlignedBuf, Persist, Process, SECTOR, Volume, read_exact_at, w
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::format::bounds_note;
+use crate::format::log_hash::LogHash;
 use crate::format::manifest::TableMeta;
 use crate::format::run_entry::split_key;
+use crate::run::notes_check::{Fault, NotesCheck};
 use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::volume::allocator::Extent;
@@ -129,12 +132,12 @@ impl io::Write for ExtentWriter {
     }
 }
 
-/// A codex entry for a table. If the entry begins a log, it has the log's hash for the filter.
+/// A codex entry for a table. If the entry begins a log, it has the hashes of the log.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
-    pub hash: Option<u64>,
+    pub hash: Option<LogHash>,
 }
 
 /// The builder of a table.
@@ -165,7 +168,9 @@ impl TableBuilder {
     }
 
     pub fn add(&mut self, entry: &Entry) -> Result<(), brooklet_codex::Error> {
-        entry.hash.into_iter().for_each(|hash| self.codex.add_filter(hash));
+        if let Some(LogHash { filter, note }) = entry.hash {
+            self.codex.add_note(filter, note, bounds_note::of_head(&entry.value));
+        }
         self.first.get_or_insert_with(|| separator(self.before.as_deref(), &entry.key).to_vec());
         self.codex.add(&entry.key, &entry.value)
     }
@@ -199,7 +204,7 @@ fn separator<'k>(before: Option<&[u8]>, key: &'k [u8]) -> &'k [u8] {
 }
 
 fn size_with<W: io::Write>(codex: &Builder<W>, entry: &Entry) -> u64 {
-    codex.size_with(entry.key.len(), entry.value.len(), entry.hash.iter().len())
+    codex.size_with(entry.key.len(), entry.value.len(), entry.hash.iter().len(), true)
 }
 
 /// An immutable part of a run.
@@ -325,17 +330,29 @@ impl Table {
         next: Option<&[u8]>,
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let damaged = |what| Error::damaged(self.place(), what);
+        let damaged = |what: String| Error::damaged(self.place(), what);
         let reader = self.reader()?;
-        reader.verify(|done| progress(done.bytes)).map_err(|e| self.error(e))?;
+        let mut notes = NotesCheck::new(reader).map_err(|e| self.error(e))?;
+        let verified = reader.verify_each(
+            |done| progress(done.bytes),
+            |key, value| notes.check(key, value.unwrap_or_default()),
+        );
+        let verified = verified.map_err(|e| self.error(e))?;
+        notes.finish(verified.notes).map_err(|fault| match fault {
+            Fault::Unread(error) => self.error(error),
+            Fault::Contradiction(what) => {
+                self.set_damaged();
+                damaged(what)
+            }
+        })?;
         let mut cursor = reader.cursor();
         cursor.seek_first().map_err(|e| self.error(e))?;
         if cursor.key() < self.meta.first.as_slice() {
-            return Err(damaged("it has keys before its range"));
+            return Err(damaged("it has keys before its range".into()));
         }
         cursor.seek_last().map_err(|e| self.error(e))?;
         if next.is_some_and(|next| cursor.key() >= next) {
-            return Err(damaged("it has keys after its range"));
+            return Err(damaged("it has keys after its range".into()));
         }
         Ok(())
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use brooklet_io::seeded::bug;
 
 use crate::error::Error;
-use crate::format::run_entry::{Out, filter_hash};
+use crate::format::log_hash::LogHash;
+use crate::format::run_entry::Out;
 use crate::run::table::{Entry, Table, TableBuilder};
 use crate::run::table_cache::TableCache;
 use crate::volume::allocator::Extent;
@@ -113,7 +114,7 @@ impl RunWriter {
 /// Codex entries that wait for a table with room for them.
 pub(crate) struct Pending {
     filter_seed: u64,
-    hash: Option<u64>,
+    hash: Option<LogHash>,
     entries: VecDeque<Entry>,
 }
 
@@ -137,7 +138,7 @@ impl Out for Pending {
 
     fn log(&mut self, key: &[u8]) {
         if !(bug("filter-forgets") && key.len().is_multiple_of(5)) {
-            self.hash = Some(filter_hash(self.filter_seed, key));
+            self.hash = Some(LogHash::new(self.filter_seed, key));
         }
     }
 }

@@ -368,7 +368,7 @@ fn run_of_some(
     let defect = |error: brooklet_codex::Error| Error::damaged("the recent tier", error.to_string());
     while input.step(&mut out).map_err(read_error)?.is_some() {
         while let Some(entry) = out.out().pop() {
-            entry.hash.into_iter().for_each(|hash| codex.add_filter(hash));
+            entry.hash.into_iter().for_each(|hash| codex.add_filter(hash.filter));
             codex.add(&entry.key, &entry.value).map_err(defect)?;
             first.get_or_insert(entry.key);
         }

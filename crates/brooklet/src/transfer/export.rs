@@ -109,7 +109,7 @@ impl View {
         while !input.is_between_logs() || input.next_log().is_some_and(&wanted) {
             input.step(&mut pieces).map_err(read_error)?;
             while let Some(entry) = pieces.out().pop() {
-                entry.hash.into_iter().for_each(|hash| codex.add_filter(hash));
+                entry.hash.into_iter().for_each(|hash| codex.add_filter(hash.filter));
                 codex.add(&entry.key, &entry.value).map_err(failed)?;
             }
         }
@@ -171,7 +171,8 @@ mod tests {
     use brooklet_codex::{Bytes, Reader};
 
     use super::*;
-    use crate::format::run_entry::{Chunk, Head, filter_hash, head_key, split_key};
+    use crate::format::log_hash::filter_hash;
+    use crate::format::run_entry::{Chunk, Head, head_key, split_key};
     use crate::{Bounds, Retention, Store};
 
     type Logs = BTreeMap<Vec<u8>, (Bounds, Vec<Bytes>)>;

@@ -1,8 +1,8 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these
 //! bytes, and a store written by any released version of each format opens and reads the same; and
-//! what leaves a store, exports and views in parts. Versions 2 to 5 are written with a capacity,
-//! and the ring on a volume of its own; versions 4 and 5 with logs that keep a part of their
-//! entries, version 5 with spaces.
+//! what leaves a store, exports and views in parts. Versions 2 to 6 are written with a capacity,
+//! and the ring on a volume of its own; versions 4 to 6 with logs that keep a part of their
+//! entries, version 5 and 6 with spaces; in version 6, runs have notes.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file
 //! joins this one. `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test it golden` writes the
@@ -150,7 +150,7 @@ fn compare_bytes(name: &str, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What a store gives away: an export, and a view in parts. The parts are as runs are, one after
-/// the other.
+/// the other: in `v1.parts` without notes, as up to format 5 of the store.
 #[test]
 fn what_leaves_a_store_is_as_it_was() {
     let volume = Arc::new(MemVolume::new(42));
@@ -159,13 +159,17 @@ fn what_leaves_a_store_is_as_it_was() {
     let mut export = Vec::new();
     view.export("", &mut export).unwrap();
     let export = compare_bytes("v1.export", &export);
-    let table = compare_bytes("v1.table", &view.table());
+    let table = compare_bytes("v6.table", &view.table());
     let all: Vec<u8> =
         view.parts().iter().flat_map(|part| part.read(0, part.name().len as usize).unwrap()).collect();
-    let mut parts = Bytes::from(compare_bytes("v1.parts", &all));
-    let kept =
-        View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
-    assert!(common::seen(&kept) == contents);
+    let parts = compare_bytes("v6.parts", &all);
+    let before = [std::fs::read(path("v1.table")).unwrap(), std::fs::read(path("v1.parts")).unwrap()];
+    for [table, parts] in [[table, parts], before] {
+        let mut parts = Bytes::from(parts);
+        let kept = View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize))))
+            .unwrap();
+        assert!(common::seen(&kept) == contents);
+    }
     let other = Store::in_memory(1).unwrap();
     let reader =
         Reader::open(Bytes::from(export), view.export("", std::io::sink()).unwrap().bytes, None).unwrap();
@@ -175,25 +179,40 @@ fn what_leaves_a_store_is_as_it_was() {
     assert_eq!(common::contents(&other).unwrap().len(), contents.len());
 }
 
-/// A store whose runs lie elsewhere: where they do, `v1.parts` tells.
+/// A store whose runs lie elsewhere: where they do, `v1.parts` tells, and since format 6
+/// `v6.parts`.
 #[test]
 fn what_was_offloaded_is_named_as_it_was() {
     let volume = MemVolume::new(42);
     let contents = fill(&options().create_on(Arc::new(volume.clone())).unwrap(), 4);
     let store = options().open_on(Arc::new(volume.clone())).unwrap();
-    let mut parts = Bytes::from(std::fs::read(path("v1.parts")).unwrap());
-    let mut cut = |part: &Part| (part.name(), Arc::new(parts.split_to(part.name().len as usize)));
-    let kept: BTreeMap<PartName, Arc<Bytes>> = store.view().unwrap().parts().iter().map(&mut cut).collect();
+    let kept = parts_of(&store.view().unwrap(), "v6.parts");
     store.offload(0, |name| kept.get(&name).cloned(), brooklet::Progress::ignore).unwrap();
     store.close().unwrap();
     drop(store);
-    for golden in [compare("v5.offloaded", volume.image()), golden("v4.offloaded")] {
+    let table = std::fs::read(path("v1.table")).unwrap();
+    let mut parts = Bytes::from(std::fs::read(path("v1.parts")).unwrap());
+    let before =
+        View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
+    let before = parts_of(&before, "v1.parts");
+    for (golden, kept) in [
+        (compare("v6.offloaded", volume.image()), kept),
+        (golden("v5.offloaded"), before.clone()),
+        (golden("v4.offloaded"), before),
+    ] {
         assert!(matches!(options().open_on(golden.clone()), Err(Error::PartsNeeded { .. })));
         let kept = kept.clone();
         let store = options().offload_reader(move |name| Ok(kept[&name].clone())).open_on(golden).unwrap();
         assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
         assert!(store.info().unwrap().runs.iter().all(|run| run.offloaded));
     }
+}
+
+/// The parts of a view by their names, from a golden file.
+fn parts_of(view: &View, name: &str) -> BTreeMap<PartName, Arc<Bytes>> {
+    let mut parts = Bytes::from(std::fs::read(path(name)).unwrap());
+    let mut cut = |part: &Part| (part.name(), Arc::new(parts.split_to(part.name().len as usize)));
+    view.parts().iter().map(&mut cut).collect()
 }
 
 /// What whoever follows a store keeps of it.
@@ -238,6 +257,11 @@ fn format_4_still_opens() {
     still_opens(4);
 }
 
+#[test]
+fn format_5_still_opens() {
+    still_opens(5);
+}
+
 /// What a release wrote with a capacity, and the ring on a volume of its own.
 fn still_opens(format: u32) {
     let options = || options().capacity(2 << 20);
@@ -272,7 +296,7 @@ fn still_opens(format: u32) {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 5);
+    assert_eq!(store.info().unwrap().format, 6);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
@@ -283,19 +307,19 @@ fn grows_up(store: &Store, contents: &Logs) {
 }
 
 #[test]
-fn format_5_is_what_it_was() {
+fn format_6_is_what_it_was() {
     let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
     let options = || options().capacity(2 << 20);
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
-    let contents = fill(&create.unwrap(), 5);
-    let golden = (compare("v5.store", data.image()), compare("v5.ring", ring.image()));
+    let contents = fill(&create.unwrap(), 6);
+    let golden = (compare("v6.store", data.image()), compare("v6.ring", ring.image()));
     let report =
         check_volume_with_ring(golden.0.clone(), golden.1.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (5, 2 << 20));
+    assert_eq!((info.format, info.capacity), (6, 2 << 20));
     let [games] = &store.spaces()[..] else { panic!("one space") };
     let (class, kept) = (Class::Deferred(Duration::from_millis(20)), Retention::new().entries(3));
     let config = SpaceConfig::new().max_logs(9).max_bytes(1 << 20).class(class).retention(kept);

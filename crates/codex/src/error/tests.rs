@@ -22,7 +22,7 @@ macro_rules! errors {
 errors! {
     Io, unreadable, ["I/O failed: permission denied"];
     Damaged, damaged, ["damaged at byte 0", "checksum", "restore the file"];
-    Newer, newer, ["version 4", "newer than 3", "use a newer release"];
+    Newer, newer, ["version 5", "newer than 4", "use a newer release"];
     NotACodex, || Reader::open(Bytes::from(vec![7; 500]), 500, None).map(drop).unwrap_err(),
         ["not a codex", "footer", "check the path"];
     OutOfOrder, || builder().add(b"k", b"").unwrap_err(), ["entry 1", "not greater", "add keys in order"];
@@ -87,7 +87,7 @@ fn damaged() -> Error {
 fn newer() -> Error {
     let mut bad = file();
     let footer = bad.len() - 128;
-    bad[footer + 8] = 4;
+    bad[footer + 8] = crate::VERSION as u8 + 1;
     let sum = crate::format::sum(&bad[footer..footer + 120]);
     bad[footer + 120..].copy_from_slice(&sum.to_le_bytes());
     open(bad).map(drop).unwrap_err()

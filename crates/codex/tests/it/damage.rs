@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use brooklet_codex::{Builder, BuilderOptions, Bytes, Error, Reader, Summary};
+use brooklet_codex::{Builder, BuilderOptions, Bytes, Error, Noted, Reader, Summary};
 use proptest::prelude::*;
+
+use crate::note_hash;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -17,7 +19,7 @@ fn sample(entries: u32, salt: u8) -> Map {
 fn build(map: &Map, options: BuilderOptions) -> (Summary, Vec<u8>) {
     let mut builder = Builder::new(Vec::new(), options);
     for (index, (key, value)) in map.iter().enumerate() {
-        builder.add_filter(index as u64);
+        builder.add_note(index as u64, note_hash(key), index as u32);
         builder.add(key, value).unwrap();
     }
     builder.finish_with(b"metadata").unwrap()
@@ -32,6 +34,8 @@ fn never_wrong(reader: &Reader<Bytes>, map: &Map) {
     for (index, (key, value)) in map.iter().enumerate() {
         assert!(reader.get(key).map_or(true, |found| found.as_deref() == Some(value.as_slice())));
         assert!(reader.may_contain(key, index as u64).unwrap_or(true));
+        let note = reader.note(key, index as u64, || note_hash(key));
+        assert!(note.map_or(true, |note| note == Noted::Note(index as u32)));
     }
     assert!(reader.get(b"key-0001").map_or(true, |found| found.is_none()));
     assert!(reader.metadata().map_or(true, |found| found.as_deref() == Some(&b"metadata"[..])));

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use brooklet_codex::{Builder, BuilderOptions, Bytes, Cache, Cursor, Error, MAX_KEY, Reader, Summary};
+use brooklet_codex::{Builder, BuilderOptions, Bytes, Cache, Cursor, Error, MAX_KEY, Noted, Reader, Summary};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
+
+use crate::note_hash;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -57,7 +59,7 @@ fn what_is_told_is_about_what_is_needed() {
         builder.add_filter(n);
         builder.add(&n.to_be_bytes(), &[7; 100]).unwrap();
     }
-    let told = builder.size_with(8, 100, 1);
+    let told = builder.size_with(8, 100, 1, false);
     let (summary, _) = builder.finish().unwrap();
     assert!((summary.len..summary.len * 103 / 100).contains(&told), "{} bytes, {told} told", summary.len);
 }
@@ -91,12 +93,21 @@ proptest! {
 
     /// Whoever has only so much room knows before each entry whether the file would still fit.
     #[test]
-    fn no_file_is_longer_than_was_told(map in map(300), options in options(), cut in 0usize..300) {
+    fn no_file_is_longer_than_was_told(
+        map in map(300),
+        options in options(),
+        cut in 0usize..300,
+        noted in any::<bool>(),
+    ) {
         let mut builder = Builder::new(Vec::new(), options.clone());
         let mut told = u64::MAX;
         for (n, (key, value)) in map.iter().enumerate().take(cut + 1) {
-            told = builder.size_with(key.len(), value.len(), 1);
-            builder.add_filter(n as u64);
+            told = builder.size_with(key.len(), value.len(), 1, noted);
+            if noted {
+                builder.add_note(n as u64, note_hash(key), n as u32);
+            } else {
+                builder.add_filter(n as u64);
+            }
             builder.add(key, value).unwrap();
         }
         let (summary, _) = builder.finish().unwrap();
@@ -129,6 +140,40 @@ proptest! {
         prop_assert!(summary.blocks == 0 || matches!(reader.verify(|_| std::ops::ControlFlow::Break(())), Err(Error::Cancelled)));
         prop_assert_eq!((verified.entries, verified.bytes), (map.len() as u64, summary.len));
         prop_assert_eq!((done, verified.blocks), (summary.len, summary.blocks));
+    }
+
+    /// Each key has its note, whatever fits in the cache. Other keys have none.
+    #[test]
+    fn notes_are_those_that_were_added(
+        map in map(300),
+        options in options(),
+        others in vec(key(), 0..50),
+        cache in 0usize..20_000,
+    ) {
+        let mut builder = Builder::new(Vec::new(), options.clone());
+        for (n, (key, value)) in map.iter().enumerate() {
+            builder.add_note(n as u64, note_hash(key), n as u32);
+            builder.add(key, value).unwrap();
+        }
+        let (summary, file) = builder.finish().unwrap();
+        let cache = Arc::new(Cache::new(cache));
+        let reader = Reader::open_with(Bytes::from(file), summary.len, None, cache).unwrap();
+        let noted = options.bits_per_item > 0 && !map.is_empty();
+        prop_assert_eq!(reader.version() == 4, noted);
+        for _ in 0..2 {
+            for (n, key) in map.keys().enumerate() {
+                let expected = if noted { Noted::Note(n as u32) } else { Noted::Unknown };
+                prop_assert_eq!(reader.note(key, n as u64, || note_hash(key)).unwrap(), expected);
+            }
+            for key in others.iter().filter(|key| !map.contains_key(*key)) {
+                // The filter lets this item pass, if it is in the part of the key.
+                let note = reader.note(key, 0, || note_hash(key)).unwrap();
+                let absent = matches!(note, Noted::Absent { .. });
+                prop_assert!(absent == noted && (noted || note == Noted::Unknown));
+            }
+        }
+        let verified = reader.verify(brooklet_codex::Progress::ignore).unwrap();
+        prop_assert_eq!((verified.notes, verified.bytes), (if noted { map.len() as u64 } else { 0 }, summary.len));
     }
 
     #[test]

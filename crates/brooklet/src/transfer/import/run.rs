@@ -9,8 +9,9 @@ use bytes::Bytes;
 
 use crate::engine::ingest_writer::Writer;
 use crate::error::{Error, KeyText};
+use crate::format::log_hash::LogHash;
 use crate::format::manifest::RunMeta;
-use crate::format::run_entry::{Chunk, Head, PieceWriter, filter_hash, head_carried_over, split_key};
+use crate::format::run_entry::{Chunk, Head, PieceWriter, head_carried_over, split_key};
 use crate::maintenance::ingest::{Ingestion, refuse_common};
 use crate::model::Bounds;
 use crate::model::progress::Progress;
@@ -103,7 +104,7 @@ impl NewRun {
                 if self.begin(key, &value)? {
                     value = head_carried_over(&value).expect("it was just read").into();
                 }
-                Some(filter_hash(self.store.inner().table_cache.filter_seed(), &self.key))
+                Some(LogHash::new(self.store.inner().table_cache.filter_seed(), &self.key))
             }
             Some((key, Some(seq))) if key == self.key && seq == self.at => {
                 let chunk =
