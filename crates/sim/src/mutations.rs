@@ -55,11 +55,11 @@ pub const BUGS: &[Bug] = &[
     bug(
         "superblock-is-no-witness",
         "a missing block that the superblock knows of is taken for a torn end",
-        Sector(641),
+        Flip(3781),
     ),
     bug("cut-instead-of-error", "a missing block that later ones know of is taken for a torn end", Seed(218)),
     bug("epoch-stays", "an opening does not count the epoch up", Seed(0)),
-    bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(0)),
+    bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(3)),
     bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(0)),
     bug(
         "window-is-not-written-again",
@@ -101,7 +101,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "compaction-step-frees-early",
         "what a compaction step merged is given back before the superblock points elsewhere",
-        Seed(157),
+        Seed(105),
     ),
     bug(
         "compaction-step-forgets-the-others",
@@ -146,7 +146,7 @@ pub const BUGS: &[Bug] = &[
         "a log that was deleted keeps the bounds that are remembered of it",
         Seed(0),
     ),
-    bug("remembered-before-visible", "bounds are remembered before all of their tier is visible", Seed(0)),
+    bug("remembered-before-visible", "bounds are remembered before all of their tier is visible", Seed(2)),
     bug("remembered-before-frozen", "what is remembered counts for more than the frozen tier", Seed(0)),
     bug(
         "last-is-not-remembered",

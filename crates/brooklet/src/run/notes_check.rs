@@ -58,3 +58,54 @@ impl<'t, S: Source> NotesCheck<'t, S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use brooklet_codex::{Builder, BuilderOptions, Bytes, Progress};
+
+    use super::*;
+    use crate::format::run_entry::{Collected, PieceWriter};
+    use crate::model::{Bounds, Piece};
+
+    /// Builds a codex of three logs. `note` may change the note of a log. Returns the fault that
+    /// the check finds.
+    fn checked(note: impl Fn(usize, u32) -> Option<u32>) -> Option<Fault> {
+        let mut pieces = PieceWriter::new(Collected::default());
+        for (key, next) in [("a", 1), ("b", 2), ("c", 3)] {
+            let bounds = Bounds { first: 0, next };
+            pieces.begin(key.as_bytes(), Piece { bounds: Some(bounds), base: 0 }, None);
+            (0..next).for_each(|_| pieces.entry(b"entry").unwrap());
+            pieces.end().unwrap();
+        }
+        let mut codex = Builder::new(Vec::new(), BuilderOptions { filter_seed: 7, ..Default::default() });
+        for (n, (codex_key, head)) in pieces.into_inner().0.iter().enumerate() {
+            let hash = LogHash::new(7, &split_key(codex_key).unwrap().0);
+            match note(n, bounds_note::of_head(head)) {
+                Some(note) => codex.add_note(hash.filter, hash.note, note),
+                None => {
+                    // A note for another log in the place of this one.
+                    codex.add_note(hash.filter, !hash.note, 2);
+                }
+            }
+            codex.add(codex_key, head).unwrap();
+        }
+        let (summary, file) = codex.finish().unwrap();
+        let reader = Reader::open(Bytes::from(file), summary.len, None).unwrap();
+        let mut check = NotesCheck::new(&reader).unwrap();
+        let verified =
+            reader.verify_each(Progress::ignore, |key, value| check.check(key, value.unwrap())).unwrap();
+        assert_eq!(verified.notes, 3);
+        check.finish(verified.notes).err()
+    }
+
+    #[test]
+    fn notes_that_contradict_the_heads_are_found() {
+        assert!(checked(|_, note| Some(note)).is_none());
+        let told = |fault: Option<Fault>| match fault {
+            Some(Fault::Contradiction(what)) => what,
+            _ => panic!("no contradiction was found"),
+        };
+        assert!(told(checked(|n, note| Some(note + u32::from(n == 1)))).contains("log \"b\""));
+        assert!(told(checked(|n, note| (n != 2).then_some(note))).contains("log \"c\""));
+    }
+}

@@ -2,8 +2,9 @@
 //!
 //! One [`Cache`] of bounded size holds filters, indexes and blocks of all runs. Blocks beyond the
 //! bound stay on the volume. A look-up in a run then costs at most one read of 16 KiB for the
-//! filter. If the filter answers "maybe", the look-up costs one more read for each level of the
-//! index below the root, and one read for the block. The cache evicts the filter's directory and
+//! filter. If the filter answers "maybe", a look-up of bounds costs one read of a page of notes. A
+//! look-up of entries costs one more read for each level of the index below the root, and one read
+//! for the block. The cache evicts the filter's directory and
 //! the index's root last; both together take a few hundred bytes for a hundred thousand logs. The
 //! maintenance thread (`engine/worker.rs`) also evicts blocks that are not used for some time, even
 //! if there is room.
@@ -54,7 +55,7 @@ pub struct LookupStats {
     /// Number of times that a run's filter was asked for a log.
     pub filter_questions: u64,
     /// Number of times that a filter answered "maybe" but the run did not have the log. Each such
-    /// answer causes a look at the index and at one block.
+    /// answer causes a look at a page of notes, or at the index and at one block.
     pub filter_false_positives: u64,
     /// Number of times that a needed part of a filter, block of an index or block of entries was in
     /// memory.

@@ -250,3 +250,51 @@ fn a_log_that_was_committed_to_is_not_looked_up_again() {
         (before.filter_questions, before.bounds_cache + 2)
     );
 }
+
+/// The bounds of a resting log cost a part of the filter and one page of notes, whatever the log
+/// holds: no index and no block.
+#[test]
+fn bounds_of_resting_logs_read_one_page_each() {
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    fill(&store, 1, 20_000, payload);
+    store.compact().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = options().open_on(volume.clone()).unwrap();
+    let counts = volume.counts();
+    for n in 0..20_000 {
+        assert_eq!(store.bounds(name(n)).unwrap().next, 1);
+    }
+    let (counts, found) = (volume.counts() - counts, lookups(&store));
+    // 20,000 logs have 75 pages or so; each table has a directory, a part, and a page less full.
+    assert!(counts.reads < 200 && counts.read_bytes < 1 << 20, "{counts:?}");
+    assert_eq!((found.index_bytes, found.filter_false_positives), (0, 0));
+}
+
+/// A damaged page of notes is named by the check, and the heads answer in its place.
+#[test]
+fn logs_whose_page_of_notes_is_damaged_are_read_from_their_heads() {
+    let volume = MemVolume::new(1);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    fill(&store, 1, 600, |_| b"x".to_vec());
+    store.close().unwrap();
+    drop(store);
+    let image = volume.image();
+    let run = (64 << 10) + (8 << 20)..image.len();
+    let mut pages = 0;
+    for sector in run.step_by(4096).filter(|&at| image[at..at + 4096].iter().any(|&byte| byte != 0)) {
+        let mut damaged = image.clone();
+        damaged[sector + 2000] ^= 1;
+        let volume = Arc::new(MemVolume::from_image(damaged, 1));
+        let report = brooklet::check_volume(volume.clone(), brooklet::Progress::ignore).unwrap();
+        if !report.findings.iter().any(|finding| finding.what.contains("page of notes")) {
+            continue;
+        }
+        pages += 1;
+        let store = options().open_on(volume).unwrap();
+        (0..600).for_each(|n| assert_eq!(store.bounds(name(n)).unwrap().next, 1));
+        absent(&store, 1);
+    }
+    assert!(pages >= 2, "600 notes have three pages, in some sectors");
+}
