@@ -101,6 +101,9 @@ fn follows(end: u64, start: u64) -> Result<u64> {
     }
 }
 
+/// A receiver of entries: key, and value unless it is stored outside its block.
+type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) + 'a;
+
 struct Walk<'a, S: Source> {
     reader: &'a Reader<S>,
     /// First byte and end of the part of each level seen so far, from the data up.
@@ -112,7 +115,7 @@ struct Walk<'a, S: Source> {
     /// Reads ahead of data blocks, which follow one another.
     ahead: Ahead,
     progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
-    entry: &'a mut dyn FnMut(&[u8], Option<&[u8]>),
+    entry: &'a mut Visit<'a>,
 }
 
 impl<S: Source> Walk<'_, S> {

@@ -13,7 +13,7 @@ mod hunt;
 
 pub use hunt::{Caught, Trial, can_plant, hunt, hunt_all};
 
-use Trial::{Error, Flip, Sector, Seed};
+use Trial::{Error, Flip, Seed};
 
 /// A deliberate break.
 #[derive(Clone, Copy, Debug)]
