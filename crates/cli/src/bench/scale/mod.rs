@@ -37,7 +37,7 @@ use points::{Points, Settings};
 use report::{Point, Table};
 use steady::steady;
 use subject::{BUDGET, Load, Subject, options};
-use throttle::full;
+use throttle::{full, waiting};
 
 /// Arguments of `brooklet bench scale`.
 #[derive(clap::Args)]
@@ -152,7 +152,14 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
     device(&mut ground.device, span / 10, &mut writes)?;
 
     told("filling");
-    let (mut subject, filled) = Subject::fill(path, ring, logs, &ground.payloads)?;
+    let (subject, filled) = Subject::fill(path, ring, logs, &ground.payloads)?;
+    subject.settle(PATIENCE)?;
+    told("just reopened");
+    let mut subject = subject.reopened(ring)?;
+    let rested_waiting = Some(waiting(&mut subject, Load::Spread, span / 2)?);
+    subject.settle(PATIENCE)?;
+    let mut subject = subject.reopened(ring)?;
+    let rested_in_flight = Some(full(&mut subject, Load::Spread, span / 2)?);
     subject.settle(PATIENCE)?;
     let steadily = |subject: &mut Subject<'_>, load, name| {
         told(&format!("{rate} appends/s, {name}"));
@@ -208,6 +215,8 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
         device_p99: micros(&writes, 0.99),
         device_p999: micros(&writes, 0.999),
         filled,
+        rested_waiting,
+        rested_in_flight,
         at_work,
         spread,
         full_at_work,

@@ -27,6 +27,12 @@ pub struct Point {
     pub device_p999: f64,
     /// Logs created a second, by commits of 1,000.
     pub filled: f64,
+    /// Spread over all logs, the store just reopened: by 64 threads that wait, and with 1,024 in
+    /// flight. Points of older runs have neither.
+    #[serde(default)]
+    pub rested_waiting: Option<Full>,
+    #[serde(default)]
+    pub rested_in_flight: Option<Full>,
     pub at_work: Steady,
     pub spread: Steady,
     /// Full throttle.
@@ -99,10 +105,16 @@ const AT_WORK_QUIET: To = To::Other("that without", |p| p.at_work.p999_quiet);
 const SPREAD_QUIET: To = To::Other("that without", |p| p.spread.p999_quiet);
 const APPENDS: To = To::Other("appends to logs at work", |p| Some(p.full_at_work.per_second));
 
-const ROWS: [Row; 53] = [
+const ROWS: [Row; 57] = [
     row("the device's durable 4 KiB write: p50", "us", |p| Some(p.device_p50)),
     row("  p99", "us", |p| Some(p.device_p99)),
     row("  p99.9", "us", |p| Some(p.device_p999)),
+    row("just reopened, spread over all: 64 that wait", "1/s", |p| Some(p.rested_waiting?.per_second))
+        .mark(To::Fewest, Mark::AtLeast(0.85)),
+    row("  1,024 in flight", "1/s", |p| Some(p.rested_in_flight?.per_second))
+        .mark(To::Fewest, Mark::AtLeast(0.85)),
+    row("  processor time an append: 64 that wait", "us", |p| p.rested_waiting?.cpu_us),
+    row("  1,024 in flight", "us", |p| p.rested_in_flight?.cpu_us).mark(To::MostLogs, Mark::Within(6.0)),
     row("full throttle: logs at work", "1/s", |p| Some(p.full_at_work.per_second))
         .mark(To::Fewest, Mark::AtLeast(0.85)),
     row("  spread over all logs", "1/s", |p| Some(p.full_spread.per_second))
@@ -303,6 +315,8 @@ pub mod tests {
             device_p99: 200.0,
             device_p999: 400.0,
             filled: 1e6,
+            rested_waiting: Some(Full { per_second: 5e4 / slower, ..full }),
+            rested_in_flight: None,
             at_work: steady,
             spread: Steady { p999_busy: None, ..steady },
             full_at_work: Full { per_second: 1e6 / slower, ..full },

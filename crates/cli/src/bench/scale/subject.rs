@@ -91,6 +91,15 @@ impl<'a> Subject<'a> {
         Ok((subject, rate))
     }
 
+    /// Closes the store and opens it again, so that all its logs rest.
+    pub fn reopened(self, ring: u64) -> Result<Self, Failure> {
+        let Self { store, path, payloads, filled, created, appended } = self;
+        store.close()?;
+        drop(store);
+        let store = options(ring).open(&path)?;
+        Ok(Self { store, path, payloads, filled, created, appended })
+    }
+
     /// Payloads in turn, from one of them on.
     pub fn payloads_from(&self, first: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.payloads.iter().cycle().skip(first % self.payloads.len()).map(|payload| &**payload)

@@ -1,6 +1,7 @@
-//! Full throttle: appends a second, with a bounded number of them in flight.
+//! Full throttle: appends a second, with a bounded number of them in flight, or by threads that
+//! wait for each of their appends.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,8 @@ use crate::failure::Failure;
 const THREADS: usize = 4;
 /// Commits in flight of each of them: 1,024 together.
 const EACH: usize = 256;
+/// Threads that wait.
+const WAITING: usize = 64;
 
 /// What full throttle brought about.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -30,8 +33,7 @@ pub struct Full {
 
 /// Appends as fast as it goes for `span`, told by callbacks.
 pub fn full(subject: &mut Subject<'_>, load: Load, span: Duration) -> Result<Full, Failure> {
-    let (cpu, read) = (Cpu::now(), reads());
-    let (done, took) = on_threads(THREADS, span, |thread, stop| {
+    measured(subject, load, THREADS, span, |subject, thread, stop| {
         let credits = Credits::new(EACH);
         let mut payloads = subject.payloads_from(thread * 7919);
         let mut keys = subject.keys(load, thread);
@@ -46,7 +48,37 @@ pub fn full(subject: &mut Subject<'_>, load: Load, span: Duration) -> Result<Ful
             }
         }
         Ok((writes, bytes))
-    })?;
+    })
+}
+
+/// Appends for `span` by threads each of which waits for each of its appends.
+pub fn waiting(subject: &mut Subject<'_>, load: Load, span: Duration) -> Result<Full, Failure> {
+    measured(subject, load, WAITING, span, |subject, thread, stop| {
+        let mut keys = subject.keys(load, thread);
+        let (mut writes, mut bytes) = (0, 0);
+        for payload in subject.payloads_from(thread * 7919) {
+            write(&subject.store, load, &keys(), payload)?.wait()?;
+            writes += 1;
+            bytes += payload.len() as u64;
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok((writes, bytes))
+    })
+}
+
+/// Runs a load on threads, each of which returns the number of its appends and of their bytes.
+fn measured(
+    subject: &mut Subject<'_>,
+    load: Load,
+    threads: usize,
+    span: Duration,
+    work: impl Fn(&Subject<'_>, usize, &AtomicBool) -> Result<(u64, u64), Failure> + Sync,
+) -> Result<Full, Failure> {
+    let (cpu, read) = (Cpu::now(), reads());
+    let shared = &*subject;
+    let (done, took) = on_threads(threads, span, |thread, stop| work(shared, thread, stop))?;
     subject.store.flush()?;
     let (writes, bytes) = done.into_iter().fold((0, 0), |(n, sum), (m, more)| (n + m, sum + more));
     subject.count(load, writes, bytes);
