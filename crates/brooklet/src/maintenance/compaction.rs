@@ -68,8 +68,8 @@ impl Maintenance {
     /// Requests a merge of all runs: forgets why a merge failed before, and that the volume did not
     /// grow.
     pub fn request_full(&mut self) {
-        (self.failed, self.short_of_space) = (None, None);
-        self.left_out.clear();
+        (self.merges.failed, self.space.short_of_space) = (None, None);
+        self.merges.left_out.clear();
     }
 
     /// Leaves out of merging the run that could not be read, as `error` records. Returns `false` if
@@ -83,7 +83,7 @@ impl Maintenance {
         for run in runs.here() {
             let unread = run.tables.iter().fold(false, |unread, table| unread | table.was_unread());
             if unread || run.is_damaged() {
-                more |= self.left_out.insert(run.meta.id, error.clone()).is_none();
+                more |= self.merges.left_out.insert(run.meta.id, error.clone()).is_none();
             }
         }
         more
@@ -91,7 +91,7 @@ impl Maintenance {
 
     /// Returns whether a run is left out of merging because it cannot be read.
     pub(super) fn is_left_out(&self, run: &Run) -> bool {
-        run.is_damaged() || self.left_out.contains_key(&run.meta.id)
+        run.is_damaged() || self.merges.left_out.contains_key(&run.meta.id)
     }
 
     /// Returns the runs that can be merged, newest first: all runs in the store's heap, down to the
@@ -127,7 +127,7 @@ impl Maintenance {
         let Some(at) = here.iter().position(|run| self.is_left_out(run)) else { return Ok(()) };
         let (run, older) = (&here[at], here.len() - at - 1);
         let what = format!("the store merged all newer runs, but neither this run nor {older} older runs");
-        match self.left_out.get(&run.meta.id) {
+        match self.merges.left_out.get(&run.meta.id) {
             // A later read may succeed.
             Some(Error::Io { cause, .. }) if !run.is_damaged() => {
                 let doing = format!("reading run {} ({what})", run.meta.id);
@@ -153,21 +153,21 @@ impl Maintenance {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
-        if let Some((error, _)) = &self.failed {
+        if let Some((error, _)) = &self.merges.failed {
             return Err(error.clone());
         }
-        self.full_requested = true;
+        self.merges.full_requested = true;
         let runs = context.state().runs.clone();
         let here = self.mergeable(&runs);
         let begun = runs.merging().is_some() && !self.is_stalled(&runs);
         if self.compaction.is_none() && !begun && here.len() > 1 {
             let level = here.iter().map(|r| r.meta.level).max().unwrap_or_default();
-            self.compacting = true;
+            self.merges.compacting = true;
             let all = Due::Merge(Merge { runs: 0..here.len(), level });
             if let Err(build_error) = self.begin(context, &runs, all) {
                 let error = self.handle_error(context, build_error);
                 let left_out =
-                    matches!(error, Error::Damaged { .. } | Error::Io { .. }) && self.failed.is_none();
+                    matches!(error, Error::Damaged { .. } | Error::Io { .. }) && self.merges.failed.is_none();
                 return if left_out { Ok(()) } else { Err(error) };
             }
         }
@@ -177,7 +177,7 @@ impl Maintenance {
     /// Returns the goal of merging after a time without a commit. If there is little room, space is
     /// worth as much work as while the store is idle, and faster reads are worth none.
     fn goal(&self, quiet: Duration) -> CompactionGoal {
-        match self.short_of_space {
+        match self.space.short_of_space {
             None if quiet >= LONG_IDLE => CompactionGoal::Reads,
             None if quiet < IDLE => CompactionGoal::Bounds,
             _ => CompactionGoal::Space,
@@ -212,7 +212,7 @@ impl Maintenance {
     fn reclaim(&self, runs: &RunSet, any: bool) -> Option<Merge> {
         let mut shapes = self.shapes(runs);
         for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
-            if self.cleaned.contains(&run.meta.id) {
+            if self.merges.cleaned.contains(&run.meta.id) {
                 *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
             }
         }
@@ -228,7 +228,7 @@ impl Maintenance {
     /// Returns whether merging is barred because a merge failed. After a lack of room, merging is
     /// barred until there is as much room as that merge needed.
     pub(super) fn is_barred(&self) -> bool {
-        self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
+        self.merges.failed.as_ref().is_some_and(|(_, wanted)| self.space.room < *wanted)
     }
 
     /// Starts or continues a compaction. Under `pressure`, starts one that makes room. Returns
@@ -238,7 +238,7 @@ impl Maintenance {
         context: &Context<'_>,
         pressure: Option<SpacePressure>,
     ) -> Result<bool, BuildError> {
-        self.compacting = true;
+        self.merges.compacting = true;
         let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
             self.collect_garbage();
             let runs = context.state().runs.clone();
@@ -310,7 +310,7 @@ impl Maintenance {
             self.check_room(context, log.saturating_add(2 * table))?;
         }
         // If room is short, a shorter step frees space sooner.
-        let bytes = table.min(self.room / 2).max(table / 4) / 4 * 3;
+        let bytes = table.min(self.space.room / 2).max(table / 4) / 4 * 3;
         self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
         let (bytes, long) = if at_a_go { (u64::MAX, u64::MAX) } else { (bytes, table) };
@@ -319,7 +319,7 @@ impl Maintenance {
         let last = if runs.merging().is_none() || at_a_go {
             Some(Vec::new())
         } else {
-            self.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
+            self.merges.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
         };
         let build = Some(self.build(input, (id, level), last, end));
         self.compaction = Some(Compaction { inputs, bottom, takes, build });
@@ -338,7 +338,7 @@ impl Maintenance {
         let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
         let room = self.room_to_merge(context, self.to_merge(&chosen))?;
         // No other work can use the room that a running merge may take.
-        let room = if self.short_of_space.is_some() { room.min(self.heap.bytes() / 8) } else { room };
+        let room = if self.space.short_of_space.is_some() { room.min(self.heap.bytes() / 8) } else { room };
         let least = chosen.len().min(2);
         let fit =
             (least..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(least);
@@ -405,10 +405,10 @@ impl Maintenance {
         }
         // After this, only readers hold the freed tables.
         drop((old, merged));
-        self.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
+        self.merges.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
         self.stats.compaction_steps += 1;
         self.stats.compactions += u64::from(is_last);
-        self.checkpoint_next = true;
+        self.merges.checkpoint_next = true;
         self.tidy(context);
         Ok(())
     }
@@ -420,9 +420,9 @@ impl Maintenance {
         let before = merged.iter().map(|run| items(&run.meta)).fold(0, u64::saturating_add);
         // The merge may have removed entries that were the reason to keep tombstones.
         if merged.len() > 1 || before > items(into) {
-            self.cleaned.clear();
+            self.merges.cleaned.clear();
         }
-        self.cleaned.extend((merged.len() == 1).then_some(into.id));
+        self.merges.cleaned.extend((merged.len() == 1).then_some(into.id));
     }
 
     /// Returns the run that a merge makes, including the tables of the new compaction step.

@@ -110,7 +110,7 @@ impl Maintenance {
             state.ingesting = !bug("import-lets-new-logs-pass");
         }
         self.ingestion = Some(ingestion.clone());
-        self.compacting = false;
+        self.merges.compacting = false;
         if !self.freeze(context) {
             // All entries are in runs, and no commit can create a log.
             self.ingest_alone(context).map_err(|build_error| self.handle_error(context, build_error))?;

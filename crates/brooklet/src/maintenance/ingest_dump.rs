@@ -18,7 +18,7 @@ impl Maintenance {
         dump: &Arc<Run>,
         supersedes: &[u64],
     ) -> Result<(), Error> {
-        self.compacting = false;
+        self.merges.compacting = false;
         let old = context.state().runs.clone();
         let dead = |run: &Arc<Run>| {
             if supersedes.contains(&run.meta.id) { run.meta.entries } else { run.dead() }

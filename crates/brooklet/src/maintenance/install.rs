@@ -66,7 +66,7 @@ impl Maintenance {
         self.stats.dead_runs += dead.len() as u64;
         if !dead.is_empty() {
             // A dead run may have been the reason to keep tombstones.
-            self.cleaned.clear();
+            self.merges.cleaned.clear();
         }
         self.retired.extend(dead.iter().flat_map(|run| run.tables.iter().cloned()));
         Ok(())

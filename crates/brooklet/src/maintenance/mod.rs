@@ -31,6 +31,7 @@ pub mod ingest;
 pub mod ingest_dump;
 pub mod install;
 pub mod merge;
+mod merge_state;
 pub mod offload;
 pub mod pace;
 pub mod policy;
@@ -38,9 +39,9 @@ pub mod release_memtable;
 pub mod reserve;
 pub mod run_builder;
 pub mod snapshot;
+mod space_state;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,9 +54,11 @@ use crate::format::superblock::Superblock;
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::ingest::Ingestion;
 use crate::maintenance::merge::{Input, matters};
+use crate::maintenance::merge_state::MergeState;
 use crate::maintenance::pace::IDLE;
 use crate::maintenance::reserve::TABLE_COST;
 use crate::maintenance::run_builder::Build;
+use crate::maintenance::space_state::SpaceState;
 use crate::memtable::Memtable;
 use crate::memtable::sort::IncrementalSort;
 use crate::run::Run;
@@ -141,41 +144,10 @@ pub(crate) struct Maintenance {
     compaction: Option<Compaction>,
     /// The import that the current checkpoint carries.
     ingestion: Option<Ingestion>,
-    /// The run that a merge makes, and the last key that the run has by now; `None` after opening.
-    merged_to: Option<(u64, Vec<u8>)>,
-    /// Runs that are left out of merging, and the error of reading each of them.
-    left_out: BTreeMap<u64, Error>,
-    /// Runs that were cleaned and whose tombstones were still needed by other runs.
-    cleaned: BTreeSet<u64>,
+    merges: MergeState,
     /// The memtable of the last checkpoint, which is being released.
     releasing: Option<Memtable>,
-    /// Whether the current slice works on a compaction, for the case that the slice fails.
-    compacting: bool,
-    /// The error of a checkpoint that found no room, and the free room at that time. The checkpoint
-    /// is retried only with more free room.
-    stuck: Option<(Error, u64)>,
-    /// The error of a merge that failed, and the room that the next merge needs: a quarter of a
-    /// table more than there was. After an error for another reason, no merge runs until the store
-    /// is opened again.
-    failed: Option<(Error, u64)>,
-    /// The room for merging at the last look, in bytes.
-    room: u64,
-    /// Whether a caller waits for all runs to be merged: compaction then runs first.
-    full_requested: bool,
-    /// Whether a compaction step was published: a wanted checkpoint then runs next in any case.
-    checkpoint_next: bool,
-    /// Set if less room was found than wanted: the request for which this was found, and the number
-    /// of refusals.
-    short_of_space: Option<(u64, u64)>,
-    /// The last request for room for which the claimed entries were checkpointed.
-    checkpointed_for: Option<u64>,
-    /// Whether merging cannot continue with its reserve: half of the reserve is then for commits
-    /// that free space.
-    last_resort: bool,
-    /// The reason why the volume did not grow at the last failure.
-    why_full: String,
-    /// Whether holes can be punched, as far as is known.
-    punches: bool,
+    space: SpaceState,
     pub stats: MaintenanceStats,
 }
 
@@ -197,21 +169,9 @@ impl Maintenance {
             checkpoint: None,
             compaction: None,
             ingestion: None,
-            merged_to: None,
-            left_out: BTreeMap::new(),
-            cleaned: BTreeSet::new(),
+            merges: MergeState::default(),
             releasing: None,
-            compacting: false,
-            stuck: None,
-            failed: None,
-            room: 0,
-            full_requested: false,
-            checkpoint_next: false,
-            short_of_space: None,
-            checkpointed_for: None,
-            last_resort: false,
-            why_full: String::new(),
-            punches: true,
+            space: SpaceState::default(),
             stats: MaintenanceStats::default(),
         }
     }
@@ -236,7 +196,7 @@ impl Maintenance {
 
     /// Returns whether the running checkpoint finds no room.
     pub fn is_stuck(&self) -> bool {
-        self.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
+        self.space.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
     }
 
     /// Does one slice of work. `wanted` asks for a checkpoint. Returns `false` if there is nothing
@@ -245,14 +205,14 @@ impl Maintenance {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
-        self.compacting = false;
-        self.slice(context, wanted).or_else(|build_error| match (self.handle_error(context, build_error), self.compacting) {
+        self.merges.compacting = false;
+        self.slice(context, wanted).or_else(|build_error| match (self.handle_error(context, build_error), self.merges.compacting) {
             // The merge is retried once there is more room. Until then, other work may be possible.
             (error @ Error::Full { .. }, true) => {
                 tracing::warn!(%error, "a merge found too little room; the store retries it later");
                 Ok(true)
             }
-            (error @ (Error::Damaged { .. } | Error::Io { .. }), true) if self.failed.is_none() => {
+            (error @ (Error::Damaged { .. } | Error::Io { .. }), true) if self.merges.failed.is_none() => {
                 tracing::warn!(%error, "the store could not read a run; it merges neither this run nor older runs, only newer runs");
                 Ok(true)
             }
@@ -270,19 +230,20 @@ impl Maintenance {
         let error = self.fatal(context, build_error);
         // The space of the discarded tables is free again.
         self.collect_garbage();
-        match (&error, self.compacting) {
-            (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
+        match (&error, self.merges.compacting) {
+            (Error::Full { .. }, false) => self.space.stuck = Some((error.clone(), self.free_room())),
             (Error::Full { .. }, true) => {
-                self.room = self.room_beside(&context.state().need());
-                self.failed = Some((error.clone(), self.room.saturating_add(self.table_size() / 4)));
+                self.space.room = self.room_beside(&context.state().need());
+                self.merges.failed =
+                    Some((error.clone(), self.space.room.saturating_add(self.table_size() / 4)));
             }
             // Another try would not read the run either.
             (Error::Damaged { .. } | Error::Io { .. }, true) => {
-                self.failed = (!self.leave_out(context, &error)).then(|| (error.clone(), u64::MAX));
+                self.merges.failed = (!self.leave_out(context, &error)).then(|| (error.clone(), u64::MAX));
             }
             _ => {}
         }
-        if !self.compacting {
+        if !self.merges.compacting {
             self.end_ingestion(context, Err(error.clone()));
         }
         error
@@ -325,13 +286,13 @@ impl Maintenance {
         if self.is_stuck() {
             return self.get_unstuck(context);
         }
-        if self.full_requested && !self.checkpoint_next {
+        if self.merges.full_requested && !self.merges.checkpoint_next {
             if self.compact(context, pressed)? {
                 return Ok(true);
             }
-            self.full_requested = false;
+            self.merges.full_requested = false;
         }
-        self.compacting = false;
+        self.merges.compacting = false;
         if self.checkpoint.is_some() {
             return self.go_on(context);
         }
@@ -341,18 +302,19 @@ impl Maintenance {
         if (wanted || much) && self.freeze(context) {
             return Ok(true);
         }
-        self.checkpoint_next = false;
+        self.merges.checkpoint_next = false;
         if self.compact(context, pressed)? {
             return Ok(true);
         }
-        self.compacting = false;
+        self.merges.compacting = false;
         if let Some(SpacePressure { frees, requested: asked }) = pressed {
             // One checkpoint for each request, because other commits may continue to claim space.
-            if claims > 0 && self.checkpointed_for.replace(asked) != Some(asked) && self.freeze(context) {
+            if claims > 0 && self.space.checkpointed_for.replace(asked) != Some(asked) && self.freeze(context)
+            {
                 return Ok(true);
             }
-            if frees && !self.last_resort {
-                self.last_resort = true;
+            if frees && !self.space.last_resort {
+                self.space.last_resort = true;
                 self.publish_budget(context);
                 context.wal.wake();
                 return Ok(true);
@@ -388,9 +350,9 @@ impl Maintenance {
         if self.make(claims)? > 0 || self.compact(context, Some(pressure))? {
             return Ok(true);
         }
-        self.compacting = false;
+        self.merges.compacting = false;
         self.resolve_request(context, requested);
-        let (error, _) = self.stuck.clone().expect("it is stuck");
+        let (error, _) = self.space.stuck.clone().expect("it is stuck");
         Err(error.into())
     }
 
@@ -398,8 +360,8 @@ impl Maintenance {
     /// room.
     fn resolve_request(&self, context: &Context<'_>, last: u64) {
         // Merging would have freed room if it had not failed.
-        let failed = self.failed.as_ref().map(|(error, _)| format!("a merge failed: {error}"));
-        let full = Some(&self.why_full).filter(|why| !why.is_empty());
+        let failed = self.merges.failed.as_ref().map(|(error, _)| format!("a merge failed: {error}"));
+        let full = Some(&self.space.why_full).filter(|why| !why.is_empty());
         let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
         let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
         context.state().room.resolve_request(last, &why);
@@ -477,8 +439,8 @@ impl Maintenance {
             .map_err(|build_error| self.lose(sealed, build_error))?;
         self.end_ingestion(context, Ok(()));
         self.checkpoint = None;
-        self.stuck = None;
-        self.checkpoint_next = false;
+        self.space.stuck = None;
+        self.merges.checkpoint_next = false;
         self.stats.checkpoints += 1;
         self.tidy(context);
         Ok(())

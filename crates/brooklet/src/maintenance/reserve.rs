@@ -79,13 +79,13 @@ impl Maintenance {
         let usable = self.usable(need.largest);
         let mut made = 0;
         if usable >= wanted {
-            (self.short_of_space, self.last_resort) = (None, false);
-        } else if self.short_of_space != Some((need.requested, need.refusals)) {
+            (self.space.short_of_space, self.space.last_resort) = (None, false);
+        } else if self.space.short_of_space != Some((need.requested, need.refusals)) {
             let want = more(wanted - usable);
             made = self.make(want)?;
-            self.short_of_space = (made < want).then_some((need.requested, need.refusals));
+            self.space.short_of_space = (made < want).then_some((need.requested, need.refusals));
         }
-        self.room = self.room_beside(&need);
+        self.space.room = self.room_beside(&need);
         self.publish_budget(context);
         Ok(made > 0)
     }
@@ -108,12 +108,12 @@ impl Maintenance {
         }
         let certain = self.certain(largest);
         let kept = self.kept_to_merge(runs);
-        let resort = if self.last_resort { certain / 2 } else { 0 };
+        let resort = if self.space.last_resort { certain / 2 } else { 0 };
         let most_freeing = certain.saturating_sub(kept).max(resort);
         let most = certain.saturating_sub(kept + KEPT_TO_FREE * self.table_size());
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
-        let short_of_space = self.short_of_space.is_some();
+        let short_of_space = self.space.short_of_space.is_some();
         SpaceBudget {
             most,
             most_freeing,
@@ -177,12 +177,12 @@ impl Maintenance {
     /// Returns the bytes that a merge may take besides the bytes that checkpoints and manifests
     /// need. Makes more space ready if these are fewer than `wanted`.
     pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, BuildError> {
-        self.room = self.room_beside(&context.state().need());
-        if self.room < wanted && self.short_of_space.is_none() {
-            self.make(more(wanted - self.room))?;
-            self.room = self.room_beside(&context.state().need());
+        self.space.room = self.room_beside(&context.state().need());
+        if self.space.room < wanted && self.space.short_of_space.is_none() {
+            self.make(more(wanted - self.space.room))?;
+            self.space.room = self.room_beside(&context.state().need());
         }
-        Ok(self.room)
+        Ok(self.space.room)
     }
 
     /// Returns the bytes that are certain besides the bytes that checkpoints and manifests need.
@@ -268,7 +268,7 @@ impl Maintenance {
                 Ok(Some(end - old))
             }
             Err(error) if is_full(&error) => {
-                self.why_full = error.to_string();
+                self.space.why_full = error.to_string();
                 Ok(None)
             }
             Err(error) => Err(BuildError::Write(error)),
@@ -342,8 +342,11 @@ impl Maintenance {
     }
 
     pub(super) fn no_room(&self) -> BuildError {
-        let why =
-            if self.why_full.is_empty() { "no hole in the heap is large enough" } else { &self.why_full };
+        let why = if self.space.why_full.is_empty() {
+            "no hole in the heap is large enough"
+        } else {
+            &self.space.why_full
+        };
         BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
@@ -409,7 +412,7 @@ impl Maintenance {
     /// Selects holes of at most `spare` bytes in all, and makes them loose. Begins with the last
     /// holes, so that the space in front stays ready.
     fn holes(&mut self, spare: u64) -> Vec<Extent> {
-        let mut left = if self.punches { spare } else { 0 };
+        let mut left = if self.space.punches { spare } else { 0 };
         let ready: Vec<Extent> = self.heap.ready().rev().collect();
         let hole = |extent: Extent| {
             let len = extent.len.min(left) / GROWTH * GROWTH;
@@ -430,11 +433,11 @@ impl Maintenance {
                     if let Err(error) = done {
                         tracing::warn!(%error, "the store could not return space to the file system; it keeps the space for later use");
                     }
-                    self.punches = false;
+                    self.space.punches = false;
                 }
             }
         }
-        !holes.is_empty() && self.punches
+        !holes.is_empty() && self.space.punches
     }
 }
 
