@@ -11,8 +11,8 @@ use crate::source::fetch;
 /// Minimum and maximum bytes of one read; the size doubles from one read to the next.
 const STRIDE: [usize; 2] = [64 << 10, 256 << 10];
 /// Maximum bytes between two blocks that count as consecutive: sometimes an index block is between
-/// data blocks.
-const GAP: u64 = 64 << 10;
+/// data blocks, or the pages of notes of a part of the filter.
+const GAP: u64 = 192 << 10;
 
 /// The bytes that a cursor has read ahead.
 #[derive(Debug, Default)]

@@ -53,6 +53,7 @@ impl Binder {
         self.blocks += packed.blocks.len() as u64;
         self.entries += mem::take(&mut packed.entries);
         self.raw_bytes += mem::take(&mut packed.raw_bytes);
+        packed.parts.iter_mut().for_each(|part| part.move_pages(base));
         self.parts.append(&mut packed.parts);
         self.apart |= packed.apart;
     }
@@ -66,7 +67,7 @@ impl Binder {
     /// Writes everything after the data blocks, and returns the summary of the file.
     pub fn finish<W: io::Write>(mut self, out: &mut Output<W>, metadata: &[u8]) -> Result<Summary> {
         let (root, levels) = self.write_index(out)?;
-        let noted = self.parts.iter().any(|part| !part.pages.is_empty());
+        let noted = self.parts.iter().any(|part| part.noted);
         let filter = self.write_filter(out)?;
         let mut meta = Ptr::NONE;
         if !metadata.is_empty() {
@@ -121,8 +122,7 @@ impl Binder {
             return Ok(Ptr::NONE);
         }
         let mut directory = BlockBuilder::default();
-        for Part { first, pages, bytes } in parts {
-            out.write(&pages)?;
+        for Part { first, bytes, .. } in parts {
             directory.add(&first, &out.block(&bytes, false)?.encode());
         }
         out.block(directory.finish(), false)

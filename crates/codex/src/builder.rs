@@ -70,8 +70,8 @@ impl<W: io::Write> Builder<W> {
     /// `hash` identifies the item among the notes: of its 128 bits, 120 count, so it must be a hash
     /// that nobody can make collide. Use notes for all items of a file, or for none: a part of the
     /// filter in which an item has no note, or an item is there twice, has no notes. A note takes
-    /// some 15 bytes of the file, and of memory until the file is finished. Without a filter, the
-    /// call has no effect.
+    /// some 15 bytes of the file, and 32 bytes of memory until its part of the filter is complete.
+    /// Without a filter, the call has no effect.
     pub fn add_note(&mut self, item: u64, hash: u128, note: u32) {
         self.packer.add_filter(item);
         self.packer.add_note(hash, note);

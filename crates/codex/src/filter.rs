@@ -19,6 +19,8 @@ use crate::format::{FRAME_HEAD, POINTER, Ptr, u32_at, u64_at};
 use crate::notes::{self, Note, Noted};
 
 const HEAD: usize = 16;
+/// Bytes of the offset of the pages.
+const OFFSET: usize = 8;
 const LINE: usize = 64;
 const MOST_PROBES: u32 = 16;
 const PROBES_PER_WORD: u32 = 7;
@@ -77,9 +79,20 @@ fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
 pub(crate) struct Part {
     /// The first key of the part.
     pub first: Vec<u8>,
-    /// The pages of its notes, which lie directly before it.
-    pub pages: Vec<u8>,
     pub bytes: Vec<u8>,
+    /// Whether the part has pages of notes. `bytes` then ends with their offset.
+    pub noted: bool,
+}
+
+impl Part {
+    /// Adds to the offset of the pages.
+    pub fn move_pages(&mut self, by: u64) {
+        if self.noted {
+            let at = self.bytes.len() - OFFSET;
+            let offset = u64_at(&self.bytes, at) + by;
+            self.bytes[at..].copy_from_slice(&offset.to_le_bytes());
+        }
+    }
 }
 
 /// A builder of filter parts from items in key order.
@@ -94,6 +107,10 @@ pub(crate) struct FilterBuilder {
     notes: Vec<Note>,
     first: Vec<u8>,
     parts: Vec<Part>,
+    /// Pages of complete parts, until the packer takes them, and the number of parts whose pages it
+    /// took.
+    pages: Vec<u8>,
+    placed: usize,
     /// Stored bytes of these parts, and the most bytes of their entries in the directory.
     closed: u64,
     firsts: u64,
@@ -110,6 +127,8 @@ impl FilterBuilder {
             notes: Vec::new(),
             first: Vec::new(),
             parts: Vec::new(),
+            pages: Vec::new(),
+            placed: 0,
             closed: 0,
             firsts: 0,
         }
@@ -151,17 +170,18 @@ impl FilterBuilder {
 
     fn close(&mut self) {
         let (first, mut bytes) = (std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
-        let mut pages = Vec::new();
         // An item without a note would seem to be absent.
-        if self.notes.len() == self.hashes.len() {
-            let lines = bytes.len();
-            notes::build(&mut self.notes, &mut pages, &mut bytes);
+        let noted = self.notes.len() == self.hashes.len();
+        if noted {
+            let (lines, offset) = (bytes.len(), self.pages.len() as u64);
+            notes::build(&mut self.notes, &mut self.pages, &mut bytes);
             let listed = (bytes.len() - lines) / notes::LISTED;
             bytes[4..8].copy_from_slice(&(listed as u32).to_le_bytes());
+            bytes.extend_from_slice(&offset.to_le_bytes());
         }
-        self.closed += (FRAME_HEAD + bytes.len() + pages.len()) as u64;
+        self.closed += (FRAME_HEAD + bytes.len()) as u64;
         self.firsts += BlockBuilder::most_len(first.len(), POINTER) as u64;
-        self.parts.push(Part { first, pages, bytes });
+        self.parts.push(Part { first, bytes, noted });
         self.hashes.clear();
         self.notes.clear();
     }
@@ -183,17 +203,35 @@ impl FilterBuilder {
             + pointer(key);
         let noted = noted || !self.notes.is_empty() || !self.waiting_notes.is_empty();
         // The waiting items may begin another part, with its own last page.
-        let notes = if noted { notes::most(items) + notes::most(1) } else { 0 };
+        let notes = if noted { notes::most(items) + notes::most(1) + 2 * OFFSET as u64 } else { 0 };
         self.closed + open as u64 + notes + directory
     }
 
-    /// Returns the parts. Items without a key belong to the last part.
-    pub fn finish(mut self) -> Vec<Part> {
+    /// Moves the pages of complete parts to the end of `frames`, which begins at byte `base` of the
+    /// output.
+    pub fn take_pages(&mut self, frames: &mut Vec<u8>, base: u64) {
+        if self.pages.is_empty() {
+            return;
+        }
+        // Parts that are complete since the last call count the offsets of their pages from 0.
+        let by = base + frames.len() as u64;
+        self.parts[self.placed..].iter_mut().for_each(|part| part.move_pages(by));
+        self.placed = self.parts.len();
+        frames.append(&mut self.pages);
+    }
+
+    /// Ends the last part. Items without a key belong to it.
+    pub fn end(&mut self) {
         self.hashes.append(&mut self.waiting);
         self.notes.append(&mut self.waiting_notes);
         if !self.hashes.is_empty() {
             self.close();
         }
+    }
+
+    /// Returns the parts.
+    pub fn finish(mut self) -> Vec<Part> {
+        self.end();
         self.parts
     }
 }
@@ -206,8 +244,8 @@ pub(crate) struct Filter {
     lines: u32,
     probes: u32,
     items: u64,
-    /// The byte of the file at which the part begins and its pages end.
-    at: u64,
+    /// The byte of the file at which the pages begin.
+    pages: u64,
 }
 
 impl Filter {
@@ -217,7 +255,8 @@ impl Filter {
             return damaged(at, "the filter's length is impossible");
         }
         let (probes, pages, items) = (u32_at(&data, 0), u32_at(&data, 4), u64_at(&data, 8));
-        let list = (pages as usize).saturating_mul(notes::LISTED);
+        let offset = if pages > 0 { OFFSET } else { 0 };
+        let list = (pages as usize).saturating_mul(notes::LISTED).saturating_add(offset);
         let lines = (data.len() - HEAD).checked_sub(list).filter(|&lines| lines > 0);
         let Some(lines) = lines.filter(|lines| lines.is_multiple_of(LINE)) else {
             return damaged(at, "the filter's length is impossible");
@@ -225,7 +264,9 @@ impl Filter {
         if !(1..=MOST_PROBES).contains(&probes) {
             return damaged(at, "the filter's probes are impossible");
         }
-        Ok(Filter { data: data.split_off(HEAD), lines: (lines / LINE) as u32, probes, items, at })
+        let pages = if offset > 0 { u64_at(&data, data.len() - offset) } else { 0 };
+        data.truncate(data.len() - offset);
+        Ok(Filter { data: data.split_off(HEAD), lines: (lines / LINE) as u32, probes, items, pages })
     }
 
     pub fn may_contain(&self, hash: u64) -> bool {
@@ -237,12 +278,12 @@ impl Filter {
     /// Returns the page that may hold the note of an item with this hash. `Err` is the answer that
     /// needs no page.
     pub fn page_of(&self, hash: u128) -> std::result::Result<Ptr, Noted> {
-        notes::find(self.list(), self.at, hash)
+        notes::find(self.list(), self.pages, hash)
     }
 
     /// Returns the pointers to the pages of notes.
-    pub fn pages(&self) -> Result<impl Iterator<Item = Ptr>> {
-        notes::pages(self.list(), self.at)
+    pub fn pages(&self) -> impl Iterator<Item = Ptr> {
+        notes::pages(self.list(), self.pages)
     }
 
     fn list(&self) -> &[u8] {
@@ -289,9 +330,9 @@ mod tests {
         let parts = builder.finish();
         assert_eq!(parts.len(), 4);
         let mut next = 0;
-        for Part { first, bytes, pages } in parts {
+        for Part { first, bytes, noted } in parts {
             assert_eq!(first, (next as u32).to_be_bytes());
-            assert!(bytes.len() <= HEAD + PART && pages.is_empty());
+            assert!(bytes.len() <= HEAD + PART && !noted);
             let filter = Filter::new(bytes.into(), 0).unwrap();
             let items = next..next + filter.items();
             assert!(items.clone().all(|hash| filter.may_contain(hash)));

@@ -2,10 +2,10 @@
 //! XXH3-64, seed 0.
 //!
 //! ```text
-//! file     data blocks, in key order, from byte 0 on; pieces of a long value right before the block that lists them
+//! file     data blocks, in key order, from byte 0 on; pieces of a long value right before the block that lists them;
+//!          the pages of notes of each part of the filter, in the order of the parts, before, between or after blocks
 //!          index level 1, level 2, ..., each level in key order; a level is there while the one below has > 1 block
-//!          filter: parts, in key order, each with its pages of notes right before it, then their directory;
-//!          metadata (each may be missing)
+//!          filter: parts, in key order, then their directory; metadata (each may be missing)
 //!          footer, the last 128 bytes. No gaps anywhere
 //!
 //! frame    how a block is stored
@@ -37,8 +37,8 @@
 //!    8  8  items
 //!   16  .  lines of 64 bytes, at least one; `filter.rs` says which bits an item sets
 //!    . 14* for each page of notes: the bits 96 to 128 of the least hash in it (4), records (2), sum of the page (8).
-//!          The pages follow one another, and end where the frame of the part begins. Either all items have a note,
-//!          or the part has no pages
+//!          The pages of a part follow one another
+//!    .  8  offset of the first page. List and offset are there only if all items have a note
 //! page     stored without a frame; at most 273 records, ascending by the hash bits
 //!    . 15* for each item: bits 0 to 88 of its hash, big endian (11), its note (4). The hash is the caller's
 //! directory

@@ -59,8 +59,8 @@ pub fn pages(file: &[u8]) -> Option<Vec<(Range<usize>, usize)>> {
     spot.enter(Block::new(raw(directory), directory.offset).ok()?);
     while spot.step().ok()? {
         let part = spot.ptr().ok()?;
-        let pages: Vec<Ptr> = Filter::new(raw(part), part.offset).ok()?.pages().ok()?.collect();
-        let sum_of = |index: usize| part.end() as usize - (pages.len() - index) * LISTED + 6;
+        let pages: Vec<Ptr> = Filter::new(raw(part), part.offset).ok()?.pages().collect();
+        let sum_of = |index: usize| part.end() as usize - 8 - (pages.len() - index) * LISTED + 6;
         found.extend(
             pages.iter().enumerate().map(|(i, page)| (page.offset as usize..page.end() as usize, sum_of(i))),
         );

@@ -1,8 +1,9 @@
 //! Notes: four bytes of the caller for each item of the filter, found by the item's hash in one
 //! page.
 //!
-//! The pages of a part of the filter lie directly before the part. They are stored as they are, so
-//! a look-up decompresses nothing: it reads a page, checks its checksum, and searches it.
+//! Each part of the filter has its own pages, and the list of them. A builder writes the pages of a
+//! part when the part is complete, between data blocks. The pages are stored as they are, so a
+//! look-up decompresses nothing: it reads a page, checks its checksum, and searches it.
 //!
 //! A note has no key. A record identifies its item by 88 bits of the hash, and the place of the
 //! page by 32 other bits. Two items of a part with the same 120 bits have no note.
@@ -85,31 +86,24 @@ pub(crate) fn most(notes: usize) -> u64 {
     if notes == 0 { 0 } else { (notes * RECORD + pages * LISTED) as u64 }
 }
 
-/// Returns the bytes of all pages of a list.
-pub(crate) fn pages_len(list: &[u8]) -> u64 {
-    list.chunks_exact(LISTED).map(|listed| page_bytes(listed) as u64).sum()
+fn page_bytes(listed: &[u8]) -> u32 {
+    u32::from(u16_at(listed, 4)) * RECORD as u32
 }
 
-fn page_bytes(listed: &[u8]) -> usize {
-    usize::from(u16_at(listed, 4)) * RECORD
-}
-
-/// Returns the pointers to the pages of a list. The pages end at byte `end` of the file.
-pub(crate) fn pages(list: &[u8], end: u64) -> Result<impl Iterator<Item = Ptr>> {
-    let Some(start) = end.checked_sub(pages_len(list)) else {
-        return damaged(end, "the pages of notes begin before the file");
-    };
+/// Returns the pointers to the pages of a list. The first page is at byte `start` of the file. The
+/// offset of a damaged list saturates, and is then out of any bounds.
+pub(crate) fn pages(list: &[u8], start: u64) -> impl Iterator<Item = Ptr> {
     let mut offset = start;
-    Ok(list.chunks_exact(LISTED).map(move |listed| {
-        let ptr = Ptr { offset, len: page_bytes(listed) as u32, sum: u64_at(listed, 6) };
+    list.chunks_exact(LISTED).map(move |listed| {
+        let ptr = Ptr { offset, len: page_bytes(listed), sum: u64_at(listed, 6) };
         offset = ptr.end();
         ptr
-    }))
+    })
 }
 
-/// Returns the page that holds the note of an item, if there is one. The pages end at byte `end` of
-/// the file. `Err` is the answer that needs no page.
-pub(crate) fn find(list: &[u8], end: u64, hash: u128) -> std::result::Result<Ptr, Noted> {
+/// Returns the page that holds the note of an item, if there is one. The first page is at byte
+/// `start` of the file. `Err` is the answer that needs no page.
+pub(crate) fn find(list: &[u8], start: u64, hash: u128) -> std::result::Result<Ptr, Noted> {
     let first = |index: usize| u32_at(list, index * LISTED);
     let (mut low, mut high) = (0, list.len() / LISTED);
     if high == 0 {
@@ -123,9 +117,7 @@ pub(crate) fn find(list: &[u8], end: u64, hash: u128) -> std::result::Result<Ptr
     if index > 0 && first(index - 1) == first(index) && first(index) == prefix(hash) {
         return Err(Noted::Unknown);
     }
-    let listed = &list[index * LISTED..];
-    let offset = end.checked_sub(pages_len(&list[index * LISTED..])).ok_or(Noted::Unknown)?;
-    Ok(Ptr { offset, len: page_bytes(listed) as u32, sum: u64_at(listed, 6) })
+    Ok(pages(list, start).nth(index).expect("the index is in the list"))
 }
 
 /// Checks the checksum of a page.
@@ -177,7 +169,7 @@ mod tests {
         u128::from(mix(n)) << 64 | u128::from(mix(!n))
     }
 
-    /// Notes in memory, as they are in a file whose part begins at `end`.
+    /// Notes in memory, as they are in a file that begins with their pages.
     struct Built {
         pages: Vec<u8>,
         list: Vec<u8>,
@@ -189,12 +181,11 @@ mod tests {
             let most = most(notes.len());
             build(&mut notes, &mut pages, &mut list);
             assert!((pages.len() + list.len()) as u64 <= most);
-            assert_eq!(pages_len(&list), pages.len() as u64);
             Self { pages, list }
         }
 
         fn look(&self, hash: u128) -> Noted {
-            match find(&self.list, self.pages.len() as u64, hash) {
+            match find(&self.list, 0, hash) {
                 Err(answer) => answer,
                 Ok(ptr) => {
                     let page = &self.pages[ptr.offset as usize..ptr.end() as usize];
@@ -213,8 +204,7 @@ mod tests {
                 assert_eq!(built.look(hash(n)), Noted::Note(n as u32));
                 assert_eq!(built.look(hash(count + n)), Noted::Absent { misled: true });
             }
-            let all: u64 = pages(&built.list, built.pages.len() as u64)
-                .unwrap()
+            let all: u64 = pages(&built.list, 0)
                 .map(|ptr| {
                     check_order(&built.pages[ptr.offset as usize..ptr.end() as usize], ptr.offset).unwrap()
                 })
@@ -243,7 +233,7 @@ mod tests {
     #[test]
     fn damage_of_a_page_is_noticed() {
         let built = Built::new((0..100).map(|n| (hash(n), 1)).collect());
-        let ptr = find(&built.list, built.pages.len() as u64, hash(3)).unwrap();
+        let ptr = find(&built.list, 0, hash(3)).unwrap();
         for at in 0..built.pages.len() {
             let mut pages = built.pages.clone();
             pages[at] ^= 1;
@@ -253,7 +243,8 @@ mod tests {
         let mut records = built.pages.clone();
         records[..RECORD].copy_from_slice(&[0xff; RECORD]);
         assert!(check_order(&records, 0).is_err());
-        // A list that claims more bytes than the file has before it.
-        assert!(pages(&built.list, 10).is_err() && find(&built.list, 10, hash(3)) == Err(Noted::Unknown));
+        // A list whose pages would lie past the end of all offsets.
+        let beyond = find(&built.list, u64::MAX, hash(3)).unwrap();
+        assert!(pages(&built.list, u64::MAX).all(|ptr| ptr == beyond && ptr.end() == u64::MAX));
     }
 }

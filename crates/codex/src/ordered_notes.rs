@@ -83,7 +83,7 @@ impl<S: Source> OrderedNotes<'_, S> {
 
     fn load(&self, ptr: Ptr) -> Result<Part> {
         let filter = self.reader.filter_part(ptr, self.limit)?;
-        let pages = filter.pages()?.map(|page| Ok((page.offset, self.reader.page(page)?)));
+        let pages = filter.pages().map(|page| Ok((page.offset, self.reader.page(page)?)));
         let pages = pages.collect::<Result<_>>()?;
         Ok(Part { filter, pages })
     }

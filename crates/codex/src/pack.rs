@@ -163,8 +163,15 @@ impl Packer {
         }
         self.begin(key, value.len());
         self.block.add(key, value);
-        self.filter.key(key);
+        self.filter_key(key);
         self.packed.entries += 1;
+    }
+
+    /// Sets the key of the filter's next items. The pages of notes that are complete follow the
+    /// last frame.
+    fn filter_key(&mut self, key: &[u8]) {
+        self.filter.key(key);
+        self.filter.take_pages(&mut self.packed.frames, self.taken);
     }
 
     /// Adds an entry whose value is stored in pieces before its block. The block ends with this
@@ -180,10 +187,11 @@ impl Packer {
             list.extend_from_slice(&ptr.sum.to_le_bytes());
         }
         self.block.add(key, &list);
-        self.filter.key(key);
         self.packed.entries += 1;
         self.packed.apart = true;
         self.close_with(true);
+        // Pages must not come between the pieces and their block.
+        self.filter_key(key);
     }
 
     /// Makes sure that an entry with this key and a value of `len` bytes fits into the current
@@ -247,7 +255,9 @@ impl Packer {
         self.close();
         self.habit = Habit::default();
         if self.options.bits_per_item > 0 {
-            let filter = mem::replace(&mut self.filter, FilterBuilder::new(self.options.bits_per_item));
+            let mut filter = mem::replace(&mut self.filter, FilterBuilder::new(self.options.bits_per_item));
+            filter.end();
+            filter.take_pages(&mut self.packed.frames, self.taken);
             self.packed.parts.extend(filter.finish());
         }
     }

@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 
 use crate::ahead::Ahead;
 use crate::apart::List;
-use crate::block::Block;
+use crate::block::{Block, Spot};
 use crate::error::{Error, Result, damaged};
-use crate::format::Ptr;
+use crate::format::{Footer, NOTES, Ptr};
 use crate::notes;
 use crate::progress::Progress;
 use crate::reader::{Reader, read_footer};
@@ -64,12 +64,17 @@ impl<S: Source> Reader<S> {
             last: None,
             found: Verified { entries: 0, blocks: 0, index_blocks: 0, filter_items: 0, notes: 0, bytes: 0 },
             raw_bytes: 0,
+            pages: self.page_spans(&footer)?,
             ahead: Ahead::default(),
             progress: &mut progress,
             entry: &mut entry,
         };
         if let Some((root, limit)) = self.root() {
             walk.block(self.levels(), root, limit, None)?;
+        }
+        walk.skip_pages();
+        if !walk.pages.is_empty() {
+            return damaged(walk.pages[0].0, "pages of notes do not lie between data blocks");
         }
         let mut end = 0;
         for span in walk.levels.iter().flatten() {
@@ -93,6 +98,26 @@ impl<S: Source> Reader<S> {
     }
 }
 
+impl<S: Source> Reader<S> {
+    /// Returns the first byte and the end of the pages of each part of the filter, the last part
+    /// first.
+    fn page_spans(&self, footer: &Footer) -> Result<Vec<(u64, u64)>> {
+        let mut spans = Vec::new();
+        let Some(root) = footer.filter.some().filter(|_| footer.version >= NOTES) else {
+            return Ok(spans);
+        };
+        let mut spot = Spot::default();
+        spot.enter(self.block(root, self.footer_at())?);
+        while spot.step()? {
+            let part = self.filter_part(spot.ptr()?, root.offset)?;
+            let ends = part.pages().map(|page| (page.offset, page.end()));
+            spans.extend(ends.reduce(|(start, _), (_, end)| (start, end)));
+        }
+        spans.reverse();
+        Ok(spans)
+    }
+}
+
 fn follows(end: u64, start: u64) -> Result<u64> {
     if start == end {
         Ok(end)
@@ -112,6 +137,8 @@ struct Walk<'a, S: Source> {
     last: Option<Vec<u8>>,
     found: Verified,
     raw_bytes: u64,
+    /// First byte and end of the pages of each part of the filter, the last part first.
+    pages: Vec<(u64, u64)>,
     /// Reads ahead of data blocks, which follow one another.
     ahead: Ahead,
     progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
@@ -138,12 +165,23 @@ impl<S: Source> Walk<'_, S> {
 
     /// Extends the span of a level; the new part must follow the span.
     fn span(&mut self, level: usize, start: u64, end: u64) -> Result<()> {
+        if level == 0 {
+            self.skip_pages();
+        }
         let span = self.levels[level].get_or_insert((start, start));
         if span.1 != start {
             return damaged(start, "a block does not follow the previous block");
         }
         span.1 = end;
         Ok(())
+    }
+
+    /// Extends the span of the data by the pages of notes that follow it.
+    fn skip_pages(&mut self) {
+        let span = self.levels[0].get_or_insert((0, 0));
+        while let Some((_, end)) = self.pages.pop_if(|pages| pages.0 == span.1) {
+            span.1 = end;
+        }
     }
 
     /// Checks a data block, and the pieces of a value before it; returns the start of these pieces.
@@ -206,16 +244,13 @@ impl<S: Source> Walk<'_, S> {
     }
 
     fn part(&mut self, ptr: Ptr, limit: u64, end: u64) -> Result<()> {
+        follows(end, ptr.offset)?;
         let filter = self.reader.filter_part(ptr, limit)?;
         self.found.filter_items = self.found.filter_items.saturating_add(filter.items());
-        let mut end = end;
-        for page in filter.pages()? {
-            follows(end, page.offset)?;
-            end = page.end();
+        for page in filter.pages() {
             self.found.notes += notes::check_order(&self.reader.page(page)?, page.offset)?;
             self.done(page.len.into())?;
         }
-        follows(end, ptr.offset)?;
         self.done(ptr.len.into())
     }
 

@@ -142,14 +142,17 @@ proptest! {
         prop_assert_eq!((done, verified.blocks), (summary.len, summary.blocks));
     }
 
-    /// Each key has its note, whatever fits in the cache. Other keys have none.
+    /// Each key has its note, whatever fits in the cache. Other keys have none. With thousands of
+    /// bits for each item, a filter has many parts.
     #[test]
     fn notes_are_those_that_were_added(
         map in map(300),
         options in options(),
+        bits_per_item in prop_oneof![0u32..12, 1_000u32..9_000],
         others in vec(key(), 0..50),
         cache in 0usize..20_000,
     ) {
+        let options = BuilderOptions { bits_per_item, ..options };
         let mut builder = Builder::new(Vec::new(), options.clone());
         for (n, (key, value)) in map.iter().enumerate() {
             builder.add_note(n as u64, note_hash(key), n as u32);
