@@ -3,13 +3,14 @@
 //! The policy is CLOCK with laps. Every entry is in a queue. If room is short, the entry at the
 //! front is dropped, unless it has laps left: then it spends one lap and joins the end. A look-up
 //! sets an entry's laps to one more than its class starts with. A data block starts with no laps,
-//! so blocks that were read once go before blocks that were used again. A value that a block was
-//! read for is also kept by itself, for four laps, because it takes a small part of the block's
-//! memory: soon after, look-ups of neighbours find the block; and scattered values that are used
-//! again need no block each. Filters and index blocks stay longer than the blocks that they lead
-//! to, because each serves hundreds of blocks or thousands of look-ups. A look-up takes only a
-//! shared lock. If room is not short, unused entries go with time, if a caller reports that time
-//! passes ([`Cache::age`]).
+//! so blocks that were read once go before blocks that were used again. A small value is kept by
+//! itself, for four laps, because it takes a small part of the memory of its block. If room is
+//! short, the block is then kept only after a second read (`reread.rs`): scattered values that are
+//! used again need no block each, and look-ups of neighbours find the block. Filters and index
+//! blocks stay longer than the blocks that they lead to, because each serves hundreds of blocks or
+//! thousands of look-ups. The directories of filters go last. A look-up takes only a shared lock.
+//! If room is not short, unused entries go with time, if a caller reports that time passes
+//! ([`Cache::age`]).
 //!
 //! Invariants:
 //! 1. The entries take no more than the budget, including [`ENTRY`] for each.
@@ -31,6 +32,7 @@ use crate::block::Block;
 use crate::class::{Class, stays};
 use crate::directory::{Held, Piece};
 use crate::filter::{key_hash, mix};
+use crate::reread::Reread;
 
 /// Memory of each entry without its content, in bytes.
 const ENTRY: usize = 200;
@@ -59,6 +61,7 @@ const LEAST_SHARD: usize = 1 << 20;
 pub struct Cache {
     shards: Box<[Shard]>,
     budget: AtomicUsize,
+    reread: Reread,
     readers: AtomicU64,
     misses: AtomicU64,
     read_bytes: AtomicU64,
@@ -186,6 +189,17 @@ impl Entry {
     }
 }
 
+/// The reason for a turn of the queue.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// Time passed: each entry spends a lap.
+    Age,
+    /// Room is short: each entry but a directory spends a lap.
+    Room,
+    /// Room is short, and the front entry must go.
+    Force,
+}
+
 #[derive(Default)]
 struct Shard {
     entries: RwLock<Entries>,
@@ -209,7 +223,8 @@ impl Cache {
         let shards = (budget / LEAST_SHARD).clamp(1, MOST_SHARDS);
         let shards = (0..shards).map(|_| Shard::default()).collect();
         let [readers, misses, read_bytes] = [const { AtomicU64::new(0) }; 3];
-        Cache { shards, budget: AtomicUsize::new(budget), readers, misses, read_bytes }
+        let reread = Reread::new(budget);
+        Cache { shards, budget: AtomicUsize::new(budget), reread, readers, misses, read_bytes }
     }
 
     /// Returns the contents and the counters of the cache.
@@ -326,11 +341,25 @@ impl Cache {
                 let mut entries = lock();
                 for _ in 0..turns.min(MOST_TURNS) {
                     if !entries.queue.is_empty() {
-                        entries.turn(true);
+                        entries.turn(Turn::Age);
                     }
                 }
                 turns = turns.saturating_sub(MOST_TURNS);
             }
+        }
+    }
+
+    /// Keeps a data block that a look-up read, if no other entry must go for it, or if look-ups
+    /// read this block twice in a short time.
+    pub(crate) fn keep_reread(&self, key: Key, block: &Block) {
+        let reread = self.reread.record(key.hash_of());
+        let bytes = block.memory() + ENTRY;
+        let has_room = || {
+            let entries = self.shard(key).entries.read().unwrap_or_else(PoisonError::into_inner);
+            entries.bytes() + bytes <= self.room()
+        };
+        if reread || has_room() {
+            self.keep(key, Class::Data, Kept::Block(block.clone()));
         }
     }
 
@@ -385,16 +414,22 @@ impl Entries {
     fn make_room(&mut self, most: usize) {
         let mut turns = 0;
         while self.bytes() > most {
-            self.turn(turns < MOST_TURNS);
+            self.turn(if turns < MOST_TURNS { Turn::Room } else { Turn::Force });
             turns += 1;
         }
     }
 
-    /// Drops the entry at the front of the queue; or, if it `may_stay`, lets it spend a lap.
-    fn turn(&mut self, may_stay: bool) {
+    /// Drops the entry at the front of the queue, or lets it stay.
+    fn turn(&mut self, turn: Turn) {
         let key = self.queue.pop_front().expect("what takes room is in the queue");
         let entry = self.map.get_mut(&key).expect("what is in the queue is an entry");
-        if may_stay && entry.spend_lap() {
+        let stays = match turn {
+            // A directory takes a few hundred bytes, and every look-up in its file needs it.
+            Turn::Room if entry.class == Class::Directory => true,
+            Turn::Room | Turn::Age => entry.spend_lap(),
+            Turn::Force => false,
+        };
+        if stays {
             self.queue.push_back(key);
         } else {
             self.drop_entry(key);

@@ -86,6 +86,7 @@ mod fences;
 #[cfg(unix)]
 mod file;
 mod filter;
+mod filter_lookup;
 mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -101,6 +102,7 @@ mod pack;
 mod progress;
 mod range;
 mod reader;
+mod reread;
 #[cfg(unix)]
 mod sort;
 mod source;

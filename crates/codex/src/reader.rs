@@ -1,9 +1,9 @@
 //! Reading a codex.
 //!
 //! A look-up descends from the root through one index block a level to one data block. A filter
-//! look-up reads the filter's directory and one part. The cache alone keeps the blocks that were
-//! read: when the cache is full, a look-up costs one small read for each block. For a file in
-//! memory, many look-ups bypass the index (`fences.rs`).
+//! look-up (`filter_lookup.rs`) reads the filter's directory and one part. The cache alone keeps
+//! the blocks that were read: when the cache is full, a look-up costs one small read for each
+//! block. For a file in memory, many look-ups bypass the index (`fences.rs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,20 +14,18 @@ use crate::ahead::Ahead;
 use crate::block::{Aim, Block, Spot, Stored};
 use crate::cache::{Cache, Kept, Key};
 use crate::class::Class;
-use crate::directory::{Answer, Directory, Held, Piece};
+use crate::directory::{Directory, Held};
 use crate::error::{Error, Result, damaged};
 use crate::fences::{Fences, Place};
-use crate::filter::Filter;
-use crate::format::{FOOTER, Footer, NOTES, Ptr, check_bounds, decode_frame, is_raw, u64_at};
-use crate::notes::{self, Noted};
+use crate::format::{FOOTER, Footer, Ptr, check_bounds, decode_frame, is_raw, u64_at};
 use crate::source::{Source, fetch};
 
 /// Budget of a reader's own cache, in bytes.
 const CACHE: usize = 32 << 20;
 /// A file in memory gets fences after one look-up for every 8 of its blocks.
 const FENCED: u64 = 8;
-/// The cache also keeps a value by itself, if it is at most a quarter of its block.
-const VALUE_PART: usize = 4;
+/// The cache also keeps a value by itself, if it is at most half of its block.
+const VALUE_PART: usize = 2;
 
 /// A reader of a codex in a [`Source`]. Threads may share it freely; no read blocks another.
 ///
@@ -35,14 +33,14 @@ const VALUE_PART: usize = 4;
 /// and with [`Error::Io`] if the source fails.
 #[derive(Debug)]
 pub struct Reader<S: Source> {
-    source: S,
-    footer: Footer,
-    footer_at: u64,
+    pub(crate) source: S,
+    pub(crate) footer: Footer,
+    pub(crate) footer_at: u64,
     footer_sum: u64,
-    cache: Arc<Cache>,
+    pub(crate) cache: Arc<Cache>,
     /// The reader's number in the cache.
-    number: u64,
-    filter: Arc<Held>,
+    pub(crate) number: u64,
+    pub(crate) filter: Arc<Held>,
     /// Number of look-ups before the fences were made, and the fences.
     asked: AtomicU64,
     fences: OnceLock<Option<Fences>>,
@@ -133,124 +131,21 @@ impl<S: Source> Reader<S> {
         self.footer.metadata.some().map(|ptr| self.load(ptr, self.footer_at)).transpose()
     }
 
-    /// Returns whether [`Builder::add_filter`](crate::Builder::add_filter) may have received `hash`
-    /// for `key`: `false` is certain, `true` is not. Without a filter, the answer is always `true`.
-    /// Reads at most the filter's directory (a few bytes per ten thousand items) and one part of
-    /// the filter (16 KiB).
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], [`Error::Io`].
-    pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
-        let Some(root) = self.footer.filter.some() else { return Ok(true) };
-        if self.footer.version == 1 && !self.cache.has_room(root.len as usize) {
-            // The filter is one piece: if the cache cannot keep it, reading it each time costs more
-            // than it saves.
-            return Ok(true);
-        }
-        Ok(self.ask(root, key, |filter| filter.may_contain(hash))?.unwrap_or(false))
-    }
-
-    /// Returns the note that [`Builder::add_note`](crate::Builder::add_note) received with `item`
-    /// and the hash for `key`. Computes the hash only if the filter lets the item pass. Reads no
-    /// more than [`may_contain`](Self::may_contain), and one page of 4 KiB if the filter lets the
-    /// item pass. Decompresses nothing.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], [`Error::Io`].
-    pub fn note(&self, key: &[u8], item: u64, hash: impl Fn() -> u128) -> Result<Noted> {
-        let Some(root) = self.footer.filter.some().filter(|_| self.footer.version >= NOTES) else {
-            return Ok(Noted::Unknown);
-        };
-        let page = |filter: &Filter| {
-            if filter.may_contain(item) {
-                let hash = hash();
-                filter.page_of(hash).map(|page| (page, hash))
-            } else {
-                Err(Noted::Absent { misled: false })
-            }
-        };
-        match self.ask(root, key, page)? {
-            Some(Ok((page, hash))) => self.search_page(page, hash),
-            Some(Err(answer)) => Ok(answer),
-            None => Ok(Noted::Absent { misled: false }),
-        }
-    }
-
-    /// Looks an item up in a page of notes.
-    fn search_page(&self, ptr: Ptr, hash: u128) -> Result<Noted> {
-        let kept = self.cache.look(self.key(ptr), |kept| match kept {
-            Kept::Notes(page) => Some(notes::search(page, hash)),
-            _ => None,
-        });
-        if let Some(answer) = kept {
-            return Ok(answer);
-        }
-        check_bounds(ptr, self.footer_at)?;
-        self.cache.missed(ptr.len);
-        let cached = self.source.read_cached(ptr.offset, ptr.len as usize);
-        let page = match cached.filter(|page| notes::check(page, ptr).is_ok()) {
-            Some(page) => page,
-            None => Bytes::copy_from_slice(&self.page(ptr)?),
-        };
-        let answer = notes::search(&page, hash);
-        self.cache.keep(self.key(ptr), Class::Data, Kept::Notes(page));
-        Ok(answer)
-    }
-
-    /// Reads a page of notes from the source.
-    pub(crate) fn page(&self, ptr: Ptr) -> Result<Bytes> {
-        let page = self.frame(ptr, self.footer_at)?;
-        notes::check(&page, ptr)?;
-        Ok(page)
-    }
-
-    /// Asks the part of the filter at `root` that has the items of a key; `None` if no item has the
-    /// key.
-    fn ask<T>(&self, root: Ptr, key: &[u8], ask: impl Fn(&Filter) -> T) -> Result<Option<T>> {
-        let (index, ptr, limit) = match self.filter.ask(key, &ask) {
-            Answer::Known(answer) => {
-                self.cache.found(self.number, 2);
-                return Ok(Some(answer));
-            }
-            Answer::Outside => {
-                self.cache.found(self.number, 2);
-                return Ok(None);
-            }
-            Answer::NoPart(index, ptr, limit) => {
-                self.cache.found(self.number, 1);
-                (index, ptr, limit)
-            }
-            Answer::NoDirectory => {
-                let block = Block::new(self.load_own(root, self.footer_at)?, root.offset)?;
-                let directory = Directory::new(block)?;
-                let part = directory.part_of(key);
-                self.keep_piece(root, Piece::Directory, Class::Directory, directory.memory(), |held| {
-                    held.put_directory(directory);
-                });
-                let Some(part) = part else { return Ok(None) };
-                part
-            }
-        };
-        let filter = Filter::new(self.load_own(ptr, limit)?, ptr.offset)?;
-        let answer = ask(&filter);
-        self.keep_piece(ptr, Piece::Part(index), Class::Filter, filter.memory(), |held| {
-            held.put_part(index, filter);
-        });
-        Ok(Some(answer))
-    }
-
-    /// Keeps the piece of the filter that was read from `ptr`.
-    fn keep_piece(&self, ptr: Ptr, piece: Piece, class: Class, bytes: usize, put: impl FnOnce(&Held)) {
-        let kept = Kept::Filter(self.filter.clone(), piece, bytes);
-        self.cache.keep_with(self.key(ptr), class, kept, || put(&self.filter));
-    }
-
     /// Returns the value of `key`. The returned bytes share the memory of the cache, and may keep a
     /// whole decoded block alive.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Io`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.get_counted(key, &mut 0)
+    }
+
+    /// Returns the value of `key` like [`get`](Self::get). Adds one to `read` if the cache did not
+    /// have the data block.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::Io`].
+    pub fn get_counted(&self, key: &[u8], read: &mut u64) -> Result<Option<Bytes>> {
         if self.source.is_memory() {
             return self.find(key)?.map(|stored| self.value_of(stored)).transpose();
         }
@@ -262,13 +157,30 @@ impl<S: Source> Reader<S> {
         if kept.is_some() {
             return Ok(kept);
         }
-        let Some((block, read)) = self.descend(key)? else { return Ok(None) };
-        let Some((stored, true)) = block.floor(key)? else { return Ok(None) };
-        if read && !stored.apart && stored.bytes.len() <= block.memory() / VALUE_PART {
-            let own = Kept::Value(key.into(), Bytes::copy_from_slice(&stored.bytes));
-            self.cache.keep(place, Class::Value, own);
+        let Some((block, was_read)) = self.descend(key)? else { return Ok(None) };
+        let found = block.floor(key)?.and_then(|(stored, exact)| exact.then_some(stored));
+        if let Some(ptr) = was_read {
+            *read += 1;
+            self.keep_found(place, key, (self.key(ptr), &block), found.as_ref());
         }
-        self.value_of(stored).map(Some)
+        found.map(|stored| self.value_of(stored)).transpose()
+    }
+
+    /// Keeps what a look-up of `key` read: a small value by itself, a large value with its block.
+    fn keep_found(&self, place: Key, key: &[u8], (at, block): (Key, &Block), found: Option<&Stored>) {
+        let is_small = |stored: &Stored| stored.bytes.len() <= block.memory() / VALUE_PART;
+        match found {
+            Some(stored) if !stored.apart && !is_small(stored) => {
+                self.cache.keep(at, Class::Data, Kept::Block(block.clone()));
+            }
+            _ => {
+                if let Some(stored) = found.filter(|stored| !stored.apart) {
+                    let own = Kept::Value(key.into(), Bytes::copy_from_slice(&stored.bytes));
+                    self.cache.keep(place, Class::Value, own);
+                }
+                self.cache.keep_reread(at, block);
+            }
+        }
     }
 
     /// Returns the last entry whose key is `key` or less, with its value as in [`get`](Self::get).
@@ -276,7 +188,10 @@ impl<S: Source> Reader<S> {
     /// # Errors
     /// [`Error::Damaged`], [`Error::Io`].
     pub fn get_le(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>> {
-        let Some((block, _)) = self.descend(key)? else { return Ok(None) };
+        let Some((block, read)) = self.descend(key)? else { return Ok(None) };
+        if let Some(ptr) = read {
+            self.cache.keep(self.key(ptr), Class::Data, Kept::Block(block.clone()));
+        }
         let mut spot = Spot::default();
         spot.enter(block);
         if !spot.aim(Aim::AtMost(key))? {
@@ -291,11 +206,11 @@ impl<S: Source> Reader<S> {
         Ok(block.floor(key)?.and_then(|(stored, exact)| exact.then_some(stored)))
     }
 
-    /// Returns the only block that can hold `key`, and whether the block had to be read. `None` if
-    /// all keys are greater.
-    fn descend(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
+    /// Returns the only block that can hold `key`. If the block had to be read and may be kept,
+    /// also returns its pointer. `None` if all keys are greater.
+    fn descend(&self, key: &[u8]) -> Result<Option<(Block, Option<Ptr>)>> {
         match self.fences().map_or(Place::Unclear, |fences| fences.find(key)) {
-            Place::In(ptr) => Ok(Some((self.block(ptr, ptr.end())?, true))),
+            Place::In(ptr) => Ok(Some((self.block(ptr, ptr.end())?, None))),
             Place::Before => Ok(None),
             Place::Unclear => self.descend_by_index(key),
         }
@@ -328,7 +243,7 @@ impl<S: Source> Reader<S> {
     }
 
     /// Does the same as `descend`, without the fences.
-    pub(crate) fn descend_by_index(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
+    pub(crate) fn descend_by_index(&self, key: &[u8]) -> Result<Option<(Block, Option<Ptr>)>> {
         let Some((mut ptr, mut limit)) = self.root() else { return Ok(None) };
         for depth in 0..self.levels() {
             let at = ptr.offset;
@@ -336,9 +251,13 @@ impl<S: Source> Reader<S> {
             (ptr, limit) = (child, at);
         }
         if self.source.is_memory() {
-            return Ok(Some((self.block(ptr, limit)?, true)));
+            return Ok(Some((self.block(ptr, limit)?, None)));
         }
-        self.kept_block(ptr, limit, Class::Data).map(Some)
+        check_bounds(ptr, limit)?;
+        if let Some(block) = self.kept(ptr) {
+            return Ok(Some((block, None)));
+        }
+        Ok(Some((Block::new(self.load_own(ptr, limit)?, ptr.offset)?, Some(ptr))))
     }
 
     /// Returns the memory that the reader's filter and index blocks take in the cache now, in
@@ -379,8 +298,15 @@ impl<S: Source> Reader<S> {
 
     /// Returns the index block at `depth` below the root.
     pub(crate) fn index_block(&self, ptr: Ptr, limit: u64, depth: usize) -> Result<Block> {
+        check_bounds(ptr, limit)?;
+        if let Some(block) = self.kept(ptr) {
+            return Ok(block);
+        }
+        let block = Block::new(self.load_own(ptr, limit)?, ptr.offset)?;
         let lowest = depth > 0 && depth + 1 == self.levels();
-        Ok(self.kept_block(ptr, limit, if lowest { Class::Leaf } else { Class::Index })?.0)
+        let class = if lowest { Class::Leaf } else { Class::Index };
+        self.cache.keep(self.key(ptr), class, Kept::Block(block.clone()));
+        Ok(block)
     }
 
     /// Returns the child of the index block at `depth` for `key`. Searches the block inside the
@@ -394,29 +320,16 @@ impl<S: Source> Reader<S> {
         kept.unwrap_or_else(|| self.index_block(ptr, limit, depth)?.floor_ptr(key))
     }
 
-    /// Returns a block like [`block`](Self::block), through the cache, and whether the block had to
-    /// be read.
-    fn kept_block(&self, ptr: Ptr, limit: u64, class: Class) -> Result<(Block, bool)> {
-        check_bounds(ptr, limit)?;
-        let kept = self.cache.look(self.key(ptr), |kept| match kept {
+    /// Returns a block that the cache keeps.
+    fn kept(&self, ptr: Ptr) -> Option<Block> {
+        self.cache.look(self.key(ptr), |kept| match kept {
             Kept::Block(block) => Some(block.clone()),
             _ => None,
-        });
-        if let Some(block) = kept {
-            return Ok((block, false));
-        }
-        let block = Block::new(self.load_own(ptr, limit)?, ptr.offset)?;
-        self.cache.keep(self.key(ptr), class, Kept::Block(block.clone()));
-        Ok((block, true))
+        })
     }
 
-    fn key(&self, ptr: Ptr) -> Key {
+    pub(crate) fn key(&self, ptr: Ptr) -> Key {
         Key { reader: self.number, offset: ptr.offset, sum: ptr.sum }
-    }
-
-    /// Reads a part of the filter from the source.
-    pub(crate) fn filter_part(&self, ptr: Ptr, limit: u64) -> Result<Filter> {
-        Filter::new(self.load(ptr, limit)?, ptr.offset)
     }
 
     pub(crate) fn load(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
@@ -426,7 +339,7 @@ impl<S: Source> Reader<S> {
     /// Loads a block like [`load`](Self::load), but for the cache: through the source's cache, if
     /// it has one, and in its own memory, because a kept block must not hold more of the source's
     /// memory than the cache counts.
-    fn load_own(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
+    pub(crate) fn load_own(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
         check_bounds(ptr, limit)?;
         self.cache.missed(ptr.len);
         // A wrong cached copy is no damage: only the file counts.
@@ -439,7 +352,7 @@ impl<S: Source> Reader<S> {
         Ok(if is_raw(&frame) { Bytes::copy_from_slice(&raw) } else { raw })
     }
 
-    fn frame(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
+    pub(crate) fn frame(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
         check_bounds(ptr, limit)?;
         fetch(&self.source, ptr.offset, ptr.len as usize)
     }

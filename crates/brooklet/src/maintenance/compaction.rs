@@ -11,15 +11,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use brooklet_io::seeded::bug;
 
 use crate::error::Error;
 use crate::format::manifest::{Merging, RunMeta};
+use crate::maintenance::due::Due;
 use crate::maintenance::merge::Input;
-use crate::maintenance::pace::{IDLE, LONG_IDLE};
-use crate::maintenance::policy::{CompactionGoal, Merge, POLICY, Shape};
+use crate::maintenance::policy::{Merge, POLICY, Shape, bytes_of};
 use crate::maintenance::run_builder::{Build, End};
 use crate::maintenance::{Context, Counted, Maintenance};
 use crate::model::retention_state::Ageing;
@@ -53,15 +52,6 @@ impl Compaction {
     pub fn held(&self) -> u64 {
         self.build.as_ref().map_or(0, Build::held)
     }
-}
-
-/// A merge that is due.
-#[derive(Debug)]
-pub(crate) enum Due {
-    /// The rest of a merge that was begun.
-    Rest,
-    /// A new merge.
-    Merge(Merge),
 }
 
 impl Maintenance {
@@ -110,7 +100,7 @@ impl Maintenance {
     }
 
     /// Returns whether a merge that was begun cannot continue.
-    fn is_stalled(&self, runs: &RunSet) -> bool {
+    pub(super) fn is_stalled(&self, runs: &RunSet) -> bool {
         let into = runs.merging().map(|merging| merging.into);
         into.is_some() && self.mergeable(runs).iter().all(|run| Some(run.meta.id) != into)
     }
@@ -142,7 +132,7 @@ impl Maintenance {
 
     /// Returns the shapes of the runs that can be merged, without the unfinished run of a merge.
     /// Offloaded runs are not merged: a merge would take the room that offloading freed.
-    fn shapes(&self, runs: &RunSet) -> Vec<Shape> {
+    pub(super) fn shapes(&self, runs: &RunSet) -> Vec<Shape> {
         shapes(runs, self.mergeable(runs))
     }
 
@@ -174,63 +164,6 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Returns the goal of merging after a time without a commit. If there is little room, space is
-    /// worth as much work as while the store is idle, and faster reads are worth none.
-    fn goal(&self, quiet: Duration) -> CompactionGoal {
-        match self.space.short_of_space {
-            None if quiet >= LONG_IDLE => CompactionGoal::Reads,
-            None if quiet < IDLE => CompactionGoal::Bounds,
-            _ => CompactionGoal::Space,
-        }
-    }
-
-    /// Returns the time without a commit after which a merge is due, if one is.
-    pub fn due_after(&self, runs: &RunSet) -> Option<Duration> {
-        [IDLE, LONG_IDLE].into_iter().find(|&quiet| self.due(runs, self.goal(quiet)).is_some())
-    }
-
-    /// Returns the next merge, if one is due.
-    fn due(&self, runs: &RunSet, goal: CompactionGoal) -> Option<Due> {
-        if self.is_barred() {
-            return None;
-        }
-        match runs.merging() {
-            Some(_) if !self.is_stalled(runs) => Some(Due::Rest),
-            _ => POLICY.next(&self.shapes(runs), goal).map(Due::Merge),
-        }
-    }
-
-    /// Returns the next merge that makes room. With `any`, a merge that frees little is enough.
-    fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
-        if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
-            return self.due(runs, CompactionGoal::Space);
-        }
-        self.reclaim(runs, any).map(Due::Merge).or_else(|| self.due(runs, CompactionGoal::Space))
-    }
-
-    /// Returns the next run to clean for room.
-    fn reclaim(&self, runs: &RunSet, any: bool) -> Option<Merge> {
-        let mut shapes = self.shapes(runs);
-        for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
-            if self.merges.cleaned.contains(&run.meta.id) {
-                *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
-            }
-        }
-        POLICY.reclaim(&shapes, any)
-    }
-
-    /// Returns whether a merge for room would free something.
-    pub(super) fn can_free(&self, runs: &RunSet) -> bool {
-        let goes_on = runs.merging().is_some() && !self.is_stalled(runs);
-        !self.is_barred() && (goes_on || self.reclaim(runs, false).is_some())
-    }
-
-    /// Returns whether merging is barred because a merge failed. After a lack of room, merging is
-    /// barred until there is as much room as that merge needed.
-    pub(super) fn is_barred(&self) -> bool {
-        self.merges.failed.as_ref().is_some_and(|(_, wanted)| self.space.room < *wanted)
-    }
-
     /// Starts or continues a compaction. Under `pressure`, starts one that makes room. Returns
     /// `false` if no merge is due.
     pub(super) fn compact(
@@ -244,7 +177,7 @@ impl Maintenance {
             let runs = context.state().runs.clone();
             let due = match pressure {
                 Some(SpacePressure { frees, .. }) => self.due_for_room(&runs, frees),
-                None => self.due(&runs, self.goal(context.quiet)),
+                None => self.due(&runs, self.goal(context.quiet)).or_else(|| self.due_for_reads(&runs)),
             };
             let Some(due) = due else { return Ok(false) };
             return self.begin(context, &runs, due).map(|()| true);
@@ -279,7 +212,9 @@ impl Maintenance {
             (Due::Merge(merge), _) => {
                 let Merge { runs: places, level } = self.within_room(context, runs, merge)?;
                 let bottom = places.end == runs.iter().len() || bug("tombstones-go-early");
-                let chosen = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+                let chosen: Vec<_> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+                let merged = chosen.iter().map(|run| run.bytes()).fold(0, u64::saturating_add);
+                self.table_cache.read_cost.settle(merged, bytes_of(&self.shapes(runs)));
                 (chosen, self.superblock.next_run, level, bottom)
             }
             (Due::Rest, Some((into, inputs))) => {

@@ -26,6 +26,7 @@
 //!    room.
 
 pub mod compaction;
+mod due;
 pub mod fill_bounds_cache;
 pub mod ingest;
 pub mod ingest_dump;

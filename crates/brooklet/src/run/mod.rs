@@ -8,6 +8,7 @@ pub mod bounds_cache;
 pub mod cursor;
 pub mod dead_entries;
 pub mod notes_check;
+pub mod read_cost;
 pub mod table;
 pub mod table_cache;
 pub mod writer;
@@ -39,11 +40,13 @@ pub(crate) struct Wanted<'k> {
     hash: Option<(u64, u64)>,
     /// Number of filters that were asked for the log.
     asked: u64,
+    /// Number of blocks of entries that were read for the log.
+    read: u64,
 }
 
 impl<'k> Wanted<'k> {
     pub fn new(key: &'k [u8]) -> Self {
-        Self { key, head: head_key(key), hash: None, asked: 0 }
+        Self { key, head: head_key(key), hash: None, asked: 0, read: 0 }
     }
 
     /// Returns the codex key of the log's head in a run.
@@ -235,7 +238,8 @@ impl Run {
         if maybe == Some(false) {
             return Ok(None);
         }
-        let value = table.reader()?.get(&wanted.head).map_err(|e| table.error(e))?;
+        let Wanted { head, read, .. } = wanted;
+        let value = table.reader()?.get_counted(head, read).map_err(|e| table.error(e))?;
         if maybe == Some(true) && value.is_none() {
             self.table_cache.misled();
         }
@@ -398,7 +402,15 @@ impl RunSet {
     /// Returns the log's pieces, newest first, that may hold entries from `first` on. `upper` is
     /// the first number that newer memtables account for.
     pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
-        self.asking(key, |wanted| self.heads_of(wanted, first, upper))
+        let (heads, blocks) = self.asking(key, |wanted| {
+            let heads = self.heads_of(wanted, first, upper)?;
+            Ok::<_, Error>((heads, wanted.read))
+        })?;
+        if let [(run, _), _, ..] = &heads[..] {
+            let here = heads.iter().filter(|(run, _)| !run.is_offloaded()).count();
+            run.table_cache.read(here, blocks);
+        }
+        Ok(heads)
     }
 
     fn heads_of(

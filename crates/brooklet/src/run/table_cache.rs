@@ -16,6 +16,7 @@ use brooklet_io::Volume;
 
 use crate::model::keyed_hash::Secret;
 use crate::run::bounds_cache::BoundsCache;
+use crate::run::read_cost::ReadCost;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::Thread;
 
@@ -23,6 +24,11 @@ use crate::sync::thread::Thread;
 /// the filter answers "maybe", and the look-up continues in the run's index. Filter and index
 /// together take less than 2.5 bytes of memory for each log, if logs have a few hundred bytes.
 const BITS_PER_LOG: u32 = 12;
+
+/// Bytes of a block of entries before compression. A read of a log at random decompresses one block
+/// of each run that has entries of the log, so larger blocks cost it more time. Smaller blocks
+/// compress worse, and need a larger index.
+const BLOCK_SIZE: usize = 8 << 10;
 
 /// The bounds cache may take this part of the memory for look-ups: by default, two million logs of
 /// 16 bytes.
@@ -41,10 +47,11 @@ pub(crate) struct TableCache {
     pub bounds_cache_budget: usize,
     questions: AtomicU64,
     false_positives: AtomicU64,
+    pub read_cost: ReadCost,
     /// Set while no thread ages the cache, because it is empty. The next look-up clears this flag
     /// and wakes the thread.
     unwatched: AtomicBool,
-    /// The thread that ages the cache.
+    /// The thread that ages the cache and merges runs.
     watcher: OnceLock<Thread>,
 }
 
@@ -99,6 +106,7 @@ impl TableCache {
             filter_seed: secret.hash(b"the seed of filters") as u64,
             questions: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
+            read_cost: ReadCost::default(),
             unwatched: AtomicBool::new(false),
             watcher: OnceLock::new(),
         })
@@ -112,7 +120,14 @@ impl TableCache {
     /// Returns the options for building a codex of run `id`.
     pub fn builder_options(&self, id: u64) -> BuilderOptions {
         let (bits_per_item, filter_seed) = (BITS_PER_LOG, self.filter_seed);
-        BuilderOptions { id, bits_per_item, filter_seed, apart_from: usize::MAX, ..BuilderOptions::default() }
+        BuilderOptions {
+            id,
+            bits_per_item,
+            filter_seed,
+            block_size: BLOCK_SIZE,
+            apart_from: usize::MAX,
+            ..BuilderOptions::default()
+        }
     }
 
     /// Returns the seed of the filters of new runs.
@@ -120,7 +135,7 @@ impl TableCache {
         self.filter_seed
     }
 
-    /// Sets the thread that ages the cache. Only the first call has an effect.
+    /// Sets the thread that ages the cache and merges runs. Only the first call has an effect.
     pub fn watched_by(&self, thread: &Thread) {
         self.watcher.get_or_init(|| thread.clone());
     }
@@ -140,6 +155,14 @@ impl TableCache {
     pub fn asked(&self, filters: u64) {
         self.questions.fetch_add(filters, Ordering::Relaxed);
         if self.unwatched.load(Ordering::Relaxed) && self.unwatched.swap(false, Ordering::Relaxed) {
+            self.watcher.get().inspect(|thread| thread.unpark());
+        }
+    }
+
+    /// Counts a look at the `pieces` pieces of a log, for which `blocks` blocks had to be read. If
+    /// this makes a merge due, wakes the thread that merges.
+    pub fn read(&self, pieces: usize, blocks: u64) {
+        if self.read_cost.read(pieces as u64, blocks) {
             self.watcher.get().inspect(|thread| thread.unpark());
         }
     }

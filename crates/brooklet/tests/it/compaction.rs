@@ -310,6 +310,49 @@ fn a_store_at_rest_leaves_few_runs_to_read() {
     (0..100).for_each(|log| assert_eq!(store.read(format!("log/{log}"), ..).unwrap().count(), 15));
 }
 
+/// Reads of logs that lie in several runs pay for a merge, although the store is not at rest. Reads
+/// of logs in one run pay for nothing, and neither do look-ups of bounds.
+#[test]
+fn reads_of_many_pieces_merge_the_runs() {
+    let place = Place::new();
+    let store = place.create();
+    let mut rng = Rng::new(1);
+    for run in 0..4 {
+        for log in 0..100 {
+            drop(store.append(format!("log/{log}"), noise(&mut rng, 100)).unwrap());
+            drop(store.append(format!("of/{run}/{log}"), noise(&mut rng, 100)).unwrap());
+        }
+        checkpoint(&store);
+    }
+    let runs = || store.info().unwrap().runs.len();
+    let bytes: u64 = store.info().unwrap().runs.iter().map(|run| run.bytes).sum();
+    for log in (0..100).cycle().take(10_000) {
+        assert_eq!(store.read(format!("of/{}/{log}", log % 4), ..).unwrap().count(), 1);
+        assert_eq!(store.bounds(format!("log/{log}")).unwrap().next, 4);
+    }
+    work(&store);
+    assert_eq!(runs(), 4, "one piece each");
+    let mut reads = 0;
+    while runs() > 1 {
+        let log = rng.below(100);
+        assert_eq!(store.read(format!("log/{log}"), ..).unwrap().count(), 4);
+        work(&store);
+        reads += 1;
+        assert!(reads < bytes, "the runs are never merged");
+    }
+    // Each read looks at three pieces more than one. A look costs 256 to 4,096 bytes.
+    assert!((bytes / (3 * 4096)..=bytes / (3 * 256) + 1).contains(&reads), "{reads} reads, {bytes} bytes");
+    let written = place.written();
+    for log in (0..100).cycle().take(10_000) {
+        assert_eq!(store.read(format!("log/{log}"), ..).unwrap().count(), 4);
+    }
+    work(&store);
+    assert_eq!(place.written(), written);
+    store.close().unwrap();
+    drop(store);
+    place.check();
+}
+
 #[test]
 fn a_store_in_which_nothing_happens_is_not_written_to() {
     let place = Place::new();

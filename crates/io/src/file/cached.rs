@@ -10,12 +10,16 @@
 //! The kernel opens the second handle anew from the first descriptor: it is the same file, even if
 //! its name has changed. The second handle takes no lock and claims no device; the first one does.
 //! If direct writes and the page cache are not known to agree (FUSE, a network), there is no second
-//! handle.
+//! handle. `read_around.rs` decides whether a read includes the neighbouring bytes.
 
 #[cfg(target_os = "linux")]
 use std::fs::File;
 #[cfg(target_os = "linux")]
 use std::io::IoSliceMut;
+#[cfg(target_os = "linux")]
+use std::num::NonZero;
+#[cfg(target_os = "linux")]
+use std::ops::Range;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 #[cfg(target_os = "linux")]
@@ -28,7 +32,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::inner::FileInner;
 #[cfg(target_os = "linux")]
-use super::inner::retry;
+use super::inner::{copy, retry};
 
 #[cfg(target_os = "linux")]
 impl FileInner {
@@ -40,8 +44,8 @@ impl FileInner {
         }
         match File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())) {
             Ok(file) => {
-                // A look-up needs no neighbouring data. Without this advice, the kernel reads
-                // ahead.
+                // Without this advice, the kernel reads ahead as for a file that is read from the
+                // beginning to the end.
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
                 self.cached = Some(file);
             }
@@ -63,12 +67,23 @@ impl FileInner {
         };
         if retry(there).is_ok_and(|found| found == buf.len()) {
             self.counters.cached_read();
+            self.read_around.found(offset);
             return true;
         }
+        let around = self.read_around.missed(offset).map(|range| range.start..range.end.min(self.size()));
+        let around = around.filter(|range| range.start < range.end && will_need(file, range));
         let read = retry(|| file.read_at(buf, offset));
-        self.counters.read(&read);
+        let neighbours = around.map_or(0, |range| (range.end - range.start) as usize);
+        self.counters.read(&read.as_ref().map(|read| neighbours.max(*read)).map_err(copy));
         read.is_ok_and(|read| read == buf.len())
     }
+}
+
+/// Has the kernel begin to read a range into the page cache. Returns whether it does.
+#[cfg(target_os = "linux")]
+fn will_need(file: &File, range: &Range<u64>) -> bool {
+    let len = NonZero::new(range.end - range.start);
+    rustix::fs::fadvise(file, range.start, len, Advice::WillNeed).is_ok()
 }
 
 #[cfg(not(target_os = "linux"))]

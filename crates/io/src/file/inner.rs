@@ -21,6 +21,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::durable::DurableBy;
 use super::held::Held;
+#[cfg(target_os = "linux")]
+use super::read_around::ReadAround;
 use super::sync::SharedSync;
 use super::{FileOptions, OpenMode, device, open};
 use crate::counts::IoCounters;
@@ -35,6 +37,8 @@ pub(crate) struct FileInner {
     pub(crate) file: File,
     /// Handle of the same file through the page cache, if such reads are possible.
     pub(super) cached: Option<File>,
+    #[cfg(target_os = "linux")]
+    pub(super) read_around: ReadAround,
     writable: bool,
     /// Properties of a block device; its size is fixed.
     pub(super) device: Option<BlockDevice>,
@@ -84,6 +88,8 @@ impl FileInner {
             opener: Process::current(),
             file,
             cached: None,
+            #[cfg(target_os = "linux")]
+            read_around: ReadAround::default(),
             direct: false,
             size: AtomicU64::new(size),
             resize: Mutex::new(()),

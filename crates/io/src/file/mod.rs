@@ -10,7 +10,8 @@
 //! - `thread_queue`, `uring`: queues of operations, with threads and with io_uring.
 //! - `grow`: the size, and the space; `holes`: allocated space without data, used without another
 //!   allocation.
-//! - `cached`: reads through the page cache, for look-ups.
+//! - `cached`: reads through the page cache, for look-ups; `read_around`: whether they read the
+//!   neighbouring bytes, too.
 
 use std::io;
 use std::ops::Range;
@@ -40,6 +41,8 @@ mod held;
 mod holes;
 pub(crate) mod inner;
 mod open;
+#[cfg(target_os = "linux")]
+mod read_around;
 #[cfg(target_os = "linux")]
 mod resident;
 mod sync;

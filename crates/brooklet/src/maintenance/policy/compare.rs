@@ -1,5 +1,6 @@
 //! Compares policies in a model of the store: with the same pieces, merging and counting of dead
-//! entries, but without bytes. The table of `docs/decisions/0009-compaction.md` is printed by
+//! entries, but without bytes. The tables of `docs/decisions/0009-compaction.md` and
+//! `docs/decisions/0037-reads-of-whole-logs.md` are printed by
 //!
 //! ```sh
 //! cargo test --release -p brooklet --lib policy::compare -- --ignored --nocapture
@@ -27,12 +28,13 @@ const BUDGET: u64 = 2 << 20;
 /// with the real store (`tests/it/amplification.rs`).
 const RING: f64 = 0.57;
 const HEAP: f64 = 0.60;
+/// The bytes of a merge that cost as much as the look at one piece more (`run/read_cost.rs`).
+const LOOK: u64 = 4096;
 
-/// A policy to compare. `next` returns the next merge of some runs; its `bool` says whether the
-/// store is idle.
+/// A policy to compare.
 struct Candidate {
     name: &'static str,
-    next: fn(&[Shape], bool) -> Option<Merge>,
+    next: Next,
 }
 
 const CANDIDATES: &[Candidate] = &[
@@ -143,6 +145,12 @@ impl Run {
     }
 }
 
+impl From<&Run> for Shape {
+    fn from(run: &Run) -> Self {
+        Self::of(&run.meta, run.bytes, run.dead)
+    }
+}
+
 /// The measured figures.
 #[derive(Default)]
 struct Figures {
@@ -152,6 +160,10 @@ struct Figures {
     dead_runs: u64,
     most_runs: usize,
     touched: Vec<u64>,
+    /// Reads of whole logs, and the pieces that they touched: all, and all but the first of each.
+    reads: u64,
+    read_pieces: u64,
+    looks: u64,
     /// Bytes of runs for each live byte: the maximum while busy, and the value after an idle time.
     space: f64,
     idle_space: f64,
@@ -167,6 +179,10 @@ struct World<'a> {
     /// The memtable: the bounds before it, and its piece.
     memtable: BTreeMap<u32, (Option<Bounds>, Piece)>,
     memory: u64,
+    /// Reads of whole logs for each hundred appends.
+    reads: u64,
+    /// Whether reads pay for merges, and the bytes of a merge that they have paid for.
+    paid: Option<u64>,
     rng: Rng,
     figures: Figures,
 }
@@ -179,6 +195,8 @@ impl<'a> World<'a> {
             logs: BTreeMap::new(),
             memtable: BTreeMap::new(),
             memory: 0,
+            reads: 0,
+            paid: None,
             rng: Rng::new(1),
             figures: Figures::default(),
         }
@@ -200,6 +218,9 @@ impl<'a> World<'a> {
         if matches!(effect, Effect::Append(_)) {
             self.memory += PAYLOAD + ENTRY_COST;
             self.figures.payload += PAYLOAD;
+            let now = self.figures.payload / PAYLOAD;
+            let reads = now * self.reads / 100 - (now - 1) * self.reads / 100;
+            (0..reads).for_each(|_| self.read());
         }
         if self.memory > BUDGET / 2 {
             self.checkpoint();
@@ -220,6 +241,23 @@ impl<'a> World<'a> {
     fn snapshot_or_append(&mut self, logs: u64) {
         let log = self.rng.below(logs) as u32;
         if self.rng.below(16) == 0 { self.snapshot(log) } else { self.append(log) }
+    }
+
+    /// Reads a whole log. As in the store, a look at each piece but the first pays for a merge.
+    fn read(&mut self) {
+        let log = self.rng.below(self.logs.len() as u64) as u32;
+        let touched = self.touched(log);
+        self.figures.read_pieces += touched;
+        self.figures.looks += touched.saturating_sub(1);
+        self.figures.reads += 1;
+        let Some(paid) = &mut self.paid else { return };
+        *paid += touched.saturating_sub(1) * LOOK;
+        let shapes: Vec<Shape> = self.runs.iter().map(Shape::from).collect();
+        let Some((merge, bytes)) = POLICY.for_reads(&shapes) else { return };
+        if *paid >= (bytes as f64 * HEAP) as u64 {
+            *paid = 0;
+            self.merge(&merge);
+        }
     }
 
     fn checkpoint(&mut self) {
@@ -269,8 +307,7 @@ impl<'a> World<'a> {
 
     fn work(&mut self, idle: bool) {
         loop {
-            let shapes: Vec<Shape> =
-                self.runs.iter().map(|run| Shape::of(&run.meta, run.bytes, run.dead)).collect();
+            let shapes: Vec<Shape> = self.runs.iter().map(Shape::from).collect();
             let Some(merge) = (self.policy.next)(&shapes, idle) else { return };
             self.merge(&merge);
         }
@@ -431,6 +468,62 @@ fn compare_policies() {
         for policy in [&CANDIDATES[1], &CANDIDATES[2], CHOSEN] {
             print(policy.name, measure(&WORKLOADS[0], policy, budgets * BUDGET / PAYLOAD));
         }
+    }
+}
+
+/// Returns the next merge of some runs; the `bool` says whether the store is idle.
+type Next = fn(&[Shape], bool) -> Option<Merge>;
+
+/// Bounds of the number of runs, with and without merges that reads pay for.
+const FOR_READS: &[(&str, Next, bool)] = &[
+    ("at most 12 runs", |runs, idle| POLICY.next(runs, goal(idle)), false),
+    ("at most 4 runs", |runs, idle| Policy { most: 4, ..POLICY }.next(runs, goal(idle)), false),
+    ("at most 2 runs", |runs, idle| Policy { most: 2, ..POLICY }.next(runs, goal(idle)), false),
+    ("**at most 12 runs, and merges that reads pay for**", |runs, idle| POLICY.next(runs, goal(idle)), true),
+];
+
+/// Appends to 10,000 logs with random reads of whole logs. Returns the figures.
+fn measure_reads(next: Next, paid: bool, reads: u64, times: u64) -> Figures {
+    let policy = Candidate { name: "", next };
+    let mut world = World::new(&policy);
+    (world.reads, world.paid) = (reads, paid.then_some(0));
+    for _ in 0..times {
+        let log = world.rng.below(10_000) as u32;
+        world.append(log);
+    }
+    world.finish()
+}
+
+/// Returns the bytes written to runs and the cost of all looks but the first of each read, both as
+/// bytes of a merge for each byte of payload.
+fn costs(figures: &Figures) -> [f64; 2] {
+    let looks = (figures.looks * LOOK) as f64;
+    [HEAP * figures.written as f64, looks].map(|bytes| bytes / figures.payload as f64)
+}
+
+#[test]
+#[ignore = "prints tables, and takes minutes"]
+fn compare_reads() {
+    println!("\n| reads for 100 appends | policy | written | pieces a read | merges and looks |");
+    println!("| --- | --- | --- | --- | --- |");
+    for reads in [0, 1, 10, 100, 1000] {
+        for (name, next, paid) in FOR_READS {
+            let figures = measure_reads(*next, *paid, reads, 30 * BUDGET / PAYLOAD);
+            let ([heap, looks], mean) = (costs(&figures), figures.read_pieces as f64 / figures.reads as f64);
+            println!("| {reads} | {name} | {:.2} | {mean:.1} | {:.2} |", RING + heap, heap + looks);
+        }
+    }
+}
+
+/// Merges that reads pay for cost at most as much as the looks that paid.
+#[test]
+fn reads_pay_for_their_merges() {
+    for reads in [1, 10, 100] {
+        let [never, paid] = [false, true]
+            .map(|paid| measure_reads(FOR_READS[0].1, paid, reads, 4 * BUDGET / PAYLOAD))
+            .map(|figures| costs(&figures));
+        assert!(paid[0] <= never[0] + paid[1], "{reads}: {never:?}, {paid:?}");
+        assert!(paid[0] + paid[1] <= 1.1 * (never[0] + never[1]), "{reads}: {never:?}, {paid:?}");
     }
 }
 

@@ -23,6 +23,10 @@
 //!   the store was filled at once. A store that is only read is therefore read at the speed of few
 //!   runs. However often the store rests, these merges write an entry at most `log2 m` times and
 //!   once more: after an entry's first such merge, each further one doubles the size of its run.
+//! - **Reads.** Each run that has entries of a log costs a read of this log a look. When these
+//!   looks have cost as much as a merge (`run/read_cost.rs`), this merge is due: the one of a store
+//!   at rest, or else the one of all runs. Reads and merges together then cost at most twice as
+//!   much as the better of never merging and merging at the right time.
 //!
 //! Merging ends: each merge leaves fewer runs than before, and a single run is never merged.
 //!
@@ -100,11 +104,21 @@ impl Policy {
         let share = if goal == CompactionGoal::Bounds { self.garbage } else { self.idle_garbage };
         let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
         let merge = merge.or_else(|| no_larger_than_newer(runs).filter(|_| goal == CompactionGoal::Reads))?;
-        Some(if merge.runs.end < runs.len() {
-            merge
-        } else {
-            Merge { level: self.level_of_all(runs), ..merge }
-        })
+        Some(self.levelled(runs, merge))
+    }
+
+    /// Returns the merge that makes reads faster, and the bytes of its runs.
+    pub fn for_reads(&self, runs: &[Shape]) -> Option<(Merge, u64)> {
+        let all = || (runs.len() > 1).then_some(Merge { runs: 0..runs.len(), level: 0 });
+        let merge = no_larger_than_newer(runs).or_else(all)?;
+        let bytes = bytes_of(&runs[merge.runs.clone()]);
+        Some((self.levelled(runs, merge), bytes))
+    }
+
+    /// Returns the merge with the level of its run. A run that replaces all runs has the level of
+    /// a young store.
+    fn levelled(&self, runs: &[Shape], merge: Merge) -> Merge {
+        if merge.runs.end < runs.len() { merge } else { Merge { level: self.level_of_all(runs), ..merge } }
     }
 
     /// Returns a merge of the newest runs if there are too many runs: the runs of the lowest level
@@ -140,6 +154,11 @@ impl Policy {
     pub fn backlog(&self, runs: &[Shape]) -> u64 {
         (runs.len().saturating_sub(self.most) as u64 * 100 / self.most as u64).min(100)
     }
+}
+
+/// Returns the bytes of all the runs.
+pub(crate) fn bytes_of(runs: &[Shape]) -> u64 {
+    runs.iter().map(|run| run.bytes).fold(0, u64::saturating_add)
 }
 
 /// Returns `n` over `k`, or `u64::MAX` if the result is larger.
@@ -312,6 +331,15 @@ mod tests {
         assert_eq!(next(&[5, 5, 11]), Some(0..2));
         assert_eq!(next(&[4, 7, 6, 7, 7]), Some(0..5), "as many as can be");
         assert_eq!(next(&[1, 2, 3, 99]), Some(0..3));
+    }
+
+    #[test]
+    fn reads_pay_for_the_merge_of_a_rest_or_of_all_runs() {
+        let shape = |bytes, level| Shape { level, bytes, garbage: 0 };
+        let next = |runs: &[Shape]| POLICY.for_reads(runs).map(|(merge, bytes)| (merge.runs, bytes));
+        assert_eq!((next(&[]), next(&[shape(9, 0)])), (None, None));
+        assert_eq!(next(&[shape(5, 0), shape(5, 0), shape(11, 1)]), Some((0..2, 10)));
+        assert_eq!(next(&[shape(5, 0), shape(6, 0), shape(12, 1)]), Some((0..3, 23)));
     }
 
     /// Checks the bound at the head of this module, for any number of rests and for runs of any

@@ -68,6 +68,32 @@ fn what_the_page_cache_answers_is_no_read_of_the_device() {
     assert!(first.reads + first.cached_reads == 1 && reads < 25 && reads + cached_reads == 51, "{first:?}");
 }
 
+/// The first look-up reads its neighbours, too. So later ones there need no read of the device.
+#[test]
+fn a_look_up_brings_its_neighbours_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = create(&dir, FileOptions::default());
+    if !has_cache(&volume) {
+        return;
+    }
+    let pages = 1 << 20 >> 12;
+    for page in 0..pages {
+        let data = filled(SECTOR, page as u8);
+        write_all_at(&volume, page * SECTOR as u64, &data, Persist::Cached).unwrap();
+    }
+    volume.flush().unwrap();
+    let before = volume.counts();
+    for page in (0..pages).rev() {
+        let mut byte = [0];
+        assert!(volume.read_cached(page * SECTOR as u64 + 5, &mut byte));
+        assert_eq!(byte, [page as u8]);
+    }
+    let Counts { reads, cached_reads, read_bytes, .. } = volume.counts() - before;
+    // Some pages may go where memory is short, and a look-up may come before its bytes.
+    assert!(reads < pages / 4 && reads + cached_reads == pages, "{reads} reads of {pages}");
+    assert!(read_bytes >= 1 << 20, "what is brought along counts: {read_bytes}");
+}
+
 #[test]
 fn there_is_no_cached_read_where_it_would_not_be_whole() {
     let dir = tempfile::tempdir().unwrap();
