@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use brooklet::io::Rng;
-use brooklet::{Error, Options, Store};
+use brooklet::{Error, Options, Store, WalkItem};
 
 /// Logs of the smaller set, which are read several times.
 const TOUCHED: u64 = 10_000;
@@ -43,7 +43,19 @@ fn main() -> Result<(), Error> {
         })?;
     }
     tell(&store);
+    for _ in 0..3 {
+        timed("all logs in key order, by a walk", logs, || walk(&store))?;
+    }
     store.close()
+}
+
+fn walk(store: &Store) -> Result<(), Error> {
+    for walked in store.view()?.walk("")? {
+        if let WalkItem::Entry(entry) = walked? {
+            assert_eq!(entry.payload.len(), ENTRY);
+        }
+    }
+    Ok(())
 }
 
 fn read(store: &Store, log: u64) -> Result<(), Error> {

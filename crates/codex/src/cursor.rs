@@ -8,6 +8,7 @@ use crate::ahead::Ahead;
 use crate::block::{Aim, Spot};
 use crate::error::{Error, Result, damaged};
 use crate::format::Ptr;
+use crate::prefetch::{DataBlock, Prefetch, Prefetched};
 use crate::reader::Reader;
 use crate::source::Source;
 
@@ -57,6 +58,7 @@ pub struct Cursor<R> {
     leaf: Spot,
     place: Place,
     ahead: Ahead,
+    prefetched: Prefetched,
 }
 
 impl<S: Source> Reader<S> {
@@ -71,7 +73,14 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     /// Creates a cursor before the first entry. Reads nothing yet.
     pub fn new(reader: R) -> Self {
         let (index, leaf, ahead) = (Vec::new(), Spot::default(), Ahead::default());
-        Cursor { reader, index, leaf, place: Place::BeforeFirst, ahead }
+        let prefetched = Prefetched::default();
+        Cursor { reader, index, leaf, place: Place::BeforeFirst, ahead, prefetched }
+    }
+
+    /// Has the cursor take data blocks from `blocks`, where another cursor of the same codex put
+    /// them. The cursor still reads the index, and the blocks that `blocks` lacks.
+    pub fn prefetch(&mut self, blocks: Box<dyn Prefetch>) {
+        self.prefetched = Prefetched(Some(blocks));
     }
 
     /// Moves to the first entry whose key is `key` or greater; after the last entry if no such
@@ -175,6 +184,22 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         Ok(None)
     }
 
+    /// Moves to the first entry of the next data block. From before the first entry, moves to the
+    /// first.
+    #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
+    pub fn skip_block(&mut self) -> Result<bool> {
+        match self.place {
+            Place::At => self.go(Place::AfterLast, Self::next_leaf),
+            _ => self.next(),
+        }
+    }
+
+    /// Returns the data block of the entry; `None` if the cursor is at no entry.
+    pub fn block(&self) -> Option<DataBlock> {
+        self.valid()
+            .then(|| DataBlock { footer_sum: self.reader.footer_sum(), block: self.leaf.block().clone() })
+    }
+
     /// Returns whether the cursor is at an entry.
     pub fn valid(&self) -> bool {
         self.place == Place::At
@@ -230,9 +255,11 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     }
 
     fn forward(&mut self) -> Result<Place> {
-        if self.leaf.step()? {
-            return Ok(Place::At);
-        }
+        if self.leaf.step()? { Ok(Place::At) } else { self.next_leaf() }
+    }
+
+    /// Moves to the first entry of the next data block.
+    fn next_leaf(&mut self) -> Result<Place> {
         for depth in (0..self.index.len()).rev() {
             if self.index[depth].step()? {
                 let before = self.leaf.block().at();
@@ -273,7 +300,11 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
         let (ptr, limit) = self.child(self.index.len())?;
         if !self.leaf.block().is(ptr) {
-            self.leaf.enter(self.reader.block_ahead(ptr, limit, &mut self.ahead)?);
+            let block = match self.prefetched.take(self.reader.footer_sum(), ptr.offset) {
+                Some(block) => block,
+                None => self.reader.block_ahead(ptr, limit, &mut self.ahead)?,
+            };
+            self.leaf.enter(block);
         }
         self.leaf.aim(aim)
     }

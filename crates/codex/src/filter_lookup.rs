@@ -20,7 +20,7 @@ impl<S: Source> Reader<S> {
     /// the filter (16 KiB).
     ///
     /// # Errors
-    /// [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::Damaged`](crate::Error::Damaged), [`Error::Io`](crate::Error::Io).
     pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
         let Some(root) = self.footer.filter.some() else { return Ok(true) };
         if self.footer.version == 1 && !self.cache.has_room(root.len as usize) {
@@ -37,7 +37,7 @@ impl<S: Source> Reader<S> {
     /// item pass. Decompresses nothing.
     ///
     /// # Errors
-    /// [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::Damaged`](crate::Error::Damaged), [`Error::Io`](crate::Error::Io).
     pub fn note(&self, key: &[u8], item: u64, hash: impl Fn() -> u128) -> Result<Noted> {
         let Some(root) = self.footer.filter.some().filter(|_| self.footer.version >= NOTES) else {
             return Ok(Noted::Unknown);

@@ -99,6 +99,7 @@ mod notes;
 mod options;
 mod ordered_notes;
 mod pack;
+mod prefetch;
 mod progress;
 mod range;
 mod reader;
@@ -130,6 +131,7 @@ pub use options::BuilderOptions;
 #[cfg(unix)]
 pub use options::{Duplicates, FileOptions};
 pub use ordered_notes::OrderedNotes;
+pub use prefetch::{DataBlock, Prefetch};
 pub use progress::Progress;
 pub use range::Range;
 pub use reader::Reader;

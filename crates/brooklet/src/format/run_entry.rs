@@ -96,20 +96,18 @@ pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
 pub(crate) fn unescape(codex_key: &[u8]) -> (Vec<u8>, Option<&[u8]>) {
     let mut key = Vec::with_capacity(codex_key.len());
     let mut bytes = codex_key;
-    while let Some((&byte, rest)) = bytes.split_first() {
-        bytes = match (byte, rest.split_first()) {
-            (0, Some((0xff, rest))) => {
+    while let Some(zero) = bytes.iter().position(|byte| *byte == 0) {
+        key.extend_from_slice(&bytes[..zero]);
+        bytes = match bytes[zero + 1..].split_first() {
+            Some((0xff, rest)) => {
                 key.push(0);
                 rest
             }
-            (0, Some((1, rest))) => return (key, Some(rest)),
-            (0, _) => return (key, None),
-            _ => {
-                key.push(byte);
-                rest
-            }
+            Some((1, rest)) => return (key, Some(rest)),
+            _ => return (key, None),
         };
     }
+    key.extend_from_slice(bytes);
     (key, None)
 }
 

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::format::run_entry::{CHUNK, Chunk, Head, PieceWriter};
 use crate::memtable::sort::IncrementalSort;
 use crate::memtable::{LogState, Memtable, Slot};
+use crate::model::retention_state::RetentionState;
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::read::scan::RunLogs;
 use crate::run::cursor::RunCursor;
@@ -51,12 +52,12 @@ struct Beside {
 }
 
 /// Entries of a log that have the same holder.
-struct Part {
-    range: Range<u64>,
-    holder: Holder,
+pub(crate) struct Part {
+    pub range: Range<u64>,
+    pub holder: Holder,
 }
 
-enum Holder {
+pub(crate) enum Holder {
     Memtable(Slot),
     /// The run at this position, with the chunk that was read last.
     Run(usize, Chunk),
@@ -175,11 +176,14 @@ impl Input {
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
                 Logs::Runs { logs, bottom, beside, .. } => {
-                    begin_merged(logs, *bottom, beside, out).map(|begun| {
-                        let (parts, pieces) = begun?;
-                        self.log = parts;
-                        Some(LOG_COST * pieces)
-                    })
+                    let Some(Merged { key, pieces, log }) = next_merged(logs, *bottom, beside)? else {
+                        return Ok(None);
+                    };
+                    self.log = log.map(|MergedLog { piece, terms, parts }| {
+                        out.begin(&key, piece, terms);
+                        parts
+                    });
+                    Ok(Some(LOG_COST * pieces))
                 }
             };
         };
@@ -250,29 +254,37 @@ fn begin_recent(
     (if range.is_empty() { Vec::new() } else { vec![part] }, looked)
 }
 
-/// The parts of a log to copy, and the number of its pieces; `None` if the log is dropped.
-type Begun = (Option<Vec<Part>>, u64);
+/// The next log of some runs.
+pub(crate) struct Merged {
+    pub key: Vec<u8>,
+    /// Number of pieces that the runs have of the log.
+    pieces: u64,
+    /// The merged log; `None` if nothing of the log is left.
+    pub log: Option<MergedLog>,
+}
 
-/// Begins the next log of some runs. Returns `None` after the last log.
-fn begin_merged(
-    logs: &mut [RunLogs],
-    bottom: bool,
-    beside: &mut Beside,
-    out: &mut PieceWriter<Pending>,
-) -> Result<Option<Begun>, BuildError> {
-    let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
+/// A log as the merge of its pieces.
+pub(crate) struct MergedLog {
+    pub piece: Piece,
+    pub terms: Option<Arc<RetentionState>>,
+    /// The parts to copy; the first part to copy is the last item.
+    pub parts: Vec<Part>,
+}
+
+/// Merges the next log of some runs, newest first. Returns `None` after the last log.
+fn next_merged(logs: &mut [RunLogs], bottom: bool, beside: &mut Beside) -> Result<Option<Merged>, Error> {
+    let keys = logs.iter().filter_map(|log| log.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(None) };
     let mut heads: Vec<(usize, Head)> = Vec::new();
     for (run, log) in logs.iter_mut().enumerate() {
-        if let Some((_, head)) = log.current.as_ref().filter(|(k, _)| *k == key) {
-            heads.push((run, head.clone()));
-            log.advance()?;
+        if log.current.as_ref().is_some_and(|(k, _)| *k == key) {
+            heads.extend(log.take()?.map(|(_, head)| (run, head)));
         }
     }
     let pieces = heads.len() as u64;
     let Resolved { bounds, parts, upper } = resolve(heads.iter().map(|(_, head)| head.piece));
     if bounds.is_none() && (bottom || !is_known(&beside.older, &key)) {
-        return Ok(Some((None, pieces)));
+        return Ok(Some(Merged { key, pieces, log: None }));
     }
     // `upper` is the first number that these runs do not account for. The merged piece begins
     // there.
@@ -282,7 +294,7 @@ fn begin_merged(
     // If newer runs need nothing of this piece, the piece is dropped: the newer runs also determine
     // the older entries that count.
     if live.as_ref().is_some_and(|live| clipped(&piece.held(), live).is_empty()) {
-        return Ok(Some((None, pieces)));
+        return Ok(Some(Merged { key, pieces, log: None }));
     }
     let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));
     let parts: Vec<_> = parts.filter(|(_, part)| !part.is_empty()).collect();
@@ -293,14 +305,21 @@ fn begin_merged(
     let starts_right = !bottom || bounds.is_none_or(|b| held.start <= alive(&(b.first..b.next)).start);
     let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
     if !starts_right || end != Some(held.end) {
-        return Err(logs[heads[0].0].run().malformed(&key).into());
+        return Err(logs[heads[0].0].run().malformed(&key));
     }
-    out.begin(&key, piece, heads[0].1.terms.clone());
-    let part = |(i, range)| {
-        let (run, head): &(usize, Head) = &heads[i];
-        Part { range, holder: Holder::Run(*run, head.chunk.clone()) }
+    let terms = heads[0].1.terms.clone();
+    let mut chunks: Vec<_> = heads.into_iter().map(|(run, head)| Some((run, head.chunk))).collect();
+    let mut part = |(i, range): (usize, Range<u64>)| {
+        let (run, chunk) = chunks[i].take().expect("a piece has one part");
+        Part { range, holder: Holder::Run(run, chunk) }
     };
-    Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
+    let parts = parts.into_iter().map(&mut part).collect();
+    Ok(Some(Merged { key, pieces, log: Some(MergedLog { piece, terms, parts }) }))
+}
+
+/// Merges the next log of all runs of a store, newest first. Returns `None` after the last log.
+pub(crate) fn next_of_all(logs: &mut [RunLogs]) -> Result<Option<Merged>, Error> {
+    next_merged(logs, true, &mut Beside { newer: Vec::new(), older: Vec::new() })
 }
 
 /// Returns whether some of the runs may know a log. An offloaded run may be out of reach and is not

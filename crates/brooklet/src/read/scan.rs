@@ -95,6 +95,11 @@ impl RunLogs {
         self.cursor.run()
     }
 
+    /// Returns the cursor, which is at the current log.
+    pub fn cursor(&mut self) -> &mut RunCursor {
+        &mut self.cursor
+    }
+
     /// Returns the tables that hold nothing of the current log and of the logs after it.
     pub fn passed(&self) -> &[Arc<Table>] {
         if self.current.is_some() { self.cursor.passed() } else { &self.run().tables }
@@ -142,22 +147,36 @@ impl RunLogs {
         self.read()
     }
 
+    /// Takes the current log, and moves to the next one.
+    pub fn take(&mut self) -> Result<Option<(Vec<u8>, Head)>, Error> {
+        let Some(log) = self.current.take() else { return Ok(None) };
+        self.advance_from(&log.0)?;
+        Ok(Some(log))
+    }
+
     /// Moves to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
-        let Some((key, _)) = self.current.take() else { return Ok(()) };
+        match self.current.take() {
+            Some((key, _)) => self.advance_from(&key),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves from the log `key`, which was current, to the next one.
+    fn advance_from(&mut self, key: &[u8]) -> Result<(), Error> {
         let mut more = match self.cursor.next() {
             Err(Error::Damaged { .. }) if bug("what-is-damaged-is-passed-over") => false,
             more => more?,
         };
         // A small log is one entry. The cursor skips the chunks of a larger log.
         if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
-            more = self.cursor.seek(&key_after(&key))?;
+            more = self.cursor.seek(&key_after(key))?;
         }
         if more {
             self.read()?;
         }
         match &self.current {
-            Some((next, _)) if *next <= key => Err(self.run().malformed(&key)),
+            Some((next, _)) if next.as_slice() <= key => Err(self.run().malformed(key)),
             _ => Ok(()),
         }
     }

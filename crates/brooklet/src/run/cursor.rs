@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brooklet_codex::Cursor;
+use brooklet_codex::{Cursor, DataBlock, Prefetch};
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -10,27 +10,47 @@ use crate::format::run_entry::{Chunk, chunk_key};
 use crate::run::Run;
 use crate::run::table::{Table, TableReader};
 
+/// The blocks of a run that another thread reads ahead for a cursor.
+pub(crate) trait RunPrefetch: Send + Sync {
+    /// Reports that the cursor seeks a codex key.
+    fn seek(&self, key: &[u8]);
+    /// Returns the blocks of the table at this index.
+    fn of_table(&self, table: usize) -> Box<dyn Prefetch>;
+}
+
 /// A cursor in a run: at a codex entry, or at no entry.
 pub(crate) struct RunCursor {
     run: Arc<Run>,
     /// The index of the cursor's table; past the last table at the end.
     at: usize,
     cursor: Option<Cursor<TableReader>>,
+    ahead: Option<Box<dyn RunPrefetch>>,
 }
 
 impl RunCursor {
     /// Creates a cursor before the first entry, without a read.
     pub fn new(run: Arc<Run>) -> Self {
-        Self { run, at: 0, cursor: None }
+        Self { run, at: 0, cursor: None, ahead: None }
     }
 
     pub fn run(&self) -> &Arc<Run> {
         &self.run
     }
 
+    /// Has the cursor take its blocks from another thread.
+    pub fn read_ahead(&mut self, ahead: Box<dyn RunPrefetch>) {
+        if let Some(cursor) = &mut self.cursor {
+            cursor.prefetch(ahead.of_table(self.at));
+        }
+        self.ahead = Some(ahead);
+    }
+
     /// Moves to the first entry whose key is `key` or greater. Returns `false` if no such entry
     /// exists.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool, Error> {
+        if let Some(ahead) = &self.ahead {
+            ahead.seek(key);
+        }
         let at = self.run.place_of(key).unwrap_or(0);
         // A cursor that stays in its table keeps its block.
         if at != self.at {
@@ -57,6 +77,18 @@ impl RunCursor {
     pub fn next(&mut self) -> Result<bool, Error> {
         let found = self.go(Cursor::next)?;
         if found { Ok(true) } else { self.next_table() }
+    }
+
+    /// Moves to the first entry of the next block. Returns `false` if no such entry exists.
+    pub fn skip_block(&mut self) -> Result<bool, Error> {
+        let found = self.go(Cursor::skip_block)?;
+        if found { Ok(true) } else { self.next_table() }
+    }
+
+    /// Returns the block of the entry, and the index of its table; `None` if the cursor is at no
+    /// entry.
+    pub fn block(&self) -> Option<(usize, DataBlock)> {
+        Some((self.at, self.cursor.as_ref()?.block()?))
     }
 
     /// Returns the key range that cannot be read, after a move from `key` failed. The range begins
@@ -107,7 +139,13 @@ impl RunCursor {
         let Some(table) = self.run.tables.get(self.at) else { return Ok(false) };
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
-            none => none.insert(Cursor::new(TableReader::new(table)?)),
+            none => {
+                let cursor = none.insert(Cursor::new(TableReader::new(table)?));
+                if let Some(ahead) = &self.ahead {
+                    cursor.prefetch(ahead.of_table(self.at));
+                }
+                cursor
+            }
         };
         action(cursor).map_err(|error| table.error(error))
     }

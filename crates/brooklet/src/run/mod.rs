@@ -4,6 +4,7 @@
 //! During a merge, the new run has all logs before a certain log, and the merged runs count only
 //! from that log on (`Run::from`). No log is therefore looked up in both.
 
+pub mod ahead;
 pub mod bounds_cache;
 pub mod cursor;
 pub mod dead_entries;

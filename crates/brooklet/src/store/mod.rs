@@ -6,6 +6,7 @@ pub mod report;
 pub mod space;
 pub mod ticket;
 pub mod view;
+pub mod walk;
 
 use std::ops::RangeBounds;
 use std::path::Path;

@@ -8,27 +8,24 @@
 //! A store that is open for reading only takes no checkpoint. The view then turns the recovered
 //! memtable into a run in memory.
 
-use std::iter::FusedIterator;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, BuilderOptions};
 use brooklet_io::{MemVolume, Process, SECTOR};
-use bytes::Bytes;
 
 use crate::engine::Inner;
 use crate::error::{Error, KeyText};
 use crate::format::manifest::{RunMeta, TableMeta};
-use crate::format::run_entry::{Chunk, Head, PieceWriter, split_key};
+use crate::format::run_entry::PieceWriter;
 use crate::maintenance::merge::{Input, matters};
 use crate::memtable::sort::IncrementalSort;
 use crate::memtable::{LogState, Memtable};
 use crate::model::Bounds;
 use crate::model::key::check_key;
 use crate::model::keyed_hash::Secret;
-use crate::model::retention_state::{retention, shown};
-use crate::read::scan::{Listed, LogInfo, Logs};
-use crate::read::{Entries, Entry, ReadView, given_of};
+use crate::read::scan::{Listed, Logs};
+use crate::read::{Entries, ReadView};
 use crate::run::dead_entries::DeadEntries;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
@@ -36,8 +33,8 @@ use crate::run::writer::Pending;
 use crate::run::writer::read_error;
 use crate::run::{Run, RunSet};
 use crate::state::lost::{self, Lost, is_proven};
-use crate::state::spaces::FIRST;
 use crate::store::Store;
+use crate::store::walk::Walk;
 
 /// Bytes of memory for look-ups in a run that is in memory.
 const LOOK_UPS: usize = 8 << 20;
@@ -69,6 +66,8 @@ pub struct View {
     pub(crate) lost: Option<Arc<Lost>>,
     /// The process that took the view.
     pub(crate) process: Process,
+    /// Whether walks may start a thread.
+    pub(crate) threads: bool,
 }
 
 impl Store {
@@ -106,7 +105,8 @@ impl Store {
         // The seed of the store's own filters stays private. With this seed, the same logs make the
         // same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.table_cache.builder_options(0) };
-        Ok(View { runs, store, builder, now, process: inner.process, lost })
+        let (process, threads) = (inner.process, inner.options.threads);
+        Ok(View { runs, store, builder, now, process, lost, threads })
     }
 }
 
@@ -167,7 +167,8 @@ impl View {
 
     /// Reads all entries of the logs whose keys start with `prefix`, log after log in key order.
     /// The walk reads the runs from front to back, which is many times as fast as reading log by
-    /// log, and keeps none of the data in memory.
+    /// log. It reads at most some 400 KiB of each run ahead. After the first MiB, a thread of its
+    /// own reads ahead, unless the store has [no threads](crate::Options::threads).
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -190,12 +191,7 @@ impl View {
     /// The same errors as [`scan`](Self::scan).
     pub fn walk(&self, prefix: impl AsRef<[u8]>) -> Result<Walk, Error> {
         self.here()?;
-        let prefix = prefix.as_ref().to_vec();
-        let input = Input::all(&self.runs, prefix.as_slice().max(FIRST))?;
-        let out = PieceWriter::new(Pending::new(0));
-        let end = self.lost.as_ref().map(|lost| lost.error());
-        let (process, now) = (self.process, self.now);
-        Ok(Walk { process, input, out, prefix, now, chunk: None, end, through: false, over: false })
+        Walk::new(self, prefix.as_ref())
     }
 
     /// Returns an error if [damage in the ring](crate::Options::read_only) hides a part of the
@@ -212,115 +208,6 @@ impl View {
 impl std::fmt::Debug for View {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "View(up to {})", self.lsn())
-    }
-}
-
-/// An item of a [`Walk`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WalkItem {
-    /// A log. The next items, up to the next log, are its entries.
-    Log(LogInfo),
-    /// The next entry of the log.
-    Entry(Entry),
-}
-
-/// An iterator over all entries of some logs; see [`View::walk`]. An error ends the iteration; see
-/// [`View::salvage`].
-pub struct Walk {
-    process: Process,
-    input: Input,
-    out: PieceWriter<Pending>,
-    prefix: Vec<u8>,
-    now: u64,
-    /// Entries that were read already, and the number of the next one to return.
-    chunk: Option<(Chunk, u64)>,
-    /// The error that ends the walk, if damage may hide more data.
-    end: Option<Error>,
-    through: bool,
-    over: bool,
-}
-
-impl Walk {
-    fn step(&mut self) -> Result<Option<WalkItem>, Error> {
-        loop {
-            if let Some((chunk, seq)) = self.chunk.as_mut().filter(|(chunk, seq)| *seq < chunk.range().end) {
-                let entry = Entry { seq: *seq, payload: given_of(chunk, *seq) };
-                *seq += 1;
-                return Ok(Some(WalkItem::Entry(entry)));
-            }
-            while let Some(entry) = self.out.out().pop() {
-                if let Some(log) = self.take(&entry.key, &entry.value.into())? {
-                    return Ok(Some(WalkItem::Log(log)));
-                }
-                if self.chunk.is_some() {
-                    break;
-                }
-            }
-            if self.chunk.as_ref().is_some_and(|(chunk, seq)| *seq < chunk.range().end) {
-                continue;
-            }
-            let goes_on = |key: &[u8]| key.starts_with(&self.prefix);
-            if self.input.is_between_logs() && !self.input.next_log().is_some_and(goes_on) {
-                return Ok(None);
-            }
-            self.input.step(&mut self.out).map_err(read_error)?;
-        }
-    }
-
-    /// Takes a head, or more entries of the log.
-    fn take(&mut self, codex_key: &[u8], value: &Bytes) -> Result<Option<LogInfo>, Error> {
-        let made = "a piece that was just made is whole";
-        let (key, chunk) = split_key(codex_key).expect(made);
-        if chunk.is_some() {
-            let chunk = Chunk::decode(value).expect(made);
-            // The state already leaves out entries that are too old.
-            let seq = self.chunk.as_ref().map_or(0, |(_, seq)| *seq).max(chunk.base);
-            self.chunk = Some((chunk, seq));
-            return Ok(None);
-        }
-        let head = Head::decode(value).expect(made);
-        let bounds = head.piece.bounds.expect("the oldest run is among them, so that every log is there");
-        let terms = head.terms.as_deref();
-        let bounds = shown(bounds, terms, self.now);
-        self.chunk = Some((head.chunk, bounds.first));
-        Ok(Some(LogInfo { key, bounds, retention: retention(terms) }))
-    }
-}
-
-impl Walk {
-    /// Returns whether the walk has read all runs, so that its error, if any, is about data that is
-    /// not in the runs.
-    pub(crate) fn is_through(&self) -> bool {
-        self.through
-    }
-}
-
-impl Iterator for Walk {
-    type Item = Result<WalkItem, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
-        let step = here.and_then(|()| self.step()).and_then(|walked| match walked {
-            None => {
-                self.through = true;
-                self.end.take().map_or(Ok(None), Err)
-            }
-            walked => Ok(walked),
-        });
-        let step = step.transpose();
-        self.over = !matches!(step, Some(Ok(_)));
-        step
-    }
-}
-
-impl FusedIterator for Walk {}
-
-impl std::fmt::Debug for Walk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Walk(\"{}…\")", self.prefix.escape_ascii())
     }
 }
 

@@ -183,7 +183,7 @@ impl View {
         };
         let runs = Arc::new(RunSet::open(&table_cache, &manifest, lsn, open)?);
         let builder = BuilderOptions { filter_seed: store as u64, ..table_cache.builder_options(0) };
-        Ok(Self { runs, store, builder, now, process: Process::current(), lost: None })
+        Ok(Self { runs, store, builder, now, process: Process::current(), lost: None, threads: false })
     }
 
     /// Returns the time at which the view was taken, in milliseconds since the Unix epoch, by the

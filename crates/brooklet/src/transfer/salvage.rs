@@ -4,7 +4,8 @@ use crate::error::Error;
 use crate::model::Bounds;
 use crate::read::Entries;
 use crate::read::scan::Logs;
-use crate::store::view::{View, Walk, WalkItem};
+use crate::store::view::View;
+use crate::store::walk::{Walk, WalkItem};
 
 /// An iterator over the undamaged logs and entries of a view; see [`View::salvage`].
 pub struct Salvage<'a> {

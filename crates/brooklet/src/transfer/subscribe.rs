@@ -340,6 +340,7 @@ impl View {
             now,
             process: self.process,
             lost: None,
+            threads: self.threads,
         })
     }
 

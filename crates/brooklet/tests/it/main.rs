@@ -40,3 +40,4 @@ mod spaces;
 mod subscribe;
 mod threads;
 mod view;
+mod walk;
