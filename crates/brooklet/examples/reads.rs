@@ -6,16 +6,23 @@
 //!
 //! Where the file STORE is not there: makes LOGS logs (100,000) of ENTRIES entries (10) of 200
 //! bytes in it. With `merge`, merges them into one run. Where it is: reads logs in random order,
-//! with a cache of CACHE_MIB (64).
+//! with a cache of CACHE_MIB (64); then reads all of them in key order; then appends at a given
+//! rate, alone and beside such a walk.
 
 use std::path::Path;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use brooklet::io::Rng;
-use brooklet::{Error, Options, Store, WalkItem};
+use brooklet::{Error, Options, Store, View, WalkItem};
 
 /// Logs of the smaller set, which are read several times.
 const TOUCHED: u64 = 10_000;
+/// Appends a second, how many of them come at once, and for how long.
+const RATE: u64 = 16_000;
+const BURST: u64 = 16;
+const SECONDS: u64 = 8;
 /// Bytes of an entry.
 const ENTRY: usize = 200;
 
@@ -43,14 +50,57 @@ fn main() -> Result<(), Error> {
         })?;
     }
     tell(&store);
+    let view = store.view()?;
     for _ in 0..3 {
-        timed("all logs in key order, by a walk", logs, || walk(&store))?;
+        timed("all logs in key order, by a walk", logs, || walk(&view))?;
     }
+    appends(&store, "alone")?;
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let walks = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                walk(&view)?;
+            }
+            Ok(())
+        });
+        let appended = appends(&store, "beside walks");
+        ended.store(true, Ordering::Relaxed);
+        walks.join().expect("it does not panic").and(appended)
+    })?;
     store.close()
 }
 
-fn walk(store: &Store) -> Result<(), Error> {
-    for walked in store.view()?.walk("")? {
+/// Appends at [`RATE`] for [`SECONDS`], and prints the times from the moment that each append was
+/// due to its acknowledgement.
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn appends(store: &Store, how: &str) -> Result<(), Error> {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let (start, mut rng) = (Instant::now(), Rng::new(11));
+    for n in 0..RATE * SECONDS {
+        let due = start + Duration::from_nanos(n / BURST * BURST * 1_000_000_000 / RATE);
+        if n % BURST == 0 {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        let times = times.clone();
+        let ticket = store.append(format!("paced/{}", rng.below(8_000)), payload(&mut rng))?;
+        ticket.on_done(move |done| {
+            assert!(done.is_ok());
+            times.lock().expect("nobody panics").push(due.elapsed());
+        });
+    }
+    store.flush()?;
+    while times.lock().expect("nobody panics").len() < (RATE * SECONDS) as usize {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut times = std::mem::take(&mut *times.lock().expect("nobody panics"));
+    times.sort_unstable();
+    let [p50, p99, p999] = [500, 990, 999].map(|part| times[times.len() * part / 1000]);
+    println!("{RATE} appends/s, {how}: p50 {p50:.1?}, p99 {p99:.1?}, p99.9 {p999:.1?}");
+    Ok(())
+}
+
+fn walk(view: &View) -> Result<(), Error> {
+    for walked in view.walk("")? {
         if let WalkItem::Entry(entry) = walked? {
             assert_eq!(entry.payload.len(), ENTRY);
         }
