@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
 use brooklet::{CheckReport, Error, ErrorKind, Store};
-use brooklet_fuzz::store::{LARGEST, Logs, Sample, Volumes, contents, options, read, samples};
+use brooklet_fuzz::store::{DISAGREEMENT, LARGEST, Logs, Sample, Volumes, contents, options, read, samples};
 use brooklet_fuzz::{patches, reseal};
 use libfuzzer_sys::fuzz_target;
 
@@ -72,6 +72,7 @@ fn right(store: &Store, sample: &Sample, report: Option<&CheckReport>) {
         match read(store, key) {
             Ok(log) => found.push((key, Some(log))),
             Err(Error::UnknownLog { .. }) => found.push((key, None)),
+            Err(Error::Damaged { place, what }) if place == DISAGREEMENT => panic!("{what}"),
             Err(error @ Error::Damaged { .. }) => worst = Some(error),
             Err(error) => panic!("damage shows as {error}"),
         }

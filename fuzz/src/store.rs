@@ -145,16 +145,25 @@ pub fn contents(store: &Store) -> Result<Logs, Error> {
     store.scan("")?.map(|log| log.and_then(|log| Ok((log.key.clone(), read(store, &log.key)?)))).collect()
 }
 
-/// Reads a log from both ends: the same entries, numbered without a gap.
+/// The place of the damage that [`read`] itself finds.
+pub const DISAGREEMENT: &str = "the bounds of a log";
+
+/// Reads a log from both ends: the same entries, numbered without a gap. The bounds of a log at
+/// rest come from a note, and its entries do not: with checksums made anew, the two may disagree,
+/// and that is damage, which the check has to find.
 pub fn read(store: &Store, key: &[u8]) -> Result<(u64, Vec<Vec<u8>>), Error> {
     let bounds = store.bounds(key)?;
     let entries = store.read(key, ..)?.collect::<Result<Vec<_>, _>>()?;
     let mut back = store.read(key, ..)?.rev().collect::<Result<Vec<_>, _>>()?;
     back.reverse();
     assert!(entries == back, "the two directions differ");
-    assert_eq!(entries.len() as u64, bounds.len());
-    for (entry, seq) in entries.iter().zip(bounds.first..) {
+    let first = entries.first().map_or(bounds.first, |entry| entry.seq);
+    for (entry, seq) in entries.iter().zip(first..) {
         assert_eq!(entry.seq, seq);
+    }
+    if (first, entries.len() as u64) != (bounds.first, bounds.len()) {
+        let what = format!("{} entries from {first} on, and bounds of {bounds:?}", entries.len());
+        return Err(Error::Damaged { place: DISAGREEMENT.into(), what });
     }
     Ok((bounds.first, entries.into_iter().map(|entry| entry.payload.to_vec()).collect()))
 }

@@ -90,10 +90,14 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     /// [`Error::Damaged`], [`Error::Io`]. The other moves fail with the same errors.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
         self.go(Place::AfterLast, |cursor| {
-            if cursor.descend(0, Aim::AtMost(key))? && cursor.leaf.key() < key {
-                return cursor.forward();
+            if !cursor.descend(0, Aim::AtMost(key))? || cursor.leaf.key() >= key {
+                return Ok(Place::At); // the key itself, or the very first entry where that is greater
             }
-            Ok(Place::At) // the key itself, or the very first entry where that is greater
+            let place = cursor.forward()?;
+            if place == Place::At && cursor.leaf.key() < key {
+                return damaged(cursor.leaf.block().at(), "keys do not ascend");
+            }
+            Ok(place)
         })
     }
 
@@ -365,5 +369,26 @@ mod tests {
         assert!(matches!(cursor.next(), Err(Error::Damaged { .. })));
         assert!(cursor.seek_last().unwrap());
         assert!(matches!(cursor.prev(), Err(Error::Damaged { .. })));
+    }
+
+    /// An index that lies about the first key of a block: a seek never ends at a lesser key than
+    /// the one it seeks. A listing that went on behind damage came out of order.
+    #[test]
+    fn a_seek_does_not_go_back() {
+        let (mut file, mut index) = (Vec::new(), BlockBuilder::default());
+        for (first, keys) in [(b"a", [b"a", b"c"]), (b"m", [b"b", b"n"])] {
+            let mut data = BlockBuilder::default();
+            keys.iter().for_each(|key| data.add(*key, b""));
+            index.add(first, &put(&mut file, &mut data).encode());
+        }
+        let root = put(&mut file, &mut index);
+        let footer = Footer { levels: 1, entries: 4, raw_bytes: 40, blocks: 2, root, ..Footer::default() };
+        file.extend_from_slice(&footer.encode());
+        let len = file.len() as u64;
+        let reader = Reader::open(Bytes::from(file), len, None).unwrap();
+        let mut cursor = reader.cursor();
+        assert!(cursor.seek(b"bb").unwrap() && cursor.key() == b"c");
+        assert!(matches!(cursor.seek(b"d"), Err(Error::Damaged { .. })));
+        assert!(cursor.seek(b"n").unwrap() && cursor.key() == b"n");
     }
 }

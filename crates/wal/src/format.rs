@@ -32,6 +32,9 @@
 use brooklet_io::SECTOR;
 use twox_hash::XxHash3_64;
 
+/// The most that a number of a block, a place in the log or a position may be.
+const MOST: u64 = u64::MAX / 2;
+
 /// Bytes of a block's header.
 pub const HEADER: usize = 96;
 /// The format version this crate writes.
@@ -141,7 +144,9 @@ impl Header {
             stored_len: half(72),
             payload_sum: word(80),
         };
-        Some((header, sum))
+        // These numbers count up from 0. A larger one was forged, and sums with it might overflow.
+        let counts = [header.seq, header.position, header.lsn, header.acked];
+        counts.iter().all(|count| *count <= MOST).then_some((header, sum))
     }
 
     /// Returns the bytes that the block takes in the ring.
@@ -234,6 +239,20 @@ mod tests {
             raw_len: 800,
             stored_len: 300,
             payload_sum: 42,
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_log_reaches_are_refused() {
+        let set: [fn(&mut Header, u64); 4] =
+            [|h, n| h.seq = n, |h, n| h.position = n, |h, n| h.lsn = n, |h, n| h.acked = n];
+        for set in set {
+            for (number, is_header) in [(MOST, true), (MOST + 1, false), (u64::MAX, false)] {
+                let (mut header, mut bytes) = (sample(), [0; HEADER]);
+                set(&mut header, number);
+                header.encode(&mut bytes);
+                assert_eq!(Header::decode(&bytes).is_some(), is_header, "{header:?}");
+            }
         }
     }
 

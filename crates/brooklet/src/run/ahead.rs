@@ -110,7 +110,7 @@ impl Ahead {
         let cursors = runs.into_iter().map(|(run, _)| RunCursor::new(run)).collect();
         let theirs = shared.clone();
         let thread =
-            thread::Builder::new().name("brooklet-ahead".into()).spawn(move || theirs.fill(cursors))?;
+            thread::Builder::new().name("brooklet-ahead".into()).spawn(move || theirs.run(cursors))?;
         Ok(Self { shared, thread: Some(thread), process: Process::current() })
     }
 
@@ -129,20 +129,25 @@ impl Drop for Ahead {
         }
         held(&self.shared.queues).stopped = true;
         self.shared.changed.notify_all();
-        // A panic of the thread has ended its help, and nothing else.
+        // The thread catches its panics.
         let _ = thread.join();
     }
 }
 
 impl Shared {
-    /// Fills the queues until all blocks are read or nobody needs more.
+    /// Fills the queues until all blocks are read or nobody needs more. Then, and after a panic, no
+    /// cursor waits for more.
+    fn run(&self, cursors: Vec<RunCursor>) {
+        if let Err(panic) = caught("reading ahead", || self.fill(cursors)) {
+            tracing::warn!(%panic, "a walk goes on without its thread");
+        }
+        held(&self.queues).runs.iter_mut().for_each(|queue| queue.ended = true);
+        self.changed.notify_all();
+    }
+
     fn fill(&self, mut cursors: Vec<RunCursor>) {
         while let Some((run, from)) = self.next_run() {
-            let read = caught("reading ahead", || batch(&mut cursors[run], from.as_deref()));
-            let (blocks, more) = read.unwrap_or_else(|panic| {
-                tracing::warn!(%panic, "a walk goes on without its thread");
-                (Vec::new(), false)
-            });
+            let (blocks, more) = batch(&mut cursors[run], from.as_deref());
             let mut queues = held(&self.queues);
             let queue = &mut queues.runs[run];
             // After a jump, these blocks are of no use.

@@ -161,7 +161,9 @@ impl Walk<'_> {
             return Ok(None);
         };
         let ours = header.store == layout.store && header.position == position;
-        let behind = header.seq > found.next.seq && header.seq <= acked + 1 && header.lsn >= found.next.lsn;
+        let behind = header.seq > found.next.seq
+            && header.seq <= acked.saturating_add(1)
+            && header.lsn >= found.next.lsn;
         let timely = header.epoch == epoch || header.seq <= known && header.epoch < epoch;
         let fits = header.disk_len() as u64 <= layout.map.piece(position)
             && u64::from(header.raw_len) <= layout.map.size_at(position);
