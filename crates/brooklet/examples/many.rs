@@ -103,7 +103,7 @@ fn fill(path: &Path, logs: u64) -> Result<(), Error> {
 fn appends(store: &Store, logs: u64) -> Result<(), Error> {
     let (ended, count) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let write = |thread: u64| {
+        let write = |thread: u64| -> Result<(), Error> {
             let mut rng = Rng::new(100 + thread);
             while !ended.load(Ordering::Relaxed) {
                 store.append(key(rng.below(logs)), payload(&mut rng))?.wait()?;
