@@ -222,17 +222,26 @@ impl World {
     /// Opens the store on the current disk, and checks that it shows an allowed state. If the disk
     /// fails meanwhile, tries again on the same disk, and finally once more after a power cut.
     pub(super) fn open(&self, expected: &Expectation) -> Result<(), Violation> {
+        let before = self.stale_reads();
+        let is_stale = || self.stale_reads() > before;
         for _ in 0..3 {
-            if self.open_once(expected)? {
+            if self.open_once(expected, is_stale())? {
                 return Ok(());
             }
             self.state().stats.counts.restarts += 1;
         }
+        let stale = is_stale();
         let (image, seed) = (self.volume().disk.crash(), self.state().rng.next());
         self.tell(|| "  the power is cut".into());
         self.set_disk(MemVolume::from_image(image, seed));
-        self.open_once(expected)?;
+        self.open_once(expected, stale)?;
         Ok(())
+    }
+
+    /// Returns the number of reads of this disk that returned old bytes.
+    fn stale_reads(&self) -> usize {
+        let silent = self.volume().disk.silent_faults();
+        silent.iter().filter(|silent| silent.fault == SilentFault::Stale).count()
     }
 
     /// Ends the run: after this fault of the disk, the expected state is unknown.
@@ -242,22 +251,25 @@ impl World {
         true
     }
 
-    /// Opens the store once. Returns `false` if the disk failed, and nothing has changed.
-    fn open_once(&self, expected: &Expectation) -> Result<bool, Violation> {
+    /// Opens the store once. Returns `false` if the disk failed. `stale`: an earlier try read old
+    /// bytes, and may have recorded them before it failed.
+    fn open_once(&self, expected: &Expectation, stale: bool) -> Result<bool, Violation> {
         let volume = self.volume();
         // Earlier failures are over: from now on only planned faults excuse an error.
         self.state().faulty = volume.disk.is_to_fail();
         let seed = self.state().rng.next();
-        let lies = volume.disk.silent_faults().len();
+        let before = self.stale_reads();
         let opened = self.plan.shape.open(&volume, &self.clock, seed);
         // The disk may also corrupt a write while the store is being opened.
-        let tolerance =
-            if volume.disk.silent_faults().is_empty() { expected.tolerance } else { self.tolerance() };
+        let tolerance = if volume.disk.silent_faults().is_empty() && !stale {
+            expected.tolerance
+        } else {
+            self.tolerance()
+        };
         let expected = &Expectation { tolerance, ..expected.clone() };
         // An opening that reads old bytes of the ring mistakes them for the end of the ring, and
         // nothing shows the mistake.
-        let was_stale =
-            || volume.disk.silent_faults()[lies..].iter().any(|silent| silent.fault == SilentFault::Stale);
+        let was_stale = || stale || self.stale_reads() > before;
         let is_failure = |error: &Error| {
             self.state().faulty
                 && matches!(error, Error::Io { .. } | Error::Stopped { .. } | Error::Full { .. })
