@@ -2,10 +2,12 @@
 //! an opening after a kill.
 //!
 //! ```sh
-//! cargo run --release -p brooklet --example many -- STORE LOGS
+//! cargo run --release -p brooklet --example many -- STORE LOGS [CACHE_MIB]
 //! ```
 //!
-//! Where the file STORE is not there: makes LOGS logs of one entry of 64 to 512 bytes in it. Where
+//! CACHE_MIB is the memory for look-ups (64). A look-up of a log needs a filter of each run; all
+//! filters together take 1.5 bytes a log, and the cache for the bounds of logs takes half of the
+//! memory. Where the file STORE is not there: makes LOGS logs of one entry of 64 to 512 bytes in it. Where
 //! it is: opens it and does the rest. The last step ends the process as a kill does; the next run
 //! then opens what it left.
 
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use brooklet::io::Rng;
-use brooklet::{Commit, Error, Store};
+use brooklet::{Commit, Error, Options, Store};
 
 /// Appends of a commit that fills.
 const COMMIT: u64 = 1000;
@@ -29,12 +31,14 @@ const READ: u64 = 20_000;
 
 fn main() -> Result<(), Error> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [path, logs] = &args[..] else { panic!("give the path of a store and a number of logs") };
+    let [path, logs, rest @ ..] = &args[..] else { panic!("give the path of a store and a number of logs") };
     let (path, logs) = (Path::new(path), logs.parse().expect("a number of logs"));
+    let cache: usize = rest.first().map_or(64, |cache| cache.parse().expect("a number of MiB"));
+    let open = || Options::new().cache_budget(cache << 20).open(path);
     if !path.exists() {
-        return fill(path, logs);
+        return fill(&open()?, logs);
     }
-    let store = timed("opened", 1, || Store::open(path))?;
+    let store = timed("opened", 1, open)?;
     tell(&store);
     for pass in ["first", "second"] {
         let mut rng = Rng::new(5);
@@ -77,9 +81,10 @@ fn payload(rng: &mut Rng) -> Vec<u8> {
     text.into_bytes()
 }
 
-fn fill(path: &Path, logs: u64) -> Result<(), Error> {
-    let store = Store::open(path)?;
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn fill(store: &Store, logs: u64) -> Result<(), Error> {
     let mut rng = Rng::new(1);
+    let start = Instant::now();
     let payloads: Vec<Vec<u8>> = (0..60_000).map(|_| payload(&mut rng)).collect();
     timed("created, a log each", logs, || {
         for from in (0..logs).step_by(COMMIT as usize) {
@@ -89,12 +94,12 @@ fn fill(path: &Path, logs: u64) -> Result<(), Error> {
             }
             drop(store.commit(&commit)?);
             if from % 10_000_000 == 0 {
-                println!("{from} logs");
+                println!("{from} logs after {:.0?}", start.elapsed());
             }
         }
         store.flush()
     })?;
-    tell(&store);
+    tell(store);
     timed("closed", 1, || store.close())
 }
 

@@ -368,6 +368,14 @@ impl Cache {
         self.keep_with(key, class, kept, || {});
     }
 
+    /// Keeps an entry in place of the one that has its key. Drops both if the new one takes more
+    /// than the room of a shard.
+    pub(crate) fn replace(&self, key: Key, class: Class, kept: Kept) {
+        let room = self.room();
+        let mut entries = self.shard(key).entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.replace(key, class, kept, room);
+    }
+
     /// Keeps an entry like [`keep`](Self::keep); if it is kept, `put` stores the piece with its
     /// reader.
     pub(crate) fn keep_with(&self, key: Key, class: Class, kept: Kept, put: impl FnOnce()) {
@@ -408,6 +416,25 @@ impl Entries {
         self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
         self.queue.push_back(key);
         true
+    }
+
+    /// Keeps an entry, in place of any earlier entry of the same key and class.
+    fn replace(&mut self, key: Key, class: Class, kept: Kept, room: usize) {
+        let bytes = kept.bytes();
+        let Some(entry) = self.map.get_mut(&key) else {
+            if bytes <= room {
+                self.keep(key, class, kept, room);
+            }
+            return;
+        };
+        if bytes > room {
+            self.queue.retain(|other| *other != key);
+            return self.drop_entry(key);
+        }
+        let before = std::mem::replace(&mut entry.kept, kept).bytes();
+        *self.count(class) += bytes;
+        *self.count(class) -= before;
+        self.make_room(room);
     }
 
     /// Drops entries until the rest takes `most` bytes or less.

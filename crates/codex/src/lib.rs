@@ -58,7 +58,8 @@
 //!   outside their block.
 //! - `filter`: the bloom filter, in parts. `notes`: four bytes of the caller for each item of it.
 //!   `directory`: finds the part for a key. `cache`:
-//!   [`Cache`]; `class`: the time that each class of entry stays in the cache.
+//!   [`Cache`]; `class`: the time that each class of entry stays in the cache. `reread`: the blocks
+//!   that were read lately. `values`: [`Values`].
 //! - `pack`: packs sorted entries into blocks. `binder`: binds blocks into a file. `builder`:
 //!   [`Builder`], which does both at once.
 //! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of
@@ -111,6 +112,7 @@ mod source;
 mod spill;
 #[cfg(unix)]
 mod turns;
+mod values;
 mod verify;
 #[cfg(unix)]
 mod write;
@@ -136,4 +138,5 @@ pub use progress::Progress;
 pub use range::Range;
 pub use reader::Reader;
 pub use source::Source;
+pub use values::Values;
 pub use verify::Verified;

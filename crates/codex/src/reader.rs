@@ -137,15 +137,16 @@ impl<S: Source> Reader<S> {
     /// # Errors
     /// [`Error::Damaged`], [`Error::Io`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.get_counted(key, &mut 0)
+        self.get_counted(key, &mut 0, true)
     }
 
     /// Returns the value of `key` like [`get`](Self::get). Adds one to `read` if the cache did not
-    /// have the data block.
+    /// have the data block. `keep`: whether the cache keeps a small value; a caller that keeps the
+    /// result of its look-up elsewhere needs no second copy.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Io`].
-    pub fn get_counted(&self, key: &[u8], read: &mut u64) -> Result<Option<Bytes>> {
+    pub fn get_counted(&self, key: &[u8], read: &mut u64, keep: bool) -> Result<Option<Bytes>> {
         if self.source.is_memory() {
             return self.find(key)?.map(|stored| self.value_of(stored)).transpose();
         }
@@ -161,22 +162,23 @@ impl<S: Source> Reader<S> {
         let found = block.floor(key)?.and_then(|(stored, exact)| exact.then_some(stored));
         if let Some(ptr) = was_read {
             *read += 1;
-            self.keep_found(place, key, (self.key(ptr), &block), found.as_ref());
+            self.keep_found(keep.then_some((place, key)), (self.key(ptr), &block), found.as_ref());
         }
         found.map(|stored| self.value_of(stored)).transpose()
     }
 
-    /// Keeps what a look-up of `key` read: a small value by itself, a large value with its block.
-    fn keep_found(&self, place: Key, key: &[u8], (at, block): (Key, &Block), found: Option<&Stored>) {
+    /// Keeps what a look-up read: a small value by itself, at its place, and a large value with its
+    /// block.
+    fn keep_found(&self, own: Option<(Key, &[u8])>, (at, block): (Key, &Block), found: Option<&Stored>) {
         let is_small = |stored: &Stored| stored.bytes.len() <= block.memory() / VALUE_PART;
         match found {
             Some(stored) if !stored.apart && !is_small(stored) => {
                 self.cache.keep(at, Class::Data, Kept::Block(block.clone()));
             }
             _ => {
-                if let Some(stored) = found.filter(|stored| !stored.apart) {
-                    let own = Kept::Value(key.into(), Bytes::copy_from_slice(&stored.bytes));
-                    self.cache.keep(place, Class::Value, own);
+                if let (Some(stored), Some((place, key))) = (found.filter(|stored| !stored.apart), own) {
+                    let value = Kept::Value(key.into(), Bytes::copy_from_slice(&stored.bytes));
+                    self.cache.keep(place, Class::Value, value);
                 }
                 self.cache.keep_reread(at, block);
             }

@@ -140,6 +140,17 @@ pub const BUGS: &[Bug] = &[
     ),
     bug("filter-forgets", "a run's filter does not know some of its logs", Seed(0)),
     bug("note-forgets-an-entry", "the note of a log in a run ends before its last entry", Seed(0)),
+    // The logs that were read lately.
+    bug(
+        "newer-runs-are-not-asked",
+        "a log that was read lately is returned without the entries of later runs",
+        Seed(0),
+    ),
+    bug(
+        "kept-logs-outlive-their-runs",
+        "a log that was read lately is returned though its runs were merged since",
+        Seed(0),
+    ),
     // The remembered bounds of resting logs.
     bug(
         "remembers-after-delete",

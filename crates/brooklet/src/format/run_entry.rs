@@ -152,6 +152,16 @@ impl Chunk {
         &self.payloads[self.place(seq)]
     }
 
+    /// Returns the payloads of entries `seqs`, in order. The entries must be in range.
+    pub fn payloads(&self, seqs: Range<u64>) -> impl Iterator<Item = &[u8]> + Clone {
+        seqs.map(|seq| self.payload_bytes(seq))
+    }
+
+    /// Returns the bytes of the payloads of entries `seqs`, which must be in range.
+    pub fn len_of(&self, seqs: Range<u64>) -> usize {
+        if seqs.is_empty() { 0 } else { self.place(seqs.end - 1).end - self.place(seqs.start).start }
+    }
+
     fn place(&self, seq: u64) -> Range<usize> {
         let i = (seq - self.base) as usize;
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
@@ -207,6 +217,28 @@ fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&RetentionState>) {
     if let Some(terms) = terms {
         terms.encode(&mut |b| value.extend_from_slice(b));
     }
+}
+
+/// Appends the beginning of a chunk: its first number and the lengths of its payloads, in bytes.
+fn put_lens(value: &mut Vec<u8>, base: u64, lens: &[u32]) {
+    put_varint(&mut |b| value.extend_from_slice(b), base);
+    put_varint(&mut |b| value.extend_from_slice(b), lens.len() as u64);
+    for &len in lens {
+        put_varint(&mut |b| value.extend_from_slice(b), len.into());
+    }
+}
+
+/// Appends a head that holds all entries of a log, which have `payloads`.
+pub(crate) fn put_whole_log<'p>(
+    value: &mut Vec<u8>,
+    bounds: Bounds,
+    terms: Option<&RetentionState>,
+    payloads: impl Iterator<Item = &'p [u8]> + Clone,
+) {
+    put_head(value, Piece { bounds: Some(bounds), base: bounds.first }, terms);
+    let lens: Vec<u32> = payloads.clone().map(|payload| payload.len() as u32).collect();
+    put_lens(value, bounds.first, &lens);
+    payloads.for_each(|payload| value.extend_from_slice(payload));
 }
 
 /// Returns the head of a log that moves to another store, where no totals include the log yet.
@@ -325,11 +357,7 @@ impl<O: Out> PieceWriter<O> {
             put_head(value, self.piece, self.terms.as_deref());
             head_key(&self.key)
         };
-        put_varint(&mut |b| value.extend_from_slice(b), self.chunk_base);
-        put_varint(&mut |b| value.extend_from_slice(b), self.lens.len() as u64);
-        for &len in &self.lens {
-            put_varint(&mut |b| value.extend_from_slice(b), len.into());
-        }
+        put_lens(value, self.chunk_base, &self.lens);
         value.extend_from_slice(&self.payloads);
         self.chunk_base += self.lens.len() as u64;
         self.lens.clear();

@@ -14,9 +14,9 @@ use crate::maintenance::compaction::Compaction;
 use crate::maintenance::policy::is_dead;
 use crate::maintenance::{Context, Counted, Maintenance};
 use crate::memtable::Memtable;
+use crate::run::Run;
 use crate::run::table::Table;
 use crate::run::writer::BuildError;
-use crate::run::{Run, RunSet};
 
 impl Maintenance {
     /// Frees tables that did not become part of the store, unless a superblock that names them may
@@ -44,7 +44,8 @@ impl Maintenance {
         runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
         let mut state = context.state();
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
-        state.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
+        let runs = runs.into_iter().map(|(run, _)| run).collect();
+        state.runs = Arc::new(state.runs.next(runs, merging, lsn));
         if self.ingestion.is_some() {
             // Under the same lock, because commits on the imported logs may follow at once.
             state.subscribers.lose();

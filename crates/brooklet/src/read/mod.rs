@@ -153,11 +153,11 @@ impl ReadView {
         let (heads, bounds, upper, wanted) = match self.bounds {
             Some(bounds) => {
                 let bounds = bounds.ok_or_else(unknown)?;
-                let heads = self.runs.heads(key, Some(self.range.start), self.upper)?;
+                let heads = self.runs.log(key, Some(self.range.start), self.upper)?;
                 (heads, bounds, self.upper, self.range)
             }
             None => {
-                let heads = self.runs.heads(key, None, u64::MAX)?;
+                let heads = self.runs.log(key, None, u64::MAX)?;
                 let newest = heads.first().map(|(_, head)| head);
                 let bounds = newest.and_then(|head| head.piece.bounds).ok_or_else(unknown)?;
                 let bounds = shown(bounds, newest.and_then(|head| head.terms.as_deref()), self.now);
@@ -182,10 +182,10 @@ impl ReadView {
         let (heads, before, upper) = match self.bounds {
             Some(None) => (Vec::new(), None, 0),
             Some(Some(bounds)) => {
-                (self.runs.heads(key, Some(bounds.first), self.upper)?, Some(bounds), self.upper)
+                (self.runs.log(key, Some(bounds.first), self.upper)?, Some(bounds), self.upper)
             }
             None => {
-                let heads = self.runs.heads(key, None, u64::MAX)?;
+                let heads = self.runs.log(key, None, u64::MAX)?;
                 let newest = heads.first().map(|(_, head)| head);
                 let bounds = newest.and_then(|head| head.piece.bounds);
                 let bounds =

@@ -12,6 +12,7 @@ pub mod notes_check;
 pub mod read_cost;
 pub mod table;
 pub mod table_cache;
+pub mod whole_logs;
 pub mod writer;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::model::Piece;
 use crate::model::retention_state::State;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
+use crate::run::whole_logs::Age;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::ops::ControlFlow;
 
@@ -43,11 +45,13 @@ pub(crate) struct Wanted<'k> {
     asked: u64,
     /// Number of blocks of entries that were read for the log.
     read: u64,
+    /// Whether the cache keeps the pieces of the log.
+    keep: bool,
 }
 
 impl<'k> Wanted<'k> {
     pub fn new(key: &'k [u8]) -> Self {
-        Self { key, head: head_key(key), hash: None, asked: 0, read: 0 }
+        Self { key, head: head_key(key), hash: None, asked: 0, read: 0, keep: true }
     }
 
     /// Returns the codex key of the log's head in a run.
@@ -239,8 +243,8 @@ impl Run {
         if maybe == Some(false) {
             return Ok(None);
         }
-        let Wanted { head, read, .. } = wanted;
-        let value = table.reader()?.get_counted(head, read).map_err(|e| table.error(e))?;
+        let Wanted { head, read, keep, .. } = wanted;
+        let value = table.reader()?.get_counted(head, read, *keep).map_err(|e| table.error(e))?;
         if maybe == Some(true) && value.is_none() {
             self.table_cache.misled();
         }
@@ -317,11 +321,16 @@ pub(crate) struct RunSet {
     merging: Option<Merging>,
     /// The runs hold all commits before this place of the ring.
     lsn: u64,
+    age: Age,
 }
 
 impl RunSet {
-    pub fn new(runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64) -> Self {
-        Self { runs, merging, lsn }
+    /// Returns the set of `runs`, which replaces this set.
+    pub fn next(&self, runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64) -> Self {
+        let added = runs.len().checked_sub(self.runs.len());
+        let added =
+            added.filter(|added| runs[*added..].iter().zip(&self.runs).all(|(a, b)| Arc::ptr_eq(a, b)));
+        Self { runs, merging, lsn, age: self.age.next(added) }
     }
 
     /// Opens the runs of a checked manifest. `open` opens one table of a run.
@@ -338,13 +347,14 @@ impl RunSet {
             let tables = tables.iter().cloned().map(|table| open(meta.id, table).map(Arc::new));
             Ok(Arc::new(Run::new(table_cache, *meta, tables.collect::<Result<_, _>>()?, from)))
         });
-        Ok(Self { runs: runs.collect::<Result<_, Error>>()?, merging: merging.cloned(), lsn })
+        let runs = runs.collect::<Result<_, Error>>()?;
+        Ok(Self { runs, merging: merging.cloned(), lsn, age: Age::default() })
     }
 
     /// Returns these runs and a newer one, which hold all commits up to `lsn`.
     pub fn with(&self, newest: Arc<Run>, lsn: u64) -> Self {
         let runs = [newest].into_iter().chain(self.runs.iter().cloned()).collect();
-        Self { runs, merging: self.merging.clone(), lsn }
+        self.next(runs, self.merging.clone(), lsn)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -401,18 +411,46 @@ impl RunSet {
     }
 
     /// Returns the log's pieces, newest first, that may hold entries from `first` on. `upper` is
-    /// the first number that newer memtables account for.
-    pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
-        let (heads, blocks) = self.asking(key, |wanted| {
+    /// the first number that newer memtables account for. If the whole log was read lately, returns
+    /// it as one piece of the newest run.
+    pub fn log(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
+        let Some(newest) = self.runs.first() else { return Ok(Vec::new()) };
+        let whole_logs = &newest.table_cache.whole_logs;
+        self.asking(key, |wanted| {
+            let kept = whole_logs.get(key);
+            // If runs come and go under a log that is read again and again, its pieces are kept,
+            // too: most of them are in runs that stay.
+            wanted.keep = first.is_some() || kept.is_some();
+            if let Some((age, head)) = kept
+                && self.is_current(age, wanted)?
+            {
+                return Ok(vec![(newest.clone(), head)]);
+            }
             let heads = self.heads_of(wanted, first, upper)?;
-            Ok::<_, Error>((heads, wanted.read))
-        })?;
-        if let [(run, _), _, ..] = &heads[..] {
-            let here = heads.iter().filter(|(run, _)| !run.is_offloaded()).count();
-            run.table_cache.read(here, blocks);
-        }
-        Ok(heads)
+            whole_logs.put(key, self.age, heads.iter().map(|(_, head)| head));
+            Ok(heads)
+        })
     }
+
+    /// Returns whether a log that was read in a set of age `before` is the same in this set.
+    fn is_current(&self, before: Age, wanted: &mut Wanted<'_>) -> Result<bool, Error> {
+        let Some(newer) = self.age.newer_than(before) else { return Ok(false) };
+        for run in &self.runs[..newer] {
+            wanted.asked += 1;
+            if run.may_know(wanted)? != Some(false) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the log's pieces in each run, newest first, that may hold entries from `first` on.
+    /// `upper` is the first number that newer memtables account for.
+    pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
+        self.asking(key, |wanted| self.heads_of(wanted, first, upper))
+    }
+
+    /// Looks for the log's pieces in each run, and counts the cost.
 
     fn heads_of(
         &self,
@@ -432,6 +470,10 @@ impl RunSet {
             }
             upper = upper.min(base);
             heads.push((run.clone(), head));
+        }
+        if let [(newest, _), _, ..] = &heads[..] {
+            let here = heads.iter().filter(|(run, _)| !run.is_offloaded()).count();
+            newest.table_cache.read(here, wanted.read);
         }
         Ok(heads)
     }

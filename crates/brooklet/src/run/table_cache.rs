@@ -17,6 +17,7 @@ use brooklet_io::Volume;
 use crate::model::keyed_hash::Secret;
 use crate::run::bounds_cache::BoundsCache;
 use crate::run::read_cost::ReadCost;
+use crate::run::whole_logs::WholeLogs;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::Thread;
 
@@ -37,6 +38,7 @@ const BOUNDS_CACHE_PART: usize = 2;
 pub(crate) struct TableCache {
     pub volume: Arc<dyn Volume>,
     pub cache: Arc<Cache>,
+    pub whole_logs: WholeLogs,
     /// Seed of the filters of new runs. It is secret, so that nobody can choose keys for which a
     /// filter wrongly answers "maybe", and that each cost a read. The runs record this seed, but
     /// the seed reveals nothing of the secret.
@@ -98,9 +100,11 @@ impl TableCache {
         secret: Secret,
     ) -> Arc<Self> {
         let bounds_cache_budget = bounds_cache.unwrap_or(budget / BOUNDS_CACHE_PART).min(budget);
+        let cache = Arc::new(Cache::new(budget));
         Arc::new(Self {
             volume,
-            cache: Arc::new(Cache::new(budget)),
+            whole_logs: WholeLogs::new(&cache, secret.hash(b"the seed of whole logs") as u64),
+            cache,
             budget,
             bounds_cache_budget,
             filter_seed: secret.hash(b"the seed of filters") as u64,

@@ -319,8 +319,8 @@ fn reads_of_many_pieces_merge_the_runs() {
     let mut rng = Rng::new(1);
     for run in 0..4 {
         for log in 0..100 {
-            drop(store.append(format!("log/{log}"), noise(&mut rng, 100)).unwrap());
-            drop(store.append(format!("of/{run}/{log}"), noise(&mut rng, 100)).unwrap());
+            drop(store.append(format!("log/{log}"), noise(&mut rng, 20)).unwrap());
+            drop(store.append(format!("of/{run}/{log}"), noise(&mut rng, 20)).unwrap());
         }
         checkpoint(&store);
     }
@@ -334,11 +334,11 @@ fn reads_of_many_pieces_merge_the_runs() {
     assert_eq!(runs(), 4, "one piece each");
     let mut reads = 0;
     while runs() > 1 {
-        let log = rng.below(100);
-        assert_eq!(store.read(format!("log/{log}"), ..).unwrap().count(), 4);
+        // A log that is read again is found whole, and costs no look at the runs.
+        assert_eq!(store.read(format!("log/{reads}"), ..).unwrap().count(), 4);
         work(&store);
         reads += 1;
-        assert!(reads < bytes, "the runs are never merged");
+        assert!(reads < 100, "the runs are never merged");
     }
     // Each read looks at three pieces more than one. A look costs 256 to 4,096 bytes.
     assert!((bytes / (3 * 4096)..=bytes / (3 * 256) + 1).contains(&reads), "{reads} reads, {bytes} bytes");

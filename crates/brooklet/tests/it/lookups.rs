@@ -298,3 +298,69 @@ fn logs_whose_page_of_notes_is_damaged_are_read_from_their_heads() {
     }
     assert!(pages >= 2, "600 notes have three pages, in some sectors");
 }
+
+/// Appends an entry to each of the logs `0..logs`, and makes a run of them.
+fn append_to_all(store: &Store, logs: u32, payload: &str) {
+    for n in 0..logs {
+        drop(store.append(name(n), payload).unwrap());
+    }
+    store.checkpoint().unwrap();
+}
+
+fn read(store: &Store, key: &str) -> Vec<String> {
+    let entries = store.read(key, ..).unwrap();
+    entries.map(|entry| String::from_utf8(entry.unwrap().payload.to_vec()).unwrap()).collect()
+}
+
+/// The second read of a log that lies in several runs asks no run, and after a checkpoint only the
+/// new run.
+#[test]
+fn a_log_that_is_read_again_is_found_whole() {
+    const LOGS: u32 = 300;
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    ["a", "b", "c"].iter().for_each(|payload| append_to_all(&store, LOGS, payload));
+    let before = lookups(&store);
+    (0..LOGS).for_each(|n| assert_eq!(read(&store, &name(n)), ["a", "b", "c"]));
+    let cold = lookups(&store);
+    assert_eq!(cold.filter_questions - before.filter_questions, u64::from(3 * LOGS));
+    let reads = volume.counts().reads;
+    for n in 0..LOGS {
+        assert_eq!(read(&store, &name(n)), ["a", "b", "c"]);
+        assert_eq!(store.read(name(n), 1..2).unwrap().map(|entry| entry.unwrap().seq).next(), Some(1));
+    }
+    let warm = lookups(&store);
+    assert_eq!((warm.filter_questions, volume.counts().reads), (cold.filter_questions, reads));
+    store.append(name(0), "d").unwrap().wait().unwrap();
+    assert_eq!(read(&store, &name(0)), ["a", "b", "c", "d"], "one from the memtable");
+    store.checkpoint().unwrap();
+    let before = lookups(&store);
+    (1..LOGS).for_each(|n| assert_eq!(read(&store, &name(n)), ["a", "b", "c"]));
+    let after = lookups(&store);
+    assert_eq!(after.filter_questions - before.filter_questions, u64::from(LOGS - 1));
+    assert_eq!(read(&store, &name(0)), ["a", "b", "c", "d"]);
+    store.compact().unwrap();
+    (1..LOGS).for_each(|n| assert_eq!(read(&store, &name(n)), ["a", "b", "c"]));
+    assert_eq!(read(&store, &name(0)), ["a", "b", "c", "d"]);
+}
+
+/// A merge that drops a deleted log leaves nothing in the runs that says so.
+#[test]
+fn a_log_that_was_read_before_its_deletion_stays_deleted() {
+    let store = options().create_on(Arc::new(MemVolume::new(1))).unwrap();
+    ["a", "b"].iter().for_each(|payload| append_to_all(&store, 10, payload));
+    let view = store.view().unwrap();
+    (0..10).for_each(|n| assert_eq!(read(&store, &name(n)), ["a", "b"]));
+    (0..10).for_each(|n| store.delete(name(n)).unwrap().wait().unwrap());
+    let deleted = |n| matches!(store.read(name(n), ..), Err(Error::UnknownLog { .. }));
+    assert!((0..10).all(deleted));
+    store.checkpoint().unwrap();
+    assert!((0..10).all(deleted));
+    store.compact().unwrap();
+    assert!((0..10).all(deleted));
+    append_to_all(&store, 10, "c");
+    (0..10).for_each(|n| assert_eq!(read(&store, &name(n)), ["c"]));
+    // The view is older than the logs that were read last.
+    (0..10).for_each(|n| assert_eq!(view.read(name(n), ..).unwrap().count(), 2));
+    (0..10).for_each(|n| assert_eq!(read(&store, &name(n)), ["c"]));
+}
