@@ -1,6 +1,6 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and
+//! `append`, `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and
 //! `import` move whole logs, `archive` holds those for object storage, `codex` builds and reads
 //! sorted files; `replay`, `bench`, `probe`, `demo` and `soak` are the trials; `out` prints,
 //! `failure` tells what went wrong and gives the exit code.
@@ -8,6 +8,7 @@
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
 
+mod append;
 #[cfg(feature = "archive")]
 mod archive;
 mod bench;
@@ -68,7 +69,7 @@ enum Command {
     /// Make an empty store on a block device, or in a new file
     Format(format::Args),
     /// Append entries to a log, created if missing; print their numbers once durable
-    Append(logs::Append),
+    Append(append::Append),
     /// Print entries of a log
     Read(logs::Read),
     /// Drop a log's oldest entries
@@ -165,7 +166,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let done = match command {
         Command::Format(args) => format::run(args, store_args, out),
-        Command::Append(args) => logs::append(args, store_args, out),
+        Command::Append(args) => append::run(args, store_args, out),
         Command::Read(args) => logs::read(args, store_args, out),
         Command::Trim(args) => logs::trim(args, store_args, out),
         Command::Truncate(args) => logs::truncate(args, store_args, out),

@@ -2,13 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{BufRead, BufReader, stdin};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brooklet::{Bounds, Commit, Create, Entry, Retention, Store, Ticket};
+use brooklet::{Bounds, Entry, Retention, Store, Ticket};
 use clap::Args;
 use serde::Serialize;
 
@@ -21,26 +20,9 @@ use crate::store_args::StoreArgs;
 #[derive(Args)]
 pub struct Log {
     /// The store: a file or a block device
-    store: PathBuf,
+    pub store: PathBuf,
     /// The key of the log
     log: OsString,
-}
-
-#[derive(Args)]
-pub struct Append {
-    #[command(flatten)]
-    log: Log,
-    /// Entries to append; without any, each line of the standard input is an entry
-    payloads: Vec<OsString>,
-    /// Drop all older entries in the same step in which the first of these is appended
-    #[arg(long)]
-    snapshot: bool,
-    /// Fail if the store is missing, instead of creating it
-    #[arg(long)]
-    no_create: bool,
-    /// Size of the ring of a new store, in bytes (K, M and G are understood)
-    #[arg(long, value_parser = size, conflicts_with = "no_create")]
-    ring_size: Option<u64>,
 }
 
 #[derive(Args)]
@@ -128,77 +110,6 @@ pub struct List {
     limit: Option<usize>,
 }
 
-/// Appends entries, and prints their numbers once they are on stable media.
-pub fn append(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    let create = if args.no_create { Create::Never } else { Create::IfMissing };
-    let mut options = store_args.options()?.create(create);
-    if let Some(bytes) = args.ring_size {
-        options = options.ring_size(bytes);
-    }
-    let store = options.open(&args.log.store)?;
-    let key = args.log.key();
-    let mut all = Vec::new();
-    let mut done = |seqs: &[u64]| {
-        all.extend(seqs);
-        seqs.iter().try_for_each(|seq| out.line(seq))?;
-        out.flush()
-    };
-    if args.payloads.is_empty() {
-        append_lines(&store, key, args.snapshot, done)?;
-    } else {
-        let mut commit = Commit::new();
-        for (i, payload) in args.payloads.iter().enumerate() {
-            let payload = payload.as_bytes();
-            if args.snapshot && i == 0 {
-                commit.snapshot(key, payload)
-            } else {
-                commit.append(key, payload)
-            };
-        }
-        let ticket = store.commit(&commit)?;
-        ticket.wait()?;
-        done(ticket.seqs())?;
-    }
-    store.close()?;
-    out.document(&Appended { key: Octets::key(key), seqs: all })
-}
-
-/// Appends the lines of the standard input, and tells their numbers once they are safe. Lines that
-/// came in one piece wait for their acknowledgements together.
-fn append_lines(
-    store: &Store,
-    key: &[u8],
-    mut snapshot: bool,
-    mut done: impl FnMut(&[u64]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
-    let mut line = Vec::new();
-    let mut waiting: Vec<Ticket> = Vec::new();
-    loop {
-        line.clear();
-        let more = input.read_until(b'\n', &mut line).map_err(Failure::io("reading the standard input"))? > 0;
-        let payload = line.strip_suffix(b"\n").unwrap_or(&line);
-        let added = match more {
-            true if std::mem::take(&mut snapshot) => store.snapshot(key, payload).map(Some),
-            true => store.append(key, payload).map(Some),
-            false => Ok(None),
-        };
-        // A line that is refused does not keep those before it from being told.
-        let (ticket, refused) = added.map_or_else(|error| (None, Some(error)), |ticket| (ticket, None));
-        let pause = ticket.is_none() || input.buffer().is_empty();
-        waiting.extend(ticket);
-        if pause {
-            waiting.iter().try_for_each(Ticket::wait)?;
-            done(&waiting.drain(..).map(|ticket| ticket.seq()).collect::<Vec<_>>())?;
-        }
-        match refused {
-            Some(error) => return Err(error.into()),
-            None if !more => return Ok(()),
-            None => {}
-        }
-    }
-}
-
 /// Prints entries.
 pub fn read(args: Read, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let store = store_args.open_to_read(&args.log.store)?;
@@ -272,16 +183,10 @@ pub fn list(args: List, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
 }
 
 impl Log {
-    fn key(&self) -> &[u8] {
+    /// Returns the bytes of the key.
+    pub fn key(&self) -> &[u8] {
         self.log.as_bytes()
     }
-}
-
-#[derive(Serialize)]
-struct Appended<'a> {
-    #[serde(flatten)]
-    key: Octets<'a>,
-    seqs: Vec<u64>,
 }
 
 #[derive(Serialize)]

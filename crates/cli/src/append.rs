@@ -1,0 +1,215 @@
+//! `append`: entries from the command line, from files, or from the standard input.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufReader, Read, stdin};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use brooklet::{Commit, Create, Store, Ticket};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::codex::input::{base16, bytes, read_line};
+use crate::failure::{Failure, Kind};
+use crate::logs::Log;
+use crate::output::{Octets, Output};
+use crate::size::size;
+use crate::store_args::StoreArgs;
+
+/// The name of the standard input, in place of a file or an entry.
+const STDIN: &str = "-";
+/// No entry of a store is longer, in bytes.
+const LONGEST: u64 = 1 << 30;
+
+#[derive(Args)]
+pub struct Append {
+    #[command(flatten)]
+    log: Log,
+    /// Entries to append; `-` is the whole standard input. Without any, each line of the standard
+    /// input is an entry; with --json, each line is a JSON object as `read --json` prints it
+    payloads: Vec<OsString>,
+    /// Append the contents of FILE as one entry; `-` is the standard input. Several files are
+    /// several entries
+    #[arg(long, value_name = "FILE", conflicts_with = "payloads")]
+    file: Vec<PathBuf>,
+    /// Append the whole standard input, byte for byte, as one entry
+    #[arg(long, conflicts_with_all = ["payloads", "file"])]
+    raw: bool,
+    /// Drop all older entries in the same step in which the first of these is appended
+    #[arg(long)]
+    snapshot: bool,
+    /// Fail if the store is missing, instead of creating it
+    #[arg(long)]
+    no_create: bool,
+    /// Size of the ring of a new store, in bytes (K, M and G are understood)
+    #[arg(long, value_parser = size, conflicts_with = "no_create")]
+    ring_size: Option<u64>,
+}
+
+/// Appends entries, and prints their numbers once they are on stable media.
+pub fn run(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let payloads = args.payloads()?;
+    let create = if args.no_create { Create::Never } else { Create::IfMissing };
+    let mut options = store_args.options()?.create(create);
+    if let Some(bytes) = args.ring_size {
+        options = options.ring_size(bytes);
+    }
+    let store = options.open(&args.log.store)?;
+    let key = args.log.key();
+    let (json, mut all) = (out.is_json(), Vec::new());
+    let mut done = |seqs: &[u64]| {
+        all.extend(seqs);
+        seqs.iter().try_for_each(|seq| out.line(seq))?;
+        out.flush()
+    };
+    match payloads {
+        Some(payloads) => done(&append_at_once(&store, key, &payloads, args.snapshot)?)?,
+        None => append_lines(&store, key, args.snapshot, json, done)?,
+    }
+    store.close()?;
+    out.document(&Appended { key: Octets::key(key), seqs: all })
+}
+
+impl Append {
+    /// Returns the entries to append in one step; `None` if each line of the standard input is one.
+    fn payloads(&self) -> Result<Option<Vec<Cow<'_, [u8]>>>, Failure> {
+        let is_stdin = |name: &OsStr| name == STDIN;
+        let payloads = self.payloads.iter().map(OsString::as_os_str);
+        let names = payloads.clone().chain(self.file.iter().map(|file| file.as_os_str()));
+        if names.filter(|name| is_stdin(name)).count() > 1 {
+            return Err(Failure::new(Kind::Usage, "the standard input can be only one entry: use `-` once"));
+        }
+        if self.raw {
+            return Ok(Some(vec![whole(Path::new(STDIN))?.into()]));
+        }
+        let given = payloads.map(|payload| match is_stdin(payload) {
+            true => whole(Path::new(STDIN)).map(Cow::Owned),
+            false => Ok(Cow::Borrowed(payload.as_bytes())),
+        });
+        let payloads: Vec<_> = given
+            .chain(self.file.iter().map(|file| whole(file).map(Cow::Owned)))
+            .collect::<Result<_, _>>()?;
+        Ok((!payloads.is_empty()).then_some(payloads))
+    }
+}
+
+/// Reads a whole file, or the standard input.
+fn whole(file: &Path) -> Result<Vec<u8>, Failure> {
+    let (mut content, name) = (Vec::new(), file.display());
+    let read = |input: &mut dyn Read, content: &mut Vec<u8>| input.take(LONGEST + 1).read_to_end(content);
+    if file.as_os_str() == STDIN {
+        read(&mut stdin().lock(), &mut content).map_err(Failure::io("reading the standard input"))?;
+    } else {
+        let mut input = File::open(file).map_err(Failure::io(format!("opening {name}")))?;
+        read(&mut input, &mut content).map_err(Failure::io(format!("reading {name}")))?;
+    }
+    if content.len() as u64 > LONGEST {
+        return Err(Failure::new(Kind::Usage, format!("{name} is longer than any entry of a store")));
+    }
+    Ok(content)
+}
+
+fn append_at_once(
+    store: &Store,
+    key: &[u8],
+    payloads: &[Cow<'_, [u8]>],
+    snapshot: bool,
+) -> Result<Vec<u64>, Failure> {
+    let mut commit = Commit::new();
+    for (i, payload) in payloads.iter().enumerate() {
+        if snapshot && i == 0 {
+            commit.snapshot(key, payload)
+        } else {
+            commit.append(key, payload)
+        };
+    }
+    let ticket = store.commit(&commit)?;
+    ticket.wait()?;
+    Ok(ticket.seqs().to_vec())
+}
+
+/// Appends the lines of the standard input, and reports their numbers once they are durable. Lines
+/// that came in one piece wait for their acknowledgements together.
+fn append_lines(
+    store: &Store,
+    key: &[u8],
+    mut snapshot: bool,
+    json: bool,
+    mut done: impl FnMut(&[u64]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
+    let (mut line, mut number) = (Vec::new(), 0_u64);
+    let mut waiting: Vec<Ticket> = Vec::new();
+    loop {
+        let more = read_line(&mut input, &mut line).map_err(Failure::io("reading the standard input"))?;
+        number += 1;
+        let added = if more {
+            append_line(store, key, (&line, number), &mut snapshot, json).map(Some)
+        } else {
+            Ok(None)
+        };
+        // A line that is refused does not keep those before it from being reported.
+        let (ticket, refused) = added.map_or_else(|error| (None, Some(error)), |ticket| (ticket, None));
+        let pause = ticket.is_none() || input.buffer().is_empty();
+        waiting.extend(ticket);
+        if pause {
+            waiting.iter().try_for_each(Ticket::wait)?;
+            done(&waiting.drain(..).map(|ticket| ticket.seq()).collect::<Vec<_>>())?;
+        }
+        match refused {
+            Some(error) => return Err(error),
+            None if !more => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+fn append_line(
+    store: &Store,
+    key: &[u8],
+    (line, number): (&[u8], u64),
+    snapshot: &mut bool,
+    json: bool,
+) -> Result<Ticket, Failure> {
+    let payload = if json {
+        let wrong = |what| Failure::new(Kind::Usage, format!("the standard input: line {number}: {what}"));
+        payload_of(line).map_err(wrong)?
+    } else {
+        Cow::Borrowed(line)
+    };
+    Ok(match std::mem::take(snapshot) {
+        true => store.snapshot(key, &payload)?,
+        false => store.append(key, &payload)?,
+    })
+}
+
+/// A line as `read --json` prints it. The store gives the entry a new number.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(default, rename = "seq")]
+    _seq: Option<u64>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    base16: Option<String>,
+}
+
+/// Returns the payload that a line of JSON has.
+fn payload_of(line: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let line: Line<'_> =
+        serde_json::from_slice(line).map_err(|error: serde_json::Error| error.to_string())?;
+    match (line.text, line.base16) {
+        (Some(text), None) => Ok(bytes(text)),
+        (None, Some(digits)) => base16(&digits).map(Cow::Owned),
+        _ => Err("exactly one of text and base16 is required".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+struct Appended<'a> {
+    #[serde(flatten)]
+    key: Octets<'a>,
+    seqs: Vec<u64>,
+}
