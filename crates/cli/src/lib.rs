@@ -1,6 +1,6 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `append`, `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and
+//! `append`, `logs` and `inspect` hold the everyday commands, `help` adds examples to their help, `format` makes stores on devices, `export` and
 //! `import` move whole logs, `archive` holds those for object storage, `codex` builds and reads
 //! sorted files; `replay`, `bench`, `probe`, `demo` and `soak` are the trials; `out` prints,
 //! `failure` tells what went wrong and gives the exit code.
@@ -21,6 +21,7 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod help;
 mod import;
 mod inspect;
 mod latency;
@@ -44,7 +45,7 @@ mod top;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use failure::{EXIT_CODES, Failure, Kind};
@@ -130,6 +131,10 @@ enum Command {
     Bench(bench::Args),
     /// Measure a disk, as a table and as curves, and print the settings that follow
     Probe(probe::Args),
+    /// Print the completions of this command for a shell
+    Completions(help::CompletionsArgs),
+    /// Write a man page for each command
+    Man(help::ManArgs),
     /// Kill a store three times during writes, and show that no acknowledged entry is lost
     Demo,
     /// Write in the process that the demo kills
@@ -142,9 +147,16 @@ enum Command {
     SoakWriter(soak::writer::Args),
 }
 
+/// Returns the description of the command, with its examples.
+fn command() -> clap::Command {
+    help::with_examples(Cli::command(), "")
+}
+
 /// Runs the command that the process's arguments ask for.
 pub fn main() -> ExitCode {
-    let Cli { json, store_args, command } = Cli::parse();
+    let matches = command().get_matches();
+    let Cli { json, store_args, command } =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (level, as_json) = match &command {
         #[cfg(feature = "serve")]
         Command::Serve(args) => ("info", args.logs_json()),
@@ -202,6 +214,8 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),
         Command::Probe(args) => probe::run(args, out),
+        Command::Completions(args) => help::completions(&args, self::command(), out),
+        Command::Man(args) => help::man(&args, self::command(), out),
         Command::Demo => demo::run(out),
         Command::DemoWriter(args) => demo::victim::run(&args),
         Command::Soak(args) => soak::run(args, out),

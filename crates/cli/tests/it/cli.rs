@@ -208,6 +208,23 @@ fn input_that_is_not_what_was_told_is_refused_by_its_line() {
 }
 
 #[test]
+fn shells_get_completions_and_readers_get_pages() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.ok(&["completions", shell]);
+        assert!(script.contains("checkpoint") && script.contains("keep-last"), "{shell}");
+    }
+    place.ok(&["man", "man1"]);
+    let page = |name: &str| std::fs::read_to_string(place.dir.path().join("man1").join(name)).unwrap();
+    assert!(page("brooklet.1").contains("Exit codes"));
+    assert!(page("brooklet-append.1").contains("brooklet append logs.brooklet doc/1"));
+    assert!(page("brooklet-space-create.1").contains("brooklet space create"));
+    assert!(place.fails(7, &["man", "man1/brooklet.1"]).contains("writing pages to man1/brooklet.1 failed"));
+    let help = place.ok(&["archive", "--help"]);
+    assert!(help.contains("Examples:\n  brooklet archive ") && help.contains("BUCKET is s3://"), "{help}");
+}
+
+#[test]
 fn what_cannot_be_opened_ends_with_4() {
     let (place, store) = Place::with_store();
     for args in [&["list", "STORE"][..], &["append", "STORE", "k", "x"], &["check", "STORE"]] {

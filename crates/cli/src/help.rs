@@ -1,0 +1,225 @@
+//! Help for people: examples at the end of each `--help`, completions for shells, and man pages.
+
+use std::fs::create_dir_all;
+use std::io;
+use std::path::PathBuf;
+
+use clap::Command;
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// The examples of each command.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "format",
+        &["brooklet format /dev/nvme1n1", "brooklet format logs.brooklet --capacity 10G --ring-size 256M"],
+    ),
+    (
+        "append",
+        &[
+            "brooklet append logs.brooklet doc/1 'first entry' 'second entry'",
+            "seq 1000 | brooklet append logs.brooklet numbers",
+            "brooklet append logs.brooklet images --file photo.jpg",
+            "brooklet read logs.brooklet doc/1 --json | brooklet append copy.brooklet doc/1 --json",
+        ],
+    ),
+    (
+        "read",
+        &[
+            "brooklet read logs.brooklet doc/1",
+            "brooklet read logs.brooklet doc/1 --reverse --limit 10",
+            "brooklet read logs.brooklet images --from 0 --to 1 --raw > photo.jpg",
+        ],
+    ),
+    (
+        "trim",
+        &[
+            "brooklet trim logs.brooklet doc/1 --keep-last 100",
+            "brooklet trim logs.brooklet doc/1 --before 42",
+        ],
+    ),
+    ("truncate", &["brooklet truncate logs.brooklet raft/7 --from 1200"]),
+    (
+        "retain",
+        &[
+            "brooklet retain logs.brooklet doc/1 --entries 1000 --age 30d",
+            "brooklet retain logs.brooklet doc/1 --none",
+        ],
+    ),
+    ("delete", &["brooklet delete logs.brooklet doc/1"]),
+    ("list", &["brooklet list logs.brooklet", "brooklet list logs.brooklet doc/ --limit 20 --json"]),
+    (
+        "export",
+        &[
+            "brooklet export logs.brooklet --prefix doc/ --to docs.ndjson",
+            "brooklet export logs.brooklet --format codex --to logs.codex",
+        ],
+    ),
+    (
+        "import",
+        &[
+            "brooklet import logs.brooklet docs.ndjson --skip-existing",
+            "brooklet import logs.brooklet users.csv --key-column id --payload-column profile",
+        ],
+    ),
+    ("archive", &["brooklet archive logs.brooklet s3://bucket/logs --keep 30d"]),
+    ("backups", &["brooklet backups s3://bucket/logs"]),
+    (
+        "restore",
+        &[
+            "brooklet restore s3://bucket/logs restored.brooklet",
+            "brooklet restore s3://bucket/logs restored.brooklet --prefix doc/",
+        ],
+    ),
+    ("space list", &["brooklet space list logs.brooklet"]),
+    ("space create", &["brooklet space create logs.brooklet tenant-7 --class deferred --age 7d"]),
+    ("space set", &["brooklet space set logs.brooklet tenant-7 --age 30d"]),
+    ("space dump", &["brooklet space dump logs.brooklet sessions"]),
+    ("space remove", &["brooklet space remove logs.brooklet tenant-7"]),
+    ("tags put", &["brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin"]),
+    ("tags get", &["brooklet tags get logs.brooklet order-17"]),
+    ("tags find", &["brooklet tags find logs.brooklet open berlin --limit 10"]),
+    ("tags count", &["brooklet tags count logs.brooklet open"]),
+    ("tags list", &["brooklet tags list logs.brooklet"]),
+    ("tags remove", &["brooklet tags remove logs.brooklet order-17"]),
+    (
+        "tags import",
+        &["brooklet tags import logs.brooklet orders.ndjson --field status --field city --id-field id"],
+    ),
+    ("inspect", &["brooklet inspect logs.brooklet", "brooklet inspect logs.brooklet doc/1"]),
+    ("top", &["brooklet top metrics.prom"]),
+    ("check", &["brooklet check logs.brooklet"]),
+    ("checkpoint", &["brooklet checkpoint logs.brooklet"]),
+    ("compact", &["brooklet compact logs.brooklet"]),
+    ("serve", &["brooklet serve logs.brooklet"]),
+    (
+        "codex build",
+        &[
+            "brooklet codex build words.codex words.tsv",
+            "sort -R words.tsv | brooklet codex build words.codex",
+        ],
+    ),
+    ("codex get", &["brooklet codex get words.codex ash"]),
+    ("codex scan", &["brooklet codex scan words.codex"]),
+    ("codex stat", &["brooklet codex stat words.codex"]),
+    ("codex verify", &["brooklet codex verify words.codex"]),
+    ("replay", &["brooklet replay trace.json.gz"]),
+    ("bench", &["brooklet bench --dir /mnt/disk --rounds 3"]),
+    ("bench wal", &["brooklet bench wal --dir /mnt/disk"]),
+    ("bench scale", &["brooklet bench scale --logs 1e3,1e6 --plot scale.svg"]),
+    ("bench codex", &["brooklet bench codex --dir /mnt/disk"]),
+    ("bench import", &["brooklet bench import --dir /mnt/disk"]),
+    ("bench memory", &["brooklet bench memory --dir /mnt/disk"]),
+    ("bench archive", &["brooklet bench archive --dir /mnt/disk"]),
+    ("probe", &["brooklet probe /mnt/disk"]),
+    ("demo", &["brooklet demo"]),
+    ("soak", &["brooklet soak"]),
+    ("completions", &["brooklet completions bash > ~/.local/share/bash-completion/completions/brooklet"]),
+    ("man", &["brooklet man ~/.local/share/man/man1"]),
+];
+
+/// Arguments of `brooklet completions`.
+#[derive(clap::Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Arguments of `brooklet man`.
+#[derive(clap::Args)]
+pub struct ManArgs {
+    /// The folder of the pages; created if missing
+    folder: PathBuf,
+}
+
+/// Adds the examples of this command and of the commands below it. `path` is the names of the
+/// commands above it, each with a space behind it.
+pub fn with_examples(mut command: Command, path: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    for name in names {
+        let path = format!("{path}{name}");
+        command = command.mut_subcommand(&name, |sub| with_examples(sub, &format!("{path} ")));
+        let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == path) else { continue };
+        let lines: String = examples.iter().map(|line| format!("\n  {line}")).collect();
+        command = command.mut_subcommand(&name, |sub| {
+            let before = sub.get_after_help().map(|help| format!("\n\n{help}")).unwrap_or_default();
+            sub.after_help(format!("Examples:{lines}{before}"))
+        });
+    }
+    command
+}
+
+/// Prints the completions for a shell.
+pub fn completions(args: &CompletionsArgs, mut command: Command, out: &mut Output) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "brooklet", &mut script);
+    out.raw(&script)
+}
+
+/// Writes a man page for each command.
+pub fn man(args: &ManArgs, command: Command, out: &mut Output) -> Result<(), Failure> {
+    let folder = &args.folder;
+    let written = create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
+    written
+        .map_err(|error: io::Error| Failure::io(format!("writing pages to {}", folder.display()))(error))?;
+    out.line(format_args!(
+        "the pages are in {}: try `man -l {}`",
+        folder.display(),
+        folder.join("brooklet.1").display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the paths of all commands that people see and that do something by themselves.
+    fn paths(command: &Command, above: &str) -> Vec<String> {
+        let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+        visible
+            .flat_map(|sub| {
+                let path = format!("{above}{}", sub.get_name());
+                let below = paths(sub, &format!("{path} "));
+                let alone = !sub.is_subcommand_required_set();
+                alone.then_some(path).into_iter().chain(below).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// Splits a line as a shell does: words, quotes, and nothing behind a redirection.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for c in line.chars() {
+            match c {
+                '\'' => quoted = !quoted,
+                '>' if !quoted => break,
+                ' ' if !quoted => words.push(String::new()),
+                c => words.last_mut().expect("one from the start").push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn each_command_has_examples_and_each_example_is_a_call() {
+        let command = crate::command();
+        command.clone().debug_assert();
+        let paths = paths(&command, "");
+        for path in &paths {
+            let of = EXAMPLES.iter().find(|(of, _)| of == path);
+            let (_, examples) = of.unwrap_or_else(|| panic!("{path} has no example"));
+            for call in examples.iter().flat_map(|line| line.split(" | ")) {
+                let words = words(call);
+                if words[0] == "brooklet" {
+                    let called = command.clone().try_get_matches_from(&words);
+                    assert!(called.is_ok(), "{call}: {}", called.unwrap_err());
+                }
+            }
+            assert!(examples.iter().any(|line| line.contains(&format!("brooklet {path}"))), "{examples:?}");
+        }
+        assert_eq!(EXAMPLES.len(), paths.len(), "examples of commands that do not exist");
+    }
+}
