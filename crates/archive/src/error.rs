@@ -1,17 +1,18 @@
 //! The errors of this crate.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Returns a time, given in milliseconds since the Unix epoch, as text for people.
-pub(crate) fn told(millis: u64) -> impl std::fmt::Display {
+pub(crate) fn told(millis: u64) -> impl fmt::Display {
     // The text cannot show years after 9999.
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(millis.min(253_402_300_799_999)))
 }
 
 /// An error of an archive.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store could not be read or written. From a view of a backup: the backup's objects could
@@ -142,4 +143,11 @@ pub enum Error {
         /// The call that ended.
         what: &'static str,
     },
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

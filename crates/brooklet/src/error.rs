@@ -12,7 +12,7 @@ use brooklet_wal::WalError;
 pub(crate) const HERE: &str = "this process has it open already";
 
 /// An error of the store.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A key is empty or over 1,024 bytes.
@@ -290,6 +290,13 @@ pub enum Error {
         /// Error of the operating system.
         cause: Arc<io::Error>,
     },
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// The kind of an [`Error`]: how to react to the error.

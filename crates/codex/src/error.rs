@@ -1,5 +1,6 @@
 //! The errors of a codex, and their remedies.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The reason why an operation failed. The message states the failure, the place and the remedy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Reading or writing failed. A builder writes nothing more after this error: discard its file.
@@ -82,6 +83,13 @@ pub enum Error {
     /// A cursor was moved after an earlier error had lost its position. Seek first.
     #[error("the cursor lost its position in an earlier error; seek before the next move")]
     Lost,
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 pub(crate) fn damaged<T>(offset: u64, what: &'static str) -> Result<T> {

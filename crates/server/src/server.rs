@@ -1,6 +1,7 @@
 //! A server, which starts and stops its frontends together.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl Default for Config {
 }
 
 /// An error of a server's start or end.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The configuration is invalid.
     #[error("{0}")]
@@ -80,6 +81,13 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] brooklet::Error),
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// The addresses at which a server listens, as clients name them.
@@ -105,7 +113,7 @@ impl Config {
 /// Reads certificates and key.
 fn tls(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Error> {
     let wrong =
-        |file: &Path, why: &dyn std::fmt::Display| Error::Config(format!("{}: {why}", file.display()));
+        |file: &Path, why: &dyn fmt::Display| Error::Config(format!("{}: {why}", file.display()));
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain: Vec<CertificateDer<'static>> = chain.map_err(|error| wrong(certificate, &error))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;

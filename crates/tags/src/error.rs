@@ -1,10 +1,11 @@
 //! The errors of this crate.
 
 use crate::limits::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
+use std::fmt;
 
 /// An error of a call. The call had no effect, unless the store
 /// [stopped](brooklet::Error::Stopped).
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The store failed.
@@ -44,6 +45,13 @@ pub enum Error {
         /// The defect.
         what: &'static str,
     },
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// The result of a call.

@@ -1,10 +1,11 @@
 //! The errors of a ring, and their remedies.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 /// An error of the write-ahead log.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum WalError {
     /// The record exceeds the limit of the ring; nothing was written. Split it, or use a larger
     /// ring.
@@ -63,6 +64,13 @@ pub enum WalError {
     /// Reading failed.
     #[error("reading the ring failed: {0}")]
     Io(Arc<io::Error>),
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for WalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<io::Error> for WalError {

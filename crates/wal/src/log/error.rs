@@ -1,12 +1,13 @@
 //! The errors of a log, and their remedies.
 
+use std::fmt;
 use std::io;
 
 use super::Lsn;
 use crate::error::WalError;
 
 /// An error of a [`Log`](crate::Log).
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// An error of the ring: see [`WalError`].
@@ -109,6 +110,13 @@ pub enum LogError {
         /// LSN of the first record behind the last resize.
         until: Lsn,
     },
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<io::Error> for LogError {
