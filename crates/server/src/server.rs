@@ -112,8 +112,7 @@ impl Config {
 
 /// Reads certificates and key.
 fn tls(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Error> {
-    let wrong =
-        |file: &Path, why: &dyn fmt::Display| Error::Config(format!("{}: {why}", file.display()));
+    let wrong = |file: &Path, why: &dyn fmt::Display| Error::Config(format!("{}: {why}", file.display()));
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain: Vec<CertificateDer<'static>> = chain.map_err(|error| wrong(certificate, &error))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;

@@ -419,14 +419,21 @@ fn read_log(
         }
         let bounds = store.bounds(key)?;
         let back: Vec<Entry> = store.read(key, bounds.first..bounds.next)?.rev().collect::<Result<_, _>>()?;
-        Ok((entries, Some((bounds, store.retention(key)?, back))))
+        let many: Vec<Entry> = store.read_many([key])?.into_iter().flatten().collect::<Result<_, _>>()?;
+        let same = many == entries
+            && store.bounds_many([key])? == [Some(bounds)]
+            && store.last(key)?.as_ref() == back.first();
+        Ok((entries, Some((bounds, store.retention(key)?, back, same))))
     };
     let (entries, again) = match read() {
         Ok(all) => all,
         Err(error) => return Ok(Err(error)),
     };
-    if let Some((same, kept, mut back)) = again {
+    if let Some((same, kept, mut back, same_of_many)) = again {
         back.reverse();
+        if !same_of_many {
+            return violated(format!("{} differs if it is read with other logs", text(key)));
+        }
         if kept != retention {
             return violated(format!("{} is listed to keep {retention:?}, and keeps {kept:?}", text(key)));
         }

@@ -5,7 +5,6 @@
 //! space, the commit or read goes there, and otherwise to the ring. Both check again under their
 //! own lock, so a change of the space in between does no harm.
 
-use std::ops::RangeBounds;
 use std::sync::{Arc, PoisonError};
 
 use crate::counters::{Stall, StallReason};
@@ -16,8 +15,9 @@ use crate::memtable::seqs::Seqs;
 use crate::model::commit::{Durability, Op};
 use crate::model::retention_state::State;
 use crate::model::space_config::{MAX_NAME, SEPARATOR};
+use crate::read::asked::Asked;
 use crate::read::scan::Listed;
-use crate::read::{Entries, ReadView, clip};
+use crate::read::{Entries, ReadView};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -144,21 +144,17 @@ impl Inner {
     }
 
     /// Reads a log in a memory space. Returns `None` if the log is only in runs and memtables.
-    pub fn read_in_memory(
-        &self,
-        key: &[u8],
-        range: &impl RangeBounds<u64>,
-    ) -> Result<Option<Entries>, Error> {
+    pub fn read_in_memory(&self, key: &[u8], asked: &Asked) -> Result<Option<Entries>, Error> {
         let Some(memory_space) = self.memory_spaces.of(key) else { return Ok(None) };
         let now = self.now();
-        let said = memory_space.logs().read(key, now, |bounds| clip(key, bounds, range))?;
+        let said = memory_space.logs().read(key, now, |bounds| asked.within(key, bounds))?;
         self.memory_spaces.note(&said);
         match said {
             Lookup::Here((frozen, range)) => {
                 let payloads = frozen.shared(range.clone()).collect();
                 Ok(Some(Entries::of_memory(key, range, payloads)))
             }
-            Lookup::Gone => Err(Error::UnknownLog { key: KeyText::of(key) }),
+            Lookup::Gone => asked.of_no_log(key).map(Some),
             Lookup::Below => Ok(None),
         }
     }
@@ -207,10 +203,10 @@ impl Inner {
     fn log_below(&self, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         let state = self.state();
         let recent = state.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());
-        let read_view = ReadView::take(&state, key, &.., 0)?;
+        let read_view = ReadView::take(&state, key, &Asked::ALL, 0)?;
         let runs = state.runs.clone();
         drop(state);
-        let entries = match read_view.entries(key, &..) {
+        let entries = match read_view.entries(key, &Asked::ALL) {
             Err(Error::UnknownLog { .. }) => return Ok(None),
             entries => entries?,
         };

@@ -19,6 +19,7 @@ use crate::format::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slo
 use crate::limits::MAX_KEY;
 use crate::options::Options;
 use crate::read::ReadView;
+use crate::read::asked::Asked;
 use crate::run::RunSet;
 use crate::run::bounds_cache::BoundsCache;
 use crate::run::table::Table;
@@ -404,7 +405,7 @@ fn new_mark(last: u64, options: &Options) -> u64 {
 /// Returns the spaces of a store as recorded in its runs, and the bounds of the log of spaces.
 pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<SpaceTable, Error> {
     let Some(log) = runs.state(TABLE)?.bounds else { return Ok(SpaceTable::default()) };
-    let entry = ReadView::of_runs(runs.clone(), 0).entries(TABLE, &..)?.next_back();
+    let entry = ReadView::of_runs(runs.clone(), 0).entries(TABLE, &Asked::ALL)?.next_back();
     let table = entry.transpose()?.map(|entry| entry.payload).unwrap_or_default();
     let spaces =
         Spaces::decode(&table).ok_or_else(|| Error::damaged("the table of spaces", "it is malformed"))?;

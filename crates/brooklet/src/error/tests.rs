@@ -429,6 +429,6 @@ fn keys_are_shown_so_that_they_can_be_told_apart() {
 /// A `main` that returns an error prints its debug form.
 #[test]
 fn the_debug_form_is_the_message() {
-    let error = Error::UnknownLog { key: crate::error::KeyText::of(b"doc/7") };
+    let error = Error::UnknownLog { key: KeyText::of(b"doc/7") };
     assert_eq!(format!("{error:?}"), r#"there is no log "doc/7": append to it to create it"#);
 }

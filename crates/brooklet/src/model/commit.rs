@@ -159,6 +159,30 @@ impl Commit {
         Op { key: &self.bytes[op.key.0..op.key.1], action }
     }
 
+    /// Returns the same operations on logs whose keys begin with `prefix`.
+    pub(crate) fn below(&self, prefix: &[u8]) -> Self {
+        let longer = self.bytes.len() + self.ops.len() * prefix.len();
+        let ops = Vec::with_capacity(self.ops.len());
+        let mut all = Self { bytes: Vec::with_capacity(longer), ops, durability: self.durability };
+        for op in &self.ops {
+            let Op { key, action } = self.borrow(op);
+            let key = (all.copy(prefix).0, all.copy(key).1);
+            let action = match action {
+                Action::Append(payload) => {
+                    let (from, to) = all.copy(payload);
+                    OwnedAction::Append(from, to)
+                }
+                Action::Snapshot(payload) => {
+                    let (from, to) = all.copy(payload);
+                    OwnedAction::Snapshot(from, to)
+                }
+                _ => op.action,
+            };
+            all.ops.push(OwnedOp { key, action });
+        }
+        all
+    }
+
     fn copy(&mut self, bytes: &[u8]) -> (usize, usize) {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);

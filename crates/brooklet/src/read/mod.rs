@@ -4,10 +4,11 @@
 //! copying) and pins the runs. Later appends, trims, checkpoints and compactions do not change the
 //! view.
 
+pub mod asked;
 pub mod scan;
 
 use std::iter::FusedIterator;
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::Range;
 use std::sync::Arc;
 
 use brooklet_io::Process;
@@ -19,6 +20,7 @@ use crate::error::{Error, KeyText};
 use crate::format::run_entry::{Chunk, Head};
 use crate::model::retention_state::shown;
 use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::read::asked::Asked;
 use crate::run::{Run, RunSet};
 use crate::state::StoreState;
 use crate::state::lost::{Doubt, Lost};
@@ -88,12 +90,7 @@ pub(crate) struct ReadView {
 impl ReadView {
     /// Takes the entries of `range` from the memtables. Leaves out entries that are too old at
     /// `now`.
-    pub fn take(
-        state: &StoreState,
-        key: &[u8],
-        range: &impl RangeBounds<u64>,
-        now: u64,
-    ) -> Result<Self, Error> {
+    pub fn take(state: &StoreState, key: &[u8], asked: &Asked, now: u64) -> Result<Self, Error> {
         let known = state.recent(key);
         let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
         let mut view = Self {
@@ -111,7 +108,7 @@ impl ReadView {
             let bounds = shown(bounds, terms.map(|terms| &**terms), view.now);
             view.bounds = Some(Some(bounds));
             view.range = match view.doubt {
-                None => clip(key, bounds, range)?,
+                None => asked.within(key, bounds)?,
                 Some(_) => bounds.first..bounds.next,
             };
             for (i, part) in parts {
@@ -145,23 +142,24 @@ impl ReadView {
     }
 
     /// Adds the entries of the runs.
-    pub fn entries(mut self, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Entries, Error> {
+    pub fn entries(mut self, key: &[u8], asked: &Asked) -> Result<Entries, Error> {
         if let Some(doubt) = self.doubt.take() {
-            return self.entries_in_doubt(doubt, key, range);
+            return self.entries_in_doubt(doubt, key, asked);
         }
-        let unknown = || Error::UnknownLog { key: KeyText::of(key) };
         let (heads, bounds, upper, wanted) = match self.bounds {
             Some(bounds) => {
-                let bounds = bounds.ok_or_else(unknown)?;
+                let Some(bounds) = bounds else { return asked.of_no_log(key) };
                 let heads = self.runs.log(key, Some(self.range.start), self.upper)?;
                 (heads, bounds, self.upper, self.range)
             }
             None => {
                 let heads = self.runs.log(key, None, u64::MAX)?;
                 let newest = heads.first().map(|(_, head)| head);
-                let bounds = newest.and_then(|head| head.piece.bounds).ok_or_else(unknown)?;
+                let Some(bounds) = newest.and_then(|head| head.piece.bounds) else {
+                    return asked.of_no_log(key);
+                };
                 let bounds = shown(bounds, newest.and_then(|head| head.terms.as_deref()), self.now);
-                (heads, bounds, bounds.next, clip(key, bounds, range)?)
+                (heads, bounds, bounds.next, asked.within(key, bounds)?)
             }
         };
         let mut parts = self.recent;
@@ -173,12 +171,7 @@ impl ReadView {
 
     /// Returns the entries of a log of which damage hides a part: the entries before the damage,
     /// then an error, then the entries after the damage.
-    fn entries_in_doubt(
-        self,
-        doubt: Doubt,
-        key: &[u8],
-        range: &impl RangeBounds<u64>,
-    ) -> Result<Entries, Error> {
+    fn entries_in_doubt(self, doubt: Doubt, key: &[u8], asked: &Asked) -> Result<Entries, Error> {
         let (heads, before, upper) = match self.bounds {
             Some(None) => (Vec::new(), None, 0),
             Some(Some(bounds)) => {
@@ -197,7 +190,7 @@ impl ReadView {
         let error = doubt.error(key, before.map(|bounds| bounds.next));
         let Some(bounds) = doubt.bounds(before) else { return Err(error) };
         // Numbers outside of the known bounds may exist.
-        let Ok(wanted) = clip(key, bounds, range) else { return Err(error) };
+        let Ok(wanted) = asked.within(key, bounds) else { return Err(error) };
         let gap = doubt.gap(before.map_or(0, |bounds| bounds.next));
         let below = wanted.start..wanted.end.min(gap.start);
         let mut parts = Vec::new();
@@ -255,29 +248,6 @@ fn run_parts(
         let range = part.start.max(wanted.start)..part.end.min(wanted.end);
         (!range.is_empty()).then_some(Part { range, source: Source::Run(run, head.chunk) })
     })
-}
-
-/// Converts a range of the caller to numbers within the log.
-pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Range<u64>, Error> {
-    let start = match range.start_bound() {
-        Bound::Included(&n) => n,
-        Bound::Excluded(&n) => n.saturating_add(1),
-        Bound::Unbounded => bounds.first,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(&n) => n.saturating_add(1),
-        Bound::Excluded(&n) => n,
-        Bound::Unbounded => bounds.next,
-    };
-    let outside =
-        |asked| Error::OutOfRange { key: KeyText::of(key), asked, first: bounds.first, next: bounds.next };
-    if start < bounds.first || start > bounds.next {
-        return Err(outside(start));
-    }
-    if end > bounds.next || end < start {
-        return Err(outside(end));
-    }
-    Ok(start..end)
 }
 
 /// The store copies payloads of fewer bytes than this for users: a shared payload would keep its

@@ -13,6 +13,7 @@ use crate::model::progress::Progress;
 use crate::model::resolve;
 use crate::options::{Create, OffloadReader, Options};
 use crate::read::ReadView;
+use crate::read::asked::Asked;
 use crate::read::scan::{Listed, LogInfo, Logs};
 use crate::volume::{self, Volumes};
 use std::ops::ControlFlow;
@@ -209,8 +210,8 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
         let mut walk = |log: LogInfo| {
             let doubt = opened.state.doubt(&log.key).is_some();
             count_live(opened, &log.key, &mut live)?;
-            let view = ReadView::take(&opened.state, &log.key, &.., 0)?;
-            let mut all = view.entries(&log.key, &..)?;
+            let view = ReadView::take(&opened.state, &log.key, &Asked::ALL, 0)?;
+            let mut all = view.entries(&log.key, &Asked::ALL)?;
             let read = all.try_for_each(|entry| entry.map(|_| entries += 1));
             match read {
                 // One finding reports the damage of all such logs together.

@@ -2,31 +2,25 @@
 
 pub mod check;
 pub mod damage;
+mod reads;
 pub mod report;
 pub mod space;
 pub mod ticket;
 pub mod view;
 pub mod walk;
 
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
 
-use brooklet_io::seeded::bug;
 use brooklet_io::{MemVolume, Volume};
 
-use crate::counters::ReadSource;
 use crate::engine::recovery;
 use crate::engine::{Handle, Inner};
-use crate::error::{Error, KeyText};
-use crate::model::Bounds;
+use crate::error::Error;
 use crate::model::commit::{Action, Commit, Durability, Op};
-use crate::model::key::check_key;
 use crate::model::retention::Retention;
-use crate::model::retention_state::{State, retention};
 use crate::options::Options;
 use crate::read::scan::{Listed, Logs};
-use crate::read::{Entries, ReadView};
 use crate::store::ticket::{Rests, Ticket};
 
 use crate::volume::create;
@@ -271,123 +265,6 @@ impl Store {
     #[doc(hidden)]
     pub fn commit_now(&self, commit: &Commit) -> Result<Ticket, Error> {
         commit.with_ops(|ops| self.write(ops, commit.durability, false))
-    }
-
-    /// Reads entries of a log, as they are at the call. `..` reads all entries, `5..` reads from
-    /// number 5 on, and `.rev()` on the result reads the newest entry first.
-    ///
-    /// The iterator returns only acknowledged entries. Later changes of the log do not change the
-    /// entries that the iterator returns.
-    ///
-    /// # Errors
-    /// [`Error::UnknownLog`]; [`Error::OutOfRange`] if the range includes entries that were trimmed
-    /// or that do not exist yet. The iterator returns [`Error::Damaged`] if an entry does not read
-    /// back as it was written.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), brooklet::Error> {
-    /// # let store = brooklet::Store::in_memory(1)?;
-    /// store.append_many("doc", ["a", "b", "c"])?.wait()?;
-    /// let newest = store.read("doc", 1..)?.rev().next().unwrap()?;
-    /// assert_eq!((newest.seq, &newest.payload[..]), (2, &b"c"[..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
-        let key = key.as_ref();
-        self.inner().here()?;
-        check_key(key)?;
-        if let Some(entries) = self.inner().read_in_memory(key, &range)? {
-            return Ok(entries);
-        }
-        self.settle(key)?;
-        let mut state = self.inner().sound_state()?;
-        state.spaces.note_read(key);
-        let inner = self.inner();
-        let read_view = ReadView::take(&state, key, &range, inner.now())?;
-        state.reads.note(read_view.read_source);
-        drop(state);
-        if !read_view.looks_below() {
-            return read_view.entries(key, &range);
-        }
-        inner.counters.run_lookups.time(&*inner.options.clock, || read_view.entries(key, &range))
-    }
-
-    /// Returns the log's first and next numbers.
-    ///
-    /// # Errors
-    /// [`Error::UnknownLog`].
-    pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
-        let key = key.as_ref();
-        let (state, now) = self.find(key)?;
-        state.shown(now).ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
-    }
-
-    /// Returns the retention of the log.
-    ///
-    /// # Errors
-    /// [`Error::UnknownLog`].
-    pub fn retention(&self, key: impl AsRef<[u8]>) -> Result<Retention, Error> {
-        let key = key.as_ref();
-        let (State { bounds, terms }, _) = self.find(key)?;
-        bounds.map(|_| retention(terms.as_deref())).ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
-    }
-
-    /// Returns whether the log exists.
-    pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
-        Ok(self.find(key.as_ref())?.0.bounds.is_some())
-    }
-
-    /// Returns the state of a log, and the time at which the age of its entries is judged.
-    fn find(&self, key: &[u8]) -> Result<(State, u64), Error> {
-        self.inner().here()?;
-        check_key(key)?;
-        if let Some(state) = self.inner().find_in_memory(key) {
-            return Ok((state, self.inner().now()));
-        }
-        self.settle(key)?;
-        let mut state = self.inner().sound_state()?;
-        if let Some(doubt) = state.doubt(key) {
-            let before = state.recent(key).first().and_then(|(_, _, piece)| piece.bounds);
-            return Err(doubt.error(key, before.map(|bounds| bounds.next)));
-        }
-        let known = state.recent(key);
-        let mut read_source = state.read_source(&known);
-        let mut told = known.first().map(|(_, log, piece)| {
-            let terms = log.visible_terms().cloned();
-            State { bounds: piece.bounds, terms }
-        });
-        if let Some(bounds) = told.is_none().then(|| state.bounds_cache.get(key)).flatten() {
-            (told, read_source) = (Some(State::without_terms(bounds)), ReadSource::BoundsCache);
-        }
-        state.reads.note(read_source);
-        let now = state.seen_at(key, self.inner().now());
-        let runs = state.runs.clone();
-        drop(state);
-        let inner = self.inner();
-        let look = || inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
-        Ok((told.map_or_else(look, Ok)?, now))
-    }
-
-    /// Makes the deferred commits on a log durable: readers see acknowledged commits, and see only
-    /// durable data.
-    fn settle(&self, key: &[u8]) -> Result<(), Error> {
-        let deferred = self.inner().state().deferred(key);
-        self.settle_block(deferred)
-    }
-
-    fn settle_block(&self, deferred: u64) -> Result<(), Error> {
-        let inner = self.inner();
-        match &inner.wal {
-            Some(wal) if deferred > 0 && wal.durable() < deferred && !bug("deferred-stay-unseen") => {
-                match inner.flush() {
-                    // Closing has made the block durable.
-                    Err(Error::Closed) => Ok(()),
-                    done => done,
-                }
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Lists the logs whose keys start with `prefix`, in key order.

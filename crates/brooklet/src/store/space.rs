@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::engine::memory_dump::DumpReport;
 use crate::error::Error;
 use crate::model::Bounds;
-use crate::model::commit::{Action, Durability, EnrollScope, Op};
+use crate::model::commit::{Action, Commit, Durability, EnrollScope, Op};
+use crate::model::retention::Retention;
 use crate::model::space_config::SEPARATOR;
 use crate::model::space_config::{Class, SpaceConfig, SpaceInfo};
-use crate::read::Entries;
 use crate::read::scan::{LogInfo, Logs, RunLogs};
+use crate::read::{Entries, Entry};
 use crate::run::Run;
 use crate::state::spaces::{Spaces, TABLE};
 use crate::store::Store;
@@ -226,7 +227,7 @@ impl Space {
         &self.name
     }
 
-    /// Returns the whole key of a log, for [`Commit`](crate::Commit)s and calls of the [`Store`].
+    /// Returns the whole key of a log, for [`Commit`]s and calls of the [`Store`].
     pub fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
         [self.name.as_bytes(), &[SEPARATOR], key.as_ref()].concat()
     }
@@ -310,6 +311,30 @@ impl Space {
         self.store.append_with(self.key(key), payload, durability)
     }
 
+    /// Commits operations, like [`Store::commit`]. The keys of `commit` are the keys of logs of this
+    /// space, without its name.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// use brooklet::{Commit, SpaceConfig};
+    /// let games = store.create_space("games", SpaceConfig::new())?;
+    /// let mut commit = Commit::new();
+    /// commit.append("7", "e4").append("feed", "7: e4");
+    /// games.commit(&commit)?.wait()?;
+    /// assert_eq!(store.bounds("games/7")?.next, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn commit(&self, commit: &Commit) -> Result<Ticket, Error> {
+        self.store.commit(&commit.below(&self.key("")))
+    }
+
+    /// Commits operations, like [`Store::commit_now`], with keys as in [`commit`](Self::commit).
+    pub fn commit_now(&self, commit: &Commit) -> Result<Ticket, Error> {
+        self.store.commit_now(&commit.below(&self.key("")))
+    }
+
     /// Appends several entries, like [`Store::append_many`].
     pub fn append_many<P: AsRef<[u8]>>(
         &self,
@@ -329,6 +354,21 @@ impl Space {
         self.store.trim(self.key(key), before)
     }
 
+    /// Drops all entries except the last `n`, like [`Store::keep_last`].
+    pub fn keep_last(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Ticket, Error> {
+        self.store.keep_last(self.key(key), n)
+    }
+
+    /// Drops the entries from number `from` on, like [`Store::truncate`].
+    pub fn truncate(&self, key: impl AsRef<[u8]>, from: u64) -> Result<Ticket, Error> {
+        self.store.truncate(self.key(key), from)
+    }
+
+    /// Sets the retention of a log, like [`Store::set_retention`].
+    pub fn set_retention(&self, key: impl AsRef<[u8]>, retention: Retention) -> Result<Ticket, Error> {
+        self.store.set_retention(self.key(key), retention)
+    }
+
     /// Deletes a log, like [`Store::delete`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.store.delete(self.key(key))
@@ -339,9 +379,59 @@ impl Space {
         self.store.read(self.key(key), range)
     }
 
+    /// Reads the entries of a range that the log has, like [`Store::read_available`].
+    pub fn read_available(
+        &self,
+        key: impl AsRef<[u8]>,
+        range: impl RangeBounds<u64>,
+    ) -> Result<Entries, Error> {
+        self.store.read_available(self.key(key), range)
+    }
+
+    /// Reads all entries of several logs, like [`Store::read_many`].
+    pub fn read_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Entries>, Error> {
+        self.store.read_many(keys.into_iter().map(|key| self.key(key)))
+    }
+
+    /// Returns the first entry of a log, like [`Store::first`].
+    pub fn first(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, Error> {
+        self.store.first(self.key(key))
+    }
+
+    /// Returns the last entry of a log, like [`Store::last`].
+    pub fn last(&self, key: impl AsRef<[u8]>) -> Result<Option<Entry>, Error> {
+        self.store.last(self.key(key))
+    }
+
     /// Returns the log's first and next numbers, like [`Store::bounds`].
     pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
         self.store.bounds(self.key(key))
+    }
+
+    /// Returns the log's first and next numbers, like [`Store::get_bounds`].
+    pub fn get_bounds(&self, key: impl AsRef<[u8]>) -> Result<Option<Bounds>, Error> {
+        self.store.get_bounds(self.key(key))
+    }
+
+    /// Returns the bounds of several logs, like [`Store::bounds_many`].
+    pub fn bounds_many<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Bounds>>, Error> {
+        self.store.bounds_many(keys.into_iter().map(|key| self.key(key)))
+    }
+
+    /// Returns whether the log exists, like [`Store::exists`].
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.store.exists(self.key(key))
+    }
+
+    /// Returns the retention of the log, like [`Store::retention`].
+    pub fn retention(&self, key: impl AsRef<[u8]>) -> Result<Retention, Error> {
+        self.store.retention(self.key(key))
     }
 
     /// Lists the logs whose keys, without the space's name, start with `prefix`. The listed keys

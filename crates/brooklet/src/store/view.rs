@@ -24,6 +24,7 @@ use crate::memtable::{LogState, Memtable};
 use crate::model::Bounds;
 use crate::model::key::check_key;
 use crate::model::keyed_hash::Secret;
+use crate::read::asked::Asked;
 use crate::read::scan::{Listed, Logs};
 use crate::read::{Entries, ReadView};
 use crate::run::dead_entries::DeadEntries;
@@ -146,7 +147,8 @@ impl View {
         self.here()?;
         let key = key.as_ref();
         check_key(key)?;
-        ReadView::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now).entries(key, &range)
+        ReadView::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now)
+            .entries(key, &Asked::exactly(&range))
     }
 
     /// Returns the log's first and next numbers.

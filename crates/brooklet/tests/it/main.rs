@@ -32,6 +32,7 @@ mod mutations;
 mod names;
 mod offload;
 mod parts;
+mod reads;
 mod refusals;
 mod restart;
 mod retention;

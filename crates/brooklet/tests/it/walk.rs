@@ -141,8 +141,8 @@ fn a_child_drops_a_walk_that_reads_ahead() {
         let mut walk = walk.take().unwrap();
         let next = walk.next();
         drop(walk);
-        format!("{next:?}")
+        format!("{}", matches!(next, Some(Err(Error::Forked))))
     });
-    assert!(said.contains("Forked"), "{said}");
+    assert_eq!(said, "true", "the walk is of another process");
     assert!(walk.unwrap().all(|item| item.is_ok()), "the parent goes on");
 }
