@@ -136,6 +136,13 @@ impl Maintenance {
         shapes(runs, self.mergeable(runs))
     }
 
+    /// Returns the shapes of the runs that are newer than the run that the running merge makes.
+    pub(super) fn newer_shapes(&self, runs: &RunSet, into: &Run) -> Vec<Shape> {
+        let sound = self.mergeable(runs);
+        let newer = sound.iter().position(|run| run.meta.id == into.meta.id).unwrap_or(sound.len());
+        shapes(runs, &sound[..newer])
+    }
+
     /// Continues to merge all runs into one. Checkpoints wait, except for one checkpoint between
     /// two compaction steps. A merge that is already running is finished first. Fails with any
     /// error since the last [request](Self::request_full), no matter which caller met it.
@@ -205,8 +212,8 @@ impl Maintenance {
 
     /// Begins the next compaction step.
     fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), BuildError> {
-        // The manifest records one merge. If that merge cannot continue, other merges are done in
-        // one step.
+        // The manifest records one merge. Merges beside that merge are done in one step.
+        let due = self.with_room_beside(context, runs, due)?;
         let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
         let (chosen, id, level, bottom) = match (due, runs.merge()) {
             (Due::Merge(merge), _) => {
@@ -259,6 +266,23 @@ impl Maintenance {
         let build = Some(self.build(input, (id, level), last, end));
         self.compaction = Some(Compaction { inputs, bottom, takes, build });
         Ok(())
+    }
+
+    /// Returns the merge; the rest of the running merge if there is no room for a merge beside it.
+    fn with_room_beside(
+        &mut self,
+        context: &Context<'_>,
+        runs: &RunSet,
+        due: Due,
+    ) -> Result<Due, BuildError> {
+        let Due::Merge(merge) = &due else { return Ok(due) };
+        if runs.merging().is_none() || self.is_stalled(runs) {
+            return Ok(due);
+        }
+        let chosen = runs.iter().skip(merge.runs.start).take(merge.runs.len());
+        let bytes = chosen.map(|run| run.bytes()).fold(0, u64::saturating_add);
+        let fits = self.room_to_merge(context, bytes)? >= bytes;
+        Ok(if fits { due } else { Due::Rest })
     }
 
     /// Limits the merge to as many of its runs, newest first, as there is room to merge at once.
@@ -321,8 +345,9 @@ impl Maintenance {
         }
         let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), bottom, from });
         let is_last = merging.is_none();
-        // A merge that cannot continue stays as it is.
-        let merging = merging.or_else(|| old.merging().filter(|other| other.into != into.meta.id).cloned());
+        // A merge beside which this one was done stays as it is.
+        let other = old.merging().filter(|other| other.into != into.meta.id).cloned();
+        let (goes_on, merging) = (other.is_some(), merging.or(other));
         if is_last {
             news.end(&into);
         }
@@ -340,7 +365,9 @@ impl Maintenance {
         }
         // After this, only readers hold the freed tables.
         drop((old, merged));
-        self.merges.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
+        if !goes_on {
+            self.merges.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
+        }
         self.stats.compaction_steps += 1;
         self.stats.compactions += u64::from(is_last);
         self.merges.checkpoint_next = true;

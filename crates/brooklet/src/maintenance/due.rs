@@ -59,15 +59,25 @@ impl Maintenance {
             return None;
         }
         match runs.merging() {
-            Some(_) if !self.is_stalled(runs) => Some(Due::Rest),
+            Some(_) if !self.is_stalled(runs) => Some(self.due_beside(runs).map_or(Due::Rest, Due::Merge)),
             _ => POLICY.next(&self.shapes(runs), goal).map(Due::Merge),
         }
     }
 
+    /// Returns a merge of runs that are newer than the running merge, if too many of them wait. Not
+    /// if room is short: the running merge frees room sooner.
+    fn due_beside(&self, runs: &RunSet) -> Option<Merge> {
+        let (into, inputs) = runs.merge().filter(|_| self.space.short_of_space.is_none())?;
+        POLICY.beside(&self.newer_shapes(runs, into), inputs.first()?.meta.level)
+    }
+
     /// Returns the next merge that makes room. With `any`, a merge that frees little is enough.
     pub(super) fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
-        if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
-            return self.due(runs, CompactionGoal::Space);
+        if runs.merging().is_some() && !self.is_stalled(runs) {
+            return (!self.is_barred()).then_some(Due::Rest);
+        }
+        if self.is_barred() {
+            return None;
         }
         self.reclaim(runs, any).map(Due::Merge).or_else(|| self.due(runs, CompactionGoal::Space))
     }

@@ -3,6 +3,7 @@
 mod amplification;
 mod apart;
 mod api;
+mod beside;
 mod cached;
 mod callbacks;
 mod common;

@@ -12,6 +12,8 @@
 //!   `C(R + d, d) >= n`: with 12 runs, 3 times for 91 checkpoints, 4 times for 455, 5 for 1,820,
 //!   and so on. (This is the optimum for stacks of runs; Mathieu, Staelin, Young, Yousefi:
 //!   "Bigtable merge compaction".)
+//!   While a merge runs, the runs that are newer than it are merged in the same way, beside it, so
+//!   that at most `R` new runs wait for its end.
 //! - **Garbage.** If more than a given share of all bytes is known to be dead, the newest runs are
 //!   merged, as many as bring the share down to half of that. With `g` as the share, a byte of
 //!   garbage costs at most `2 / g` written bytes. The share is lower while the store is idle or
@@ -105,6 +107,22 @@ impl Policy {
         let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
         let merge = merge.or_else(|| no_larger_than_newer(runs).filter(|_| goal == CompactionGoal::Reads))?;
         Some(self.levelled(runs, merge))
+    }
+
+    /// Returns the next merge of runs that are newer than a running merge. A large merge runs for
+    /// minutes, and checkpoints continue to add runs meanwhile: without these merges, a look-up
+    /// would meet dozens of runs. `level` is the level of the newest run that the running merge
+    /// replaces: the merged run may not have a higher level.
+    ///
+    /// Takes the newest runs, up to a run that is larger than all newer runs together. The size of
+    /// such a run shows what its level may not show: it was made by such a merge.
+    pub fn beside(&self, newer: &[Shape], level: u64) -> Option<Merge> {
+        if newer.len() <= self.most {
+            return None;
+        }
+        let is_larger = |end: &usize| newer[*end].bytes > bytes_of(&newer[..*end]);
+        let end = (2..newer.len()).find(is_larger).unwrap_or(newer.len());
+        Some(Merge { runs: 0..end, level: (newer[end - 1].level + 1).min(level) })
     }
 
     /// Returns the merge that makes reads faster, and the bytes of its runs.
@@ -283,6 +301,32 @@ mod tests {
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 100, 100)]), Some((0..2, 0)));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 1800, 900)]), Some((0..2, 2)));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, u64::MAX / 2, u64::MAX / 4)]), Some((0..2, MAX_LEVEL)));
+    }
+
+    #[test]
+    fn runs_do_not_pile_up_beside_a_merge() {
+        let shape = |bytes| Shape { level: 0, bytes, garbage: 0 };
+        let beside = |sizes: &[u64], level| {
+            let runs: Vec<Shape> = sizes.iter().copied().map(shape).collect();
+            THREE.beside(&runs, level).map(|merge| (merge.runs, merge.level))
+        };
+        assert_eq!((beside(&[], 2), beside(&[1, 1, 1], 2)), (None, None));
+        assert_eq!(beside(&[1, 1, 1, 1], 2), Some((0..4, 1)));
+        assert_eq!(beside(&[1, 1, 1, 1], 0), Some((0..4, 0)), "levels never fall towards older runs");
+        assert_eq!(beside(&[1, 1, 3, 4], 0), Some((0..2, 0)), "3 is larger than both newer runs");
+        assert_eq!(beside(&[1, 9, 9, 9], 0), Some((0..4, 0)), "two runs at least");
+        // However long the merge runs: few runs wait, and no entry is written often.
+        let (mut runs, mut written): (Vec<Shape>, u64) = (Vec::new(), 0);
+        for n in 1..=1000 {
+            runs.insert(0, shape(1));
+            while let Some(merge) = POLICY.beside(&runs, 0) {
+                let bytes = bytes_of(&runs[merge.runs.clone()]);
+                written += bytes;
+                runs.splice(merge.runs, [shape(bytes)]);
+            }
+            assert!(runs.len() <= 12 && bytes_of(&runs) == n);
+        }
+        assert!(written <= 4_000, "{written} for 1000");
     }
 
     #[test]
