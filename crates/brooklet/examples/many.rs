@@ -7,7 +7,9 @@
 //!
 //! CACHE_MIB is the memory for look-ups (64). A look-up of a log needs a filter of each run; all
 //! filters together take 1.5 bytes a log, and the cache for the bounds of logs takes half of the
-//! memory. Where the file STORE is not there: makes LOGS logs of one entry of 64 to 512 bytes in it. Where
+//! memory.
+//!
+//! Where the file STORE is not there: makes LOGS logs of one entry of 64 to 512 bytes in it. Where
 //! it is: opens it and does the rest. The last step ends the process as a kill does; the next run
 //! then opens what it left.
 

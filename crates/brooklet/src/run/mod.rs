@@ -451,7 +451,6 @@ impl RunSet {
     }
 
     /// Looks for the log's pieces in each run, and counts the cost.
-
     fn heads_of(
         &self,
         wanted: &mut Wanted<'_>,

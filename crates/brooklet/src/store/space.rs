@@ -311,7 +311,7 @@ impl Space {
         self.store.append_with(self.key(key), payload, durability)
     }
 
-    /// Commits operations, like [`Store::commit`]. The keys of `commit` are the keys of logs of this
+    /// Commits operations, like [`Store::commit`]. The keys of `commit` are keys of logs of this
     /// space, without its name.
     ///
     /// ```

@@ -261,11 +261,8 @@ impl World {
         let before = self.stale_reads();
         let opened = self.plan.shape.open(&volume, &self.clock, seed);
         // The disk may also corrupt a write while the store is being opened.
-        let tolerance = if volume.disk.silent_faults().is_empty() && !stale {
-            expected.tolerance
-        } else {
-            self.tolerance()
-        };
+        let sound = volume.disk.silent_faults().is_empty() && !stale;
+        let tolerance = if sound { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
         // An opening that reads old bytes of the ring mistakes them for the end of the ring, and
         // nothing shows the mistake.

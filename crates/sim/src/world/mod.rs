@@ -25,6 +25,9 @@ use crate::offload_store;
 use crate::oracle::{Expectation, Oracle, Tolerance, Violation, violated};
 use crate::plan::{Act, Class, Plan, Step};
 
+/// Most commits in the blocks where a misdirected write lands: it is a few sectors long.
+const LANDED_ON: usize = 32;
+
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
@@ -239,9 +242,10 @@ impl World {
             let mut state = self.state();
             state.rng = Rng::new(step.seed);
             state.stats.steps += 1;
-            // Earlier states matter only from the step on in which the disk may corrupt data.
+            // Earlier states matter only from the step on in which the disk may corrupt data, and
+            // a few before it: a misdirected write also destroys the blocks where it lands.
             if let Some(past) = state.oracle.past.as_mut().filter(|_| !silent) {
-                past.clear();
+                past.drain(..past.len().saturating_sub(LANDED_ON));
             }
         }
         // `ReadAll` reads everything at one moment, and during `Punctual` other callers would let
