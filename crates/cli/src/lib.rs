@@ -3,7 +3,7 @@
 //! `append`, `logs` and `inspect` hold the everyday commands, `help` adds examples to their help,
 //! `format` makes stores on devices, `export` and `import` move whole logs, `archive` holds those
 //! for object storage, `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo`
-//! and `soak` are the trials; `out` prints, `failure` tells what went wrong and gives the exit code.
+//! and `soak` are the trials; `out` prints, `failure` describes failures and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
