@@ -4,6 +4,7 @@ pub mod bounds_note;
 pub mod commit_record;
 pub mod log_hash;
 pub mod manifest;
+pub mod manifest_check;
 pub mod ring_label;
 pub mod run_entry;
 pub mod superblock;

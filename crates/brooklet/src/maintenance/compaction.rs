@@ -33,6 +33,8 @@ pub(super) struct Compaction {
     inputs: Vec<u64>,
     /// Whether no run was older than the inputs when the merge began.
     bottom: bool,
+    /// Whether another merge is running, and continues after this one.
+    beside: bool,
     /// Bytes that the compaction may take before it frees as many.
     takes: u64,
     /// The build; `None` while a slice works on it.
@@ -46,6 +48,11 @@ impl Compaction {
 
     pub fn takes(&self) -> u64 {
         self.takes
+    }
+
+    /// Returns whether another merge is running, and continues after this one.
+    pub fn is_beside(&self) -> bool {
+        self.beside
     }
 
     /// Returns the bytes that the compaction step has taken.
@@ -179,6 +186,10 @@ impl Maintenance {
         pressure: Option<SpacePressure>,
     ) -> Result<bool, BuildError> {
         self.merges.compacting = true;
+        if pressure.is_some() {
+            self.give_up_beside(context);
+        }
+        self.merges.beside = self.compaction.as_ref().is_some_and(Compaction::is_beside);
         let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
             self.collect_garbage();
             let runs = context.state().runs.clone();
@@ -215,6 +226,8 @@ impl Maintenance {
         // The manifest records one merge. Merges beside that merge are done in one step.
         let due = self.with_room_beside(context, runs, due)?;
         let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
+        let beside = at_a_go && !self.is_stalled(runs);
+        self.merges.beside = beside;
         let (chosen, id, level, bottom) = match (due, runs.merge()) {
             (Due::Merge(merge), _) => {
                 let Merge { runs: places, level } = self.within_room(context, runs, merge)?;
@@ -222,6 +235,9 @@ impl Maintenance {
                 let chosen: Vec<_> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
                 let merged = chosen.iter().map(|run| run.bytes()).fold(0, u64::saturating_add);
                 self.table_cache.read_cost.settle(merged, bytes_of(&self.shapes(runs)));
+                if !at_a_go {
+                    self.merges.beside_needs = 0;
+                }
                 (chosen, self.superblock.next_run, level, bottom)
             }
             (Due::Rest, Some((into, inputs))) => {
@@ -264,8 +280,18 @@ impl Maintenance {
             self.merges.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
         };
         let build = Some(self.build(input, (id, level), last, end));
-        self.compaction = Some(Compaction { inputs, bottom, takes, build });
+        self.compaction = Some(Compaction { inputs, bottom, beside, takes, build });
         Ok(())
+    }
+
+    /// Gives up a merge beside a running merge when a commit waits for room: it frees nothing
+    /// before its end, and the running merge frees room with each of its compaction steps.
+    fn give_up_beside(&mut self, context: &Context<'_>) {
+        let Some(given_up) = self.compaction.take_if(|compaction| compaction.is_beside()) else { return };
+        if let Some(build) = given_up.build {
+            self.discard(build);
+        }
+        self.merges.beside_needs = self.more_room_than_now(context);
     }
 
     /// Returns the merge; the rest of the running merge if there is no room for a merge beside it.
@@ -279,8 +305,8 @@ impl Maintenance {
         if runs.merging().is_none() || self.is_stalled(runs) {
             return Ok(due);
         }
-        let chosen = runs.iter().skip(merge.runs.start).take(merge.runs.len());
-        let bytes = chosen.map(|run| run.bytes()).fold(0, u64::saturating_add);
+        let chosen: Vec<_> = runs.iter().skip(merge.runs.start).take(merge.runs.len()).cloned().collect();
+        let bytes = chosen.iter().map(|run| run.bytes()).fold(self.to_merge(&chosen), u64::max);
         let fits = self.room_to_merge(context, bytes)? >= bytes;
         Ok(if fits { due } else { Due::Rest })
     }

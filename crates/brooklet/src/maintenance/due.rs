@@ -67,8 +67,10 @@ impl Maintenance {
     /// Returns a merge of runs that are newer than the running merge, if too many of them wait. Not
     /// if room is short: the running merge frees room sooner.
     fn due_beside(&self, runs: &RunSet) -> Option<Merge> {
-        let (into, inputs) = runs.merge().filter(|_| self.space.short_of_space.is_none())?;
-        POLICY.beside(&self.newer_shapes(runs, into), inputs.first()?.meta.level)
+        let has_room = self.space.short_of_space.is_none() && self.space.room >= self.merges.beside_needs;
+        let (into, inputs) = runs.merge().filter(|_| has_room)?;
+        let level = into.meta.level.min(inputs.first()?.meta.level);
+        POLICY.beside(&self.newer_shapes(runs, into), level)
     }
 
     /// Returns the next merge that makes room. With `any`, a merge that frees little is enough.
@@ -103,5 +105,82 @@ impl Maintenance {
     /// barred until there is as much room as that merge needed.
     pub(super) fn is_barred(&self) -> bool {
         self.merges.failed.as_ref().is_some_and(|(_, wanted)| self.space.room < *wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brooklet_io::{ManualClock, MemVolume};
+
+    use super::*;
+    use crate::options::Options;
+    use crate::state::admission::SpacePressure;
+    use crate::store::Store;
+
+    /// Returns a store in the middle of a merge of large runs, with `newer` runs since.
+    fn within_a_merge(newer: usize) -> Store {
+        let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(8 << 10);
+        let options = options.threads(false).clock(Arc::new(ManualClock::default())).rng_seed(1);
+        let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        for run in 0..POLICY.most as u64 + 1 {
+            for log in 0..100 {
+                drop(store.append(format!("log/{log}/{}", run * log), [run as u8; 500]).unwrap());
+            }
+            store.checkpoint().unwrap();
+        }
+        while store.inner().state().runs.merging().is_none() {
+            assert!(store.step().unwrap(), "a merge is due");
+        }
+        for run in 0..newer {
+            drop(store.append("new", [run as u8]).unwrap());
+            store.checkpoint().unwrap();
+        }
+        store
+    }
+
+    /// Once, such a failure barred all merging, so the disk was full with room to free.
+    #[test]
+    fn a_merge_that_finds_no_room_beside_another_does_not_bar_that_merge() {
+        let store = within_a_merge(POLICY.most + 1);
+        let inner = store.inner();
+        let context = inner.context().unwrap();
+        let runs = inner.state().runs.clone();
+        let mut maintenance = inner.maintenance();
+        let is_beside = |maintenance: &Maintenance| match maintenance.due(&runs, CompactionGoal::Bounds) {
+            Some(Due::Merge(merge)) => merge.runs.start == 0,
+            Some(Due::Rest) => false,
+            None => panic!("no merge is due"),
+        };
+        assert!(is_beside(&maintenance));
+        (maintenance.merges.compacting, maintenance.merges.beside) = (true, true);
+        let no_room = maintenance.no_room();
+        drop(maintenance.handle_error(&context, no_room));
+        assert!(!is_beside(&maintenance), "it needs more room than there was");
+        maintenance.space.room = maintenance.merges.beside_needs;
+        assert!(is_beside(&maintenance), "there is more room");
+        // The merge itself needs room.
+        maintenance.merges.beside = false;
+        let no_room = maintenance.no_room();
+        drop(maintenance.handle_error(&context, no_room));
+        assert!(maintenance.due(&runs, CompactionGoal::Bounds).is_none());
+    }
+
+    /// A merge that frees nothing before its end does not hold up a merge that frees.
+    #[test]
+    fn a_commit_without_room_ends_a_merge_beside_another() {
+        let store = within_a_merge(POLICY.most);
+        while !store.inner().maintenance().compaction.as_ref().is_some_and(|merge| merge.is_beside()) {
+            drop(store.append("new", b"x").unwrap());
+            store.checkpoint().unwrap();
+            store.step().unwrap();
+        }
+        let inner = store.inner();
+        let pressure = SpacePressure { frees: false, requested: 1 };
+        let mut maintenance = inner.maintenance();
+        assert!(maintenance.compact(&inner.context().unwrap(), Some(pressure)).unwrap());
+        let goes_on = maintenance.compaction.as_ref().unwrap();
+        assert!(!goes_on.is_beside() && goes_on.inputs().len() > 1);
     }
 }

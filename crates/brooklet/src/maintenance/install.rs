@@ -1,5 +1,6 @@
 //! Installs written runs: writes the manifest, and the superblock that points at it.
 
+use std::io;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
@@ -9,6 +10,7 @@ use brooklet_wal::Cursor;
 use crate::error::{Error, described};
 use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::{self, Manifest, Merging};
+use crate::format::manifest_check::check_runs;
 use crate::format::superblock::{Place, Superblock};
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::policy::is_dead;
@@ -97,6 +99,9 @@ impl Maintenance {
         manifest: &Manifest,
         trim: Option<Cursor>,
     ) -> Result<(), BuildError> {
+        // The last manifest stays: better a store that stops than a store that does not open.
+        check_runs(manifest, self.superblock.next_run)
+            .map_err(|error| BuildError::Fatal(io::Error::other(format!("not written: {error}"))))?;
         if bug("manifest-goes-early") {
             self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
         }

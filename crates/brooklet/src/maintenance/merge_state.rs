@@ -19,6 +19,11 @@ pub(super) struct MergeState {
     /// table more than there was. After an error for another reason, no merge runs until the store
     /// is opened again.
     pub failed: Option<(Error, u64)>,
+    /// Whether the current slice works on a merge beside a running merge.
+    pub beside: bool,
+    /// The room that a merge beside a running merge needs, after such a merge found too little: the
+    /// running merge continues, because it frees room sooner.
+    pub beside_needs: u64,
     /// Whether a caller waits for all runs to be merged: compaction then runs first.
     pub full_requested: bool,
     /// Whether a compaction step was published: a wanted checkpoint then runs next in any case.

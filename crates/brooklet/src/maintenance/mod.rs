@@ -234,9 +234,12 @@ impl Maintenance {
         match (&error, self.merges.compacting) {
             (Error::Full { .. }, false) => self.space.stuck = Some((error.clone(), self.free_room())),
             (Error::Full { .. }, true) => {
-                self.space.room = self.room_beside(&context.state().need());
-                self.merges.failed =
-                    Some((error.clone(), self.space.room.saturating_add(self.table_size() / 4)));
+                let needed = self.more_room_than_now(context);
+                if self.merges.beside {
+                    self.merges.beside_needs = needed;
+                } else {
+                    self.merges.failed = Some((error.clone(), needed));
+                }
             }
             // Another try would not read the run either.
             (Error::Damaged { .. } | Error::Io { .. }, true) => {

@@ -192,6 +192,12 @@ impl Maintenance {
         self.certain(need.largest).saturating_sub(claims)
     }
 
+    /// Returns the room that a merge needs which found too little now: a quarter of a table more.
+    pub(super) fn more_room_than_now(&mut self, context: &Context<'_>) -> u64 {
+        self.space.room = self.room_beside(&context.state().need());
+        self.space.room.saturating_add(self.table_size() / 4)
+    }
+
     /// Returns the step by which the heap grows, in bytes.
     fn growth(&self) -> u64 {
         (self.heap.bytes() / 16).clamp(STEP[0], STEP[1]).next_multiple_of(GROWTH)

@@ -23,10 +23,10 @@ use brooklet_codex::{BuilderOptions, Source};
 use brooklet_io::{MemVolume, Process, SECTOR};
 use bytes::Bytes;
 
-use crate::engine::recovery::check_runs;
 use crate::error::Error;
 use crate::format::manifest::PartName;
 use crate::format::manifest::{self, Manifest, TableMeta};
+use crate::format::manifest_check::check_runs;
 use crate::model::keyed_hash::Secret;
 use crate::model::progress::Progress;
 use crate::run::RunSet;

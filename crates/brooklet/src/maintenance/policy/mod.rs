@@ -111,8 +111,9 @@ impl Policy {
 
     /// Returns the next merge of runs that are newer than a running merge. A large merge runs for
     /// minutes, and checkpoints continue to add runs meanwhile: without these merges, a look-up
-    /// would meet dozens of runs. `level` is the level of the newest run that the running merge
-    /// replaces: the merged run may not have a higher level.
+    /// would meet dozens of runs. `level` is the lower of two levels: of the newest run that the
+    /// running merge replaces, and of the run that it makes. The store keeps levels from falling
+    /// towards older runs, also when that merge has ended.
     ///
     /// Takes the newest runs, up to a run that is larger than all newer runs together. The size of
     /// such a run shows what its level may not show: it was made by such a merge.
@@ -122,6 +123,7 @@ impl Policy {
         }
         let is_larger = |end: &usize| newer[*end].bytes > bytes_of(&newer[..*end]);
         let end = (2..newer.len()).find(is_larger).unwrap_or(newer.len());
+        let level = newer.get(end).map_or(level, |older| older.level.min(level));
         Some(Merge { runs: 0..end, level: (newer[end - 1].level + 1).min(level) })
     }
 
@@ -229,6 +231,8 @@ pub(crate) fn is_dead(meta: &RunMeta, dead: u64, is_oldest: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use brooklet_io::Rng;
+
     use super::*;
 
     fn runs(levels: &[u64]) -> Vec<Shape> {
@@ -315,6 +319,20 @@ mod tests {
         assert_eq!(beside(&[1, 1, 1, 1], 0), Some((0..4, 0)), "levels never fall towards older runs");
         assert_eq!(beside(&[1, 1, 3, 4], 0), Some((0..2, 0)), "3 is larger than both newer runs");
         assert_eq!(beside(&[1, 9, 9, 9], 0), Some((0..4, 0)), "two runs at least");
+        // Levels never fall towards older runs, whatever the runs are.
+        let mut rng = Rng::new(5);
+        for _ in 0..10_000 {
+            let mut levels: Vec<u64> = (0..=rng.below(9)).map(|_| rng.below(4)).collect();
+            levels.sort_unstable();
+            let level = levels.pop().expect("one at least");
+            let run = |&level| Shape { level, bytes: 1 + rng.below(9), garbage: 0 };
+            let mut runs: Vec<Shape> = levels.iter().map(run).collect();
+            let Some(merge) = THREE.beside(&runs, level) else { continue };
+            let merged = Shape { level: merge.level, ..runs[0] };
+            runs.splice(merge.runs, [merged]);
+            let levels: Vec<u64> = runs.iter().map(|run| run.level).chain([level]).collect();
+            assert!(levels.is_sorted(), "{levels:?}");
+        }
         // However long the merge runs: few runs wait, and no entry is written often.
         let (mut runs, mut written): (Vec<Shape>, u64) = (Vec::new(), 0);
         for n in 1..=1000 {
@@ -390,7 +408,7 @@ mod tests {
     /// size.
     #[test]
     fn however_often_a_store_rests_it_writes_an_entry_a_few_times() {
-        let mut rng = brooklet_io::Rng::new(2);
+        let mut rng = Rng::new(2);
         for most in [1, 30, 1000] {
             let (mut runs, mut written, mut bytes): (Vec<Shape>, u64, u64) = (Vec::new(), 0, 0);
             for _ in 0..1000 {
@@ -411,7 +429,7 @@ mod tests {
     /// Merging ends, however much garbage the merges leave.
     #[test]
     fn merging_ends() {
-        let mut rng = brooklet_io::Rng::new(1);
+        let mut rng = Rng::new(1);
         let goal = [CompactionGoal::Bounds, CompactionGoal::Space, CompactionGoal::Reads];
         for _ in 0..2000 {
             let mut runs: Vec<Shape> = (0..rng.below(40))
