@@ -56,7 +56,7 @@ use store_args::StoreArgs;
 #[derive(Parser)]
 #[command(name = "brooklet", version, after_help = EXIT_CODES)]
 struct Cli {
-    /// Print JSON: one document, or one line for each row of `read` and `list`
+    /// Print JSON: one document, or one line for each row (docs/json.md lists the fields)
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]

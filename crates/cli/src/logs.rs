@@ -198,7 +198,7 @@ struct Row<'a> {
 
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>6}  {}", self.seq, self.payload)
+        write!(f, "{:>6}  {}", self.seq, self.payload.dumped())
     }
 }
 
@@ -223,18 +223,14 @@ pub struct LogRow<'a> {
     first: u64,
     next: u64,
     entries: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     retention: Option<Kept>,
 }
 
 /// The limits of a log, those that it has.
 #[derive(Serialize)]
 struct Kept {
-    #[serde(skip_serializing_if = "Option::is_none")]
     entries: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     age_ms: Option<u64>,
 }
 

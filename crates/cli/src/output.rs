@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// The standard output, buffered.
 pub struct Output {
@@ -55,6 +55,10 @@ impl Output {
 
     /// Prints bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        // The parser of arguments sees only one order of the two.
+        if self.json {
+            return Err(Failure::new(Kind::Usage, "use only one of --json and --raw"));
+        }
         Ok(self.to.write_all(bytes)?)
     }
 
@@ -83,43 +87,69 @@ pub fn spinner() -> ProgressBar {
     ProgressBar::new_spinner().with_style(style)
 }
 
-/// Bytes of a user, printable: UTF-8 as it is, all else escaped; in JSON base 16 under another name
-/// where not UTF-8.
+/// Bytes of a user. People see UTF-8 as it is and all else escaped. In JSON, the bytes are two
+/// fields, of which one is null: the text, or digits of base 16 where the bytes are not UTF-8. Both
+/// are null where there are no bytes.
 pub struct Octets<'a> {
-    bytes: &'a [u8],
+    bytes: Option<&'a [u8]>,
     names: [&'static str; 2],
 }
 
 impl<'a> Octets<'a> {
-    /// A payload: `text` or `base16`.
+    /// A payload: `text` and `base16`.
     pub fn payload(bytes: &'a [u8]) -> Self {
-        Self { bytes, names: ["text", "base16"] }
+        Self { bytes: Some(bytes), names: ["text", "base16"] }
     }
 
-    /// The value of a key: `value` or `value_base16`.
+    /// The value of a key: `value` and `value_base16`.
     pub fn value(bytes: &'a [u8]) -> Self {
-        Self { bytes, names: ["value", "value_base16"] }
+        Self { bytes: Some(bytes), names: ["value", "value_base16"] }
     }
 
-    /// The id of a record: `id` or `id_base16`.
+    /// The id of a record: `id` and `id_base16`.
     pub fn id(bytes: &'a [u8]) -> Self {
-        Self { bytes, names: ["id", "id_base16"] }
+        Self { bytes: Some(bytes), names: ["id", "id_base16"] }
     }
 
-    /// A tag: `tag` or `tag_base16`.
+    /// A tag: `tag` and `tag_base16`.
     pub fn tag(bytes: &'a [u8]) -> Self {
-        Self { bytes, names: ["tag", "tag_base16"] }
+        Self { bytes: Some(bytes), names: ["tag", "tag_base16"] }
     }
 
-    /// A key: `key` or `key_base16`.
+    /// A key: `key` and `key_base16`.
     pub fn key(bytes: &'a [u8]) -> Self {
-        Self { bytes, names: ["key", "key_base16"] }
+        Self { bytes: Some(bytes), names: ["key", "key_base16"] }
+    }
+
+    /// The first key of a file: `first` and `first_base16`.
+    pub fn first(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["first", "first_base16"] }
+    }
+
+    /// The last key of a file: `last` and `last_base16`.
+    pub fn last(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["last", "last_base16"] }
+    }
+
+    /// Returns the fields of `named`, both null if there are no bytes.
+    pub fn or_null(named: fn(&'a [u8]) -> Self, bytes: Option<&'a [u8]>) -> Self {
+        Self { bytes, ..named(&[]) }
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_null(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    /// Returns the bytes for people, as a payload: text, or else hexadecimal digits beside it.
+    pub fn dumped(&self) -> Dumped<'a> {
+        Dumped(self.bytes.unwrap_or_default())
     }
 }
 
 impl Display for Octets<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.bytes.utf8_chunks() {
+        for chunk in self.bytes.unwrap_or_default().utf8_chunks() {
             for c in chunk.valid().chars() {
                 if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
             }
@@ -129,18 +159,42 @@ impl Display for Octets<'_> {
     }
 }
 
-/// A map of one entry, to be flattened into a row.
+/// A map of two entries, to be flattened into a row.
 impl Serialize for Octets<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        match std::str::from_utf8(self.bytes) {
-            Ok(text) => map.serialize_entry(self.names[0], text)?,
-            Err(_) => {
-                let digits = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-                map.serialize_entry(self.names[1], &digits)?;
-            }
-        }
+        let text = self.bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let others = self.bytes.filter(|_| text.is_none());
+        let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry(self.names[0], &text)?;
+        map.serialize_entry(self.names[1], &others.map(digits))?;
         map.end()
+    }
+}
+
+/// A payload for people: text, or else hexadecimal digits beside the characters.
+pub struct Dumped<'a>(&'a [u8]);
+
+/// Number of bytes in a line of digits, and the indent of all lines after the first.
+const DIGITS: usize = 16;
+const INDENT: usize = 8;
+
+impl Display for Dumped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_odd = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
+        if std::str::from_utf8(self.0).is_ok_and(|text| !text.contains(is_odd)) {
+            return Octets::payload(self.0).fmt(f);
+        }
+        for (line, bytes) in self.0.chunks(DIGITS).enumerate() {
+            if line > 0 {
+                write!(f, "\n{:INDENT$}", "")?;
+            }
+            let digits = bytes.iter().map(|byte| format!("{byte:02x} ")).collect::<String>();
+            let shown = |byte: &u8| if (b' '..=b'~').contains(byte) { char::from(*byte) } else { '.' };
+            let text = bytes.iter().map(shown).collect::<String>();
+            write!(f, "{digits:width$} |{text}|", width = 3 * DIGITS)?;
+        }
+        Ok(())
     }
 }
 
@@ -150,12 +204,25 @@ mod tests {
 
     #[test]
     fn octets_show_text_as_it_is_and_escape_the_rest() {
-        let shown = |bytes: &[u8]| Octets::payload(bytes).to_string();
-        assert_eq!(shown("grün 😀".as_bytes()), "grün 😀");
-        assert_eq!(shown(b"a\n\x00b"), r"a\n\u{0}b");
-        assert_eq!(shown(b"a\xff\xc3"), r"a\xff\xc3");
+        let escaped = |bytes: &[u8]| Octets::key(bytes).to_string();
+        assert_eq!(escaped("grün 😀".as_bytes()), "grün 😀");
+        assert_eq!(escaped(b"a\n\x00b"), r"a\n\u{0}b");
+        assert_eq!(escaped(b"a\xff\xc3"), r"a\xff\xc3");
+        let shown = |bytes: &[u8]| Dumped(bytes).to_string();
+        assert_eq!(shown("grün\t😀\n".as_bytes()), r"grün\t😀\n");
+        assert_eq!(shown(b"a\n\x00b"), format!("{:48} |a..b|", "61 0a 00 62"));
+        let (first, second) = ("61 ".repeat(16), format!("{:48}", "ff"));
+        assert_eq!(
+            shown(b"aaaaaaaaaaaaaaaa\xff"),
+            format!("{first} |aaaaaaaaaaaaaaaa|\n        {second} |.|")
+        );
         let json = |octets: Octets<'_>| serde_json::to_string(&octets).unwrap();
-        assert_eq!(json(Octets::payload(b"a\n")), r#"{"text":"a\n"}"#);
-        assert_eq!(json(Octets::key(b"\x00\xff")), r#"{"key_base16":"00ff"}"#);
+        assert_eq!(json(Octets::payload(b"a\n")), r#"{"text":"a\n","base16":null}"#);
+        assert_eq!(json(Octets::key(b"\x00\xff")), r#"{"key":null,"key_base16":"00ff"}"#);
+        let none = Octets::or_null(Octets::value, None);
+        assert_eq!(
+            (json(none), Octets::or_null(Octets::value, None).is_null()),
+            (r#"{"value":null,"value_base16":null}"#.into(), true)
+        );
     }
 }

@@ -138,9 +138,7 @@ struct Report {
     bytes: u64,
     parts: usize,
     damaged_parts: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<Removed>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     offloaded: Option<Away>,
     costs: Costs,
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use brooklet::{Create, Existing, View};
 use brooklet_archive::Bucket;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{BUCKETS, Chosen, Costs, WhichArgs, moment};
 
@@ -149,7 +149,7 @@ struct Report {
     backup_bytes: u64,
     /// Whether the time that was asked for is after all that the archive knows.
     is_last: bool,
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "or_nulls")]
     restored: Option<Restored>,
     costs: Costs,
 }
@@ -162,6 +162,15 @@ struct Restored {
     skipped: u64,
     /// Whether some of it is damaged, as it was in the backup.
     damaged: bool,
+}
+
+/// Writes the same fields for a dry run, all null.
+fn or_nulls<S: Serializer>(restored: &Option<Restored>, serializer: S) -> Result<S::Ok, S::Error> {
+    let Some(restored) = restored else {
+        return serializer
+            .collect_map(["logs", "entries", "bytes", "skipped", "damaged"].map(|name| (name, ())));
+    };
+    restored.serialize(serializer)
 }
 
 impl Display for Report {

@@ -269,8 +269,8 @@ fn stat(args: &Of, out: &mut Output) -> Result<(), Failure> {
         blocks: reader.blocks(),
         raw_bytes: reader.raw_bytes(),
         metadata_bytes: metadata.map_or(0, |metadata| metadata.len()),
-        first: first.as_deref().map(|key| key.escape_ascii().to_string()),
-        last: last.as_deref().map(|key| key.escape_ascii().to_string()),
+        first: Octets::or_null(Octets::first, first.as_deref()),
+        last: Octets::or_null(Octets::last, last.as_deref()),
     })
 }
 
@@ -321,24 +321,24 @@ struct Entry<'a> {
     #[serde(flatten)]
     key: Octets<'a>,
     #[serde(flatten)]
-    value: Option<Octets<'a>>,
+    value: Octets<'a>,
 }
 
 impl<'a> Entry<'a> {
     fn new(key: &'a [u8], value: Option<&'a [u8]>) -> Self {
-        Self { key: Octets::key(key), value: value.map(Octets::value) }
+        Self { key: Octets::key(key), value: Octets::or_null(Octets::value, value) }
     }
 }
 
 impl Display for Entry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)?;
-        self.value.as_ref().map_or(Ok(()), |value| write!(f, "\t{value}"))
+        if self.value.is_null() { Ok(()) } else { write!(f, "\t{}", self.value) }
     }
 }
 
 #[derive(Serialize)]
-struct Stat {
+struct Stat<'a> {
     version: u32,
     id: u64,
     bytes: u64,
@@ -346,20 +346,19 @@ struct Stat {
     blocks: u64,
     raw_bytes: u64,
     metadata_bytes: usize,
-    first: Option<String>,
-    last: Option<String>,
+    #[serde(flatten)]
+    first: Octets<'a>,
+    #[serde(flatten)]
+    last: Octets<'a>,
 }
 
-impl Display for Stat {
+impl Display for Stat<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, id, bytes, entries, blocks, raw_bytes, metadata_bytes, .. } = self;
         writeln!(f, "{entries} entries in {blocks} blocks, {}", HumanBytes(*bytes))?;
         writeln!(f, "blocks before compressing: {}", HumanBytes(*raw_bytes))?;
         write!(f, "format version {version}, id {id}, {metadata_bytes} bytes of metadata")?;
-        match (&self.first, &self.last) {
-            (Some(first), Some(last)) => write!(f, "\nfrom {first} to {last}"),
-            _ => Ok(()),
-        }
+        if self.first.is_null() { Ok(()) } else { write!(f, "\nfrom {} to {}", self.first, self.last) }
     }
 }
 

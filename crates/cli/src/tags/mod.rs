@@ -274,23 +274,23 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
 struct Row<'a> {
     #[serde(flatten)]
     id: Octets<'a>,
-    tags: Vec<String>,
+    tags: Vec<Octets<'a>>,
     #[serde(flatten)]
     payload: Octets<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<u64>,
 }
 
 impl<'a> Row<'a> {
-    fn of(id: &'a [u8], tags: &[Vec<u8>], payload: &'a [u8], cursor: Option<u64>) -> Self {
-        let tags = tags.iter().map(|tag| Octets::tag(tag).to_string()).collect();
+    fn of(id: &'a [u8], tags: &'a [Vec<u8>], payload: &'a [u8], cursor: Option<u64>) -> Self {
+        let tags = tags.iter().map(|tag| Octets::tag(tag)).collect();
         Self { id: Octets::id(id), tags, payload: Octets::payload(payload), cursor }
     }
 }
 
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\t{}\t{}", self.id, self.tags.join(" "), self.payload)
+        let tags = self.tags.iter().map(Octets::to_string).collect::<Vec<_>>().join(" ");
+        write!(f, "{}\t{tags}\t{}", self.id, self.payload)
     }
 }
 

@@ -53,6 +53,8 @@ fn a_store_comes_back_from_its_backups() {
 
     let dry = place.ok(&["restore", "bucket", "new", "--dry-run"]);
     assert!(dry.starts_with("backup 1, taken 2") && dry.contains("would be restored"), "{dry}");
+    let dry = &place.json(&["restore", "bucket", "new", "--dry-run"])[0];
+    assert!(dry.get("logs").is_some_and(Value::is_null), "the same fields: {dry}");
     assert!(!place.dir.path().join("new").exists());
     let told = place.ok(&["restore", "bucket", "new"]);
     assert!(told.starts_with("3 logs with 5 entries, ") && told.contains("by backup 1"), "{told}");

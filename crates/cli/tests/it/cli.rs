@@ -34,22 +34,26 @@ fn programs_get_json() {
     let place = Place::new();
     let many: Vec<_> =
         ["append", "STORE", "k", "--ring-size", "1M"].into_iter().chain(["a", "b", "c", "d", "e"]).collect();
-    assert_eq!(place.json(&many), [json!({"key": "k", "seqs": [0, 1, 2, 3, 4]})]);
-    let entry = |seq: u64, text: &str| json!({"seq": seq, "text": text});
+    assert_eq!(place.json(&many), [json!({"key": "k", "key_base16": null, "seqs": [0, 1, 2, 3, 4]})]);
+    let entry = |seq: u64, text: &str| json!({"seq": seq, "text": text, "base16": null});
     let range = ["read", "STORE", "k", "--from", "1", "--to", "4"];
     assert_eq!(place.json(&range), [entry(1, "b"), entry(2, "c"), entry(3, "d")]);
     let newest = ["read", "STORE", "k", "--reverse", "--limit", "2"];
     assert_eq!(place.json(&newest), [entry(4, "e"), entry(3, "d")]);
 
-    let row =
-        |first: u64, next: u64| json!({"key": "k", "first": first, "next": next, "entries": next - first});
+    let limited = |first: u64, next: u64, limits: Value| {
+        let bounds = json!({"first": first, "next": next, "entries": next - first});
+        let mut row = json!({"key": "k", "key_base16": null, "retention": limits});
+        row.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+        row
+    };
+    let row = |first: u64, next: u64| limited(first, next, Value::Null);
     assert_eq!(place.json(&["trim", "STORE", "k", "--keep-last", "4"]), [row(1, 5)]);
     assert_eq!(place.json(&["truncate", "STORE", "k", "--from", "3"]), [row(1, 3)]);
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "k", "--limit", "1"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "z"]), [] as [Value; 0]);
-    let kept = json!({"entries": 9, "age_ms": 7 * 24 * 3_600_000});
-    let row_kept = json!({"key": "k", "first": 1, "next": 3, "entries": 2, "retention": kept});
+    let row_kept = limited(1, 3, json!({"entries": 9, "bytes": null, "age_ms": 7 * 24 * 3_600_000}));
     let retain = ["retain", "STORE", "k", "--entries", "9", "--age", "7d"];
     for told in [&retain[..], &["list", "STORE", "k"], &["inspect", "STORE", "k"]] {
         assert_eq!(place.json(told), std::slice::from_ref(&row_kept));
@@ -58,7 +62,7 @@ fn programs_get_json() {
     assert_eq!(place.run(&["retain", "STORE", "k"]).status.code(), Some(2), "a limit is wanted");
     place.fails(3, &["retain", "STORE", "none", "--none"]);
     let snapshot = ["append", "STORE", "k", "--snapshot", "--no-create", "whole", "more"];
-    assert_eq!(place.json(&snapshot), [json!({"key": "k", "seqs": [3, 4]})]);
+    assert_eq!(place.json(&snapshot), [json!({"key": "k", "key_base16": null, "seqs": [3, 4]})]);
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(3, 5)]);
 
     let map = &place.json(&["inspect", "STORE"])[0];
@@ -66,7 +70,10 @@ fn programs_get_json() {
     assert_eq!(map["ring"]["ended"], "clean");
     let checked = &place.json(&["check", "STORE"])[0];
     assert_eq!((&checked["sound"], &checked["entries"]), (&json!(true), &json!(2)));
-    assert_eq!(place.json(&["delete", "STORE", "k"]), [json!({"key": "k", "deleted": true})]);
+    assert_eq!(
+        place.json(&["delete", "STORE", "k"]),
+        [json!({"key": "k", "key_base16": null, "deleted": true})]
+    );
 }
 
 #[test]
@@ -131,9 +138,13 @@ fn standard_input_is_an_entry_a_line() {
     assert!(child.wait().unwrap().success());
     let rows = place.json(&["read", "STORE", "k"]);
     let payloads = [json!("one"), json!("ff"), json!(""), json!("last")];
-    let row = |i: usize| json!({"seq": i, (if i == 1 { "base16" } else { "text" }): payloads[i]});
+    let row = |i: usize| {
+        let (text, digits) = if i == 1 { (&json!(null), &payloads[i]) } else { (&payloads[i], &json!(null)) };
+        json!({"seq": i, "text": text, "base16": digits})
+    };
     assert_eq!(rows, [row(0), row(1), row(2), row(3)]);
-    assert_eq!(place.ok(&["read", "STORE", "k", "--from", "1", "--to", "2"]), "     1  \\xff\n");
+    let shown = format!("     1  {:48} |.|\n", "ff");
+    assert_eq!(place.ok(&["read", "STORE", "k", "--from", "1", "--to", "2"]), shown);
 }
 
 /// Runs a command with an input, and returns what it printed.
@@ -176,7 +187,7 @@ fn random_bytes_come_back_as_they_were() {
     place.ok(&["append", "STORE", "copy", "first"]);
     let rows = read("two", &["--json"]);
     let copied = fed(&place, &["append", "STORE", "copy", "--json"], &rows);
-    assert_eq!(text(&copied.stdout), "{\"key\":\"copy\",\"seqs\":[1,2]}\n");
+    assert_eq!(text(&copied.stdout), "{\"key\":\"copy\",\"key_base16\":null,\"seqs\":[1,2]}\n");
     assert_eq!(read("copy", &["--raw", "--from", "2"]), bytes);
     let empty = fed(&place, &["append", "STORE", "empty", "--raw"], b"");
     assert_eq!((text(&empty.stdout), read("empty", &["--raw"])), ("0\n", Vec::new()));
@@ -192,7 +203,11 @@ fn input_that_is_not_what_was_told_is_refused_by_its_line() {
     };
     let json = &["--json"];
     refused(json, b"{\"text\":\"a\"}\nplain\n", "line 2: ");
-    assert_eq!(place.json(&["read", "STORE", "k"]), [json!({"seq": 0, "text": "a"})], "line 1 was appended");
+    assert_eq!(
+        place.json(&["read", "STORE", "k"]),
+        [json!({"seq": 0, "text": "a", "base16": null})],
+        "line 1 was appended"
+    );
     refused(json, b"{\"seq\":1}\n", "line 1: exactly one of text and base16");
     refused(json, b"{\"text\":\"a\",\"base16\":\"00\"}\n", "line 1: exactly one of text and base16");
     refused(json, b"{\"base16\":\"0\"}\n", "line 1: base 16 needs pairs");
@@ -372,7 +387,7 @@ fn a_trace_is_replayed_and_compared() {
     assert!(place.ok(&kept).contains("✓"));
     assert_eq!(
         place.json(&["read", "STORE", "t/0"])[1],
-        json!({"seq": 1, "text": r#"[[2,2,"ü"],[3,2,"ß"]]"#})
+        json!({"seq": 1, "text": r#"[[2,2,"ü"],[3,2,"ß"]]"#, "base16": null})
     );
     assert!(place.fails(4, &kept).contains("exists"));
 }
@@ -405,7 +420,10 @@ fn a_history_is_committed() {
     let args = ["replay", "--git", "h.tsv", "--store", "STORE", "--ring-size", "1M"];
     let report = &place.json(&args)[0];
     assert_eq!((&report["commits"], &report["appends"]), (&json!(2), &json!(3)));
-    assert_eq!(place.json(&["read", "STORE", "a", "--from", "1"]), [json!({"seq": 1, "text": "D\n"})]);
+    assert_eq!(
+        place.json(&["read", "STORE", "a", "--from", "1"]),
+        [json!({"seq": 1, "text": "D\n", "base16": null})]
+    );
 }
 
 #[test]

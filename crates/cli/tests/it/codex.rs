@@ -33,6 +33,9 @@ fn entries_are_built_and_read() {
     assert!(place.ok(&["codex", "verify", "t.codex"]).starts_with("sound: 3 entries in 1 blocks"));
     let stat = &place.json(&["codex", "stat", "t.codex"])[0];
     assert_eq!((&stat["entries"], &stat["first"], &stat["version"]), (&json!(3), &json!("ash"), &json!(2)));
+    assert_eq!((&stat["first_base16"], &stat["last"]), (&json!(null), &json!("oak")));
+    let keys = place.json(&["codex", "scan", "t.codex", "--keys", "--limit", "1"]);
+    assert_eq!(keys, [json!({"key": "ash", "key_base16": null, "value": null, "value_base16": null})]);
     assert_eq!(place.json(&["codex", "verify", "t.codex"])[0]["sound"], json!(true));
 }
 
@@ -47,9 +50,9 @@ fn json_goes_round() {
     assert_eq!(place.json(&build)[0]["entries"], json!(3));
     let printed = place.json(&["codex", "scan", "one.codex"]);
     let expected = [
-        json!({"key_base16": "00ff", "value_base16": "fe"}),
-        json!({"key": "a", "value": ""}),
-        json!({"key": "b", "value": "{\"n\": 1}"}),
+        json!({"key": null, "key_base16": "00ff", "value": null, "value_base16": "fe"}),
+        json!({"key": "a", "key_base16": null, "value": "", "value_base16": null}),
+        json!({"key": "b", "key_base16": null, "value": "{\"n\": 1}", "value_base16": null}),
     ];
     assert_eq!(printed, expected);
     let again: Vec<String> = printed.iter().map(Value::to_string).collect();

@@ -30,19 +30,22 @@ fn place() -> Place {
 #[test]
 fn logs_come_with_their_bounds_and_entries() {
     let place = place();
-    let log =
-        |first: u64, next: u64| json!({"key": "a/1", "first": first, "next": next, "entries": next - first});
+    let log = |key: [Option<&str>; 2], first: u64, next: u64, retention: Value| {
+        let entries = next - first;
+        json!({"key": key[0], "key_base16": key[1], "first": first, "next": next, "entries": entries,
+            "retention": retention})
+    };
+    let entry = |key: [Option<&str>; 2], seq: u64, text: Option<&str>, digits: Option<&str>| json!({"key": key[0], "key_base16": key[1], "seq": seq, "text": text, "base16": digits});
+    let (key, other) = ([Some("a/1"), None], [None, Some("fe62")]);
     let one = [
-        log(1, 4),
-        json!({"key": "a/1", "seq": 1, "text": "one"}),
-        json!({"key": "a/1", "seq": 2, "text": "two"}),
-        json!({"key": "a/1", "seq": 3, "base16": "ff00"}),
+        log(key, 1, 4, Value::Null),
+        entry(key, 1, Some("one"), None),
+        entry(key, 2, Some("two"), None),
+        entry(key, 3, None, Some("ff00")),
     ];
-    let ten = [json!({"key": "a/10", "first": 0, "next": 0, "entries": 0, "retention": {"entries": 5}})];
-    let last = [
-        json!({"key_base16": "fe62", "first": 0, "next": 1, "entries": 1}),
-        json!({"key_base16": "fe62", "seq": 0, "text": "grün"}),
-    ];
+    let limits = json!({"entries": 5, "bytes": null, "age_ms": null});
+    let ten = [log([Some("a/10"), None], 0, 0, limits)];
+    let last = [log(other, 0, 1, Value::Null), entry(other, 0, Some("grün"), None)];
     assert_eq!(lines(&place.ok(&["export", "STORE"])), [&one[..], &ten, &last].concat());
     assert_eq!(lines(&place.ok(&["export", "STORE", "--log", "a/1"])), one);
     assert_eq!(lines(&place.ok(&["export", "STORE", "--prefix", "a/"])), [&one[..], &ten].concat());

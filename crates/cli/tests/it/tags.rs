@@ -2,7 +2,8 @@
 
 use crate::common;
 
-use common::Place;
+use common::{Place, text};
+use serde_json::json;
 
 #[test]
 fn records_are_put_found_and_removed() {
@@ -17,6 +18,11 @@ fn records_are_put_found_and_removed() {
     assert_eq!(place.ok(&["tags", "list", "STORE"]), "1\thome\n2\turgent\n1\twork\n");
     let page = place.json(&["tags", "find", "STORE", "urgent", "--limit", "1"]).remove(0);
     assert_eq!((&page["id"], &page["text"]), (&"2".into(), &"mend the roof".into()));
+    let tag = |name: &str| json!({"tag": name, "tag_base16": null});
+    assert_eq!(page["tags"], json!([tag("home"), tag("urgent")]));
+    let both = ["--json", "tags", "find", "STORE", "urgent", "--raw"];
+    let refused = place.run(&both);
+    assert!(refused.status.code() == Some(2) && text(&refused.stderr).contains("one of --json and --raw"));
     let cursor = page["cursor"].to_string();
     assert_eq!(place.ok(&["tags", "find", "STORE", "--before", &cursor, "--raw"]), "call Ada\n");
     place.ok(&["tags", "remove", "STORE", "2"]);
