@@ -258,6 +258,13 @@ pub enum Error {
         /// Cause.
         why: String,
     },
+    /// [`Store::try_commit`](crate::Store::try_commit) would have to wait: for room, or for an
+    /// earlier commit to become durable. The call had no effect.
+    #[error("the commit would have to wait: {why}; retry later, or use a call that waits")]
+    Busy {
+        /// Cause.
+        why: String,
+    },
     /// The store was opened read-only.
     #[error("the store is open read-only: open it for writing")]
     ReadOnly,
@@ -317,6 +324,8 @@ pub enum ErrorKind {
     Damaged,
     /// No room: free some room and retry.
     Full,
+    /// The call would have to wait: retry later.
+    Busy,
     /// The store does not accept writes any more: reopen it.
     Stopped,
     /// The operating system refused an operation.
@@ -349,6 +358,7 @@ impl Error {
             OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } | QuotaReached { .. } | MemoryFull { .. } => ErrorKind::Full,
+            Busy { .. } => ErrorKind::Busy,
             ReadOnly | Closed | Forked | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }
@@ -421,13 +431,10 @@ impl From<WalError> for Error {
     fn from(error: WalError) -> Self {
         match error {
             WalError::TooLarge { len, limit } => Error::CommitTooLarge { len, limit },
-            WalError::Full { used, size } => Error::Full {
-                what: "the commit in the ring",
-                why: format!("{used} of {size} bytes are in use"),
-            },
-            WalError::Busy => {
-                Error::Full { what: "the commit", why: "too many blocks wait to be written".into() }
+            WalError::Full { used, size } => {
+                Error::Busy { why: format!("{used} of {size} bytes of the ring are in use") }
             }
+            WalError::Busy => Error::Busy { why: "too many blocks wait to be written".into() },
             WalError::Stopped(why) if why.get_ref().is_some_and(|why| why.is::<Described>()) => {
                 Error::Stopped { why: why.to_string() }
             }

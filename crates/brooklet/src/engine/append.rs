@@ -208,7 +208,7 @@ impl<'a> Attempt<'a> {
                 self.stall.waits(StallReason::Import);
                 inner.make_room(self.wal, WalError::Busy)
             }
-            false => Err(WalError::Busy.into()),
+            false => Err(Error::Busy { why: "an import is about to end".into() }),
         }
     }
 
@@ -281,7 +281,9 @@ impl Inner {
         let settled = rests_on.is_none_or(|block| wal.durable() >= block) || bug("refusal-before-durable");
         match settled {
             true => error,
-            false if !wait => WalError::Busy.into(),
+            false if !wait => {
+                Error::Busy { why: "an earlier commit on the same logs is not durable yet".into() }
+            }
             false => self.flush().map_or_else(|stopped| stopped, |()| error),
         }
     }
@@ -319,7 +321,11 @@ impl Inner {
         let worked = self.step()?;
         self.flush()?;
         // With pacing, only waiting commits make progress.
-        if worked || wal.durable() > durable { Ok(()) } else { Err(why.into()) }
+        if worked || wal.durable() > durable {
+            return Ok(());
+        }
+        // Nothing else makes room in a store without threads.
+        Err(Error::Full { what: "the commit in the ring", why: why.to_string() })
     }
 
     fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {

@@ -76,6 +76,7 @@ errors! {
     NewerFormat, CannotOpen, newer_format, ["format 7", "reads up to 6", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
+    Busy, Busy, busy, ["would have to wait", "not durable yet", "retry later", "a call that waits"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
     Closed, Stopped, closed, ["closed"];
     Forked, Stopped, forked, ["opened by another process", "is a fork", "then open it here"];
@@ -323,6 +324,13 @@ fn mixed_spaces() -> Error {
     fast().0.commit(Commit::new().append("log", b"x").append("fast/log", b"x")).unwrap_err()
 }
 
+fn busy() -> Error {
+    let (store, mut commit) = (memory(), Commit::new());
+    commit.expect_absent("new").append("new", b"x");
+    let _first = store.commit(&commit).unwrap();
+    store.try_commit(&commit).unwrap_err()
+}
+
 fn in_memory() -> Error {
     fast().1.append("log", "x").unwrap().wait_durable().unwrap_err()
 }
@@ -339,10 +347,11 @@ fn every_kind_is_met() {
         ErrorKind::Stopped => 6,
         ErrorKind::Io => 7,
         ErrorKind::Cancelled => 8,
+        ErrorKind::Busy => 9,
     };
-    let mut met = [false; 9];
+    let mut met = [false; 10];
     CASES.iter().for_each(|case| met[number(case.kind)] = true);
-    assert_eq!(met, [true; 9]);
+    assert_eq!(met, [true; 10]);
 }
 
 #[test]
@@ -390,8 +399,8 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
     ] {
         let (kind, words) = match &error {
             WalError::TooLarge { .. } => (ErrorKind::Invalid, "9 bytes is over the limit of 8"),
-            WalError::Full { .. } => (ErrorKind::Full, "60 of 64 bytes"),
-            WalError::Busy => (ErrorKind::Full, "too many blocks wait to be written"),
+            WalError::Full { .. } => (ErrorKind::Busy, "60 of 64 bytes"),
+            WalError::Busy => (ErrorKind::Busy, "too many blocks wait to be written"),
             WalError::Stopped(_) => (ErrorKind::Stopped, "a planned fault"),
             WalError::Closed => (ErrorKind::Stopped, "closed"),
             WalError::Forked => (ErrorKind::Stopped, "a fork"),

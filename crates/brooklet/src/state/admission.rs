@@ -102,11 +102,12 @@ impl Room {
     }
 
     /// Records the request of a commit that does not want to wait, so that the next commit may find
-    /// room. Returns the error of this commit.
+    /// room. Returns the error of this commit: only a commit that waits finds out whether
+    /// maintenance can make room.
     pub fn refuse(&mut self, request: SpaceRequest) -> Error {
         self.refused = Some(request);
         self.refusals += 1;
-        self.full(request)
+        Error::Busy { why: self.shortage(request) }
     }
 
     /// Returns whether a commit finds room in addition to these claims.
@@ -160,14 +161,18 @@ impl Room {
 
     /// Returns the error of a refused commit.
     pub fn full(&self, request: SpaceRequest) -> Error {
+        Error::Full { what: "the commit in the heap", why: self.shortage(request) }
+    }
+
+    /// Describes the lack of room for a commit.
+    fn shortage(&self, request: SpaceRequest) -> String {
         let SpaceBudget { most, most_freeing, .. } = self.budget;
         let most = if request.freeing { most_freeing } else { most };
         let and = if self.why.is_empty() { "" } else { "; " };
-        let why = format!(
+        format!(
             "it may take {} bytes, and {most} bytes are left for it and all data that is not in runs yet{and}{}",
             request.claim, self.why
-        );
-        Error::Full { what: "the commit in the heap", why }
+        )
     }
 }
 

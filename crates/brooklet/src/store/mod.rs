@@ -259,11 +259,35 @@ impl Store {
         commit.with_ops(|ops| self.write(ops, commit.durability, true))
     }
 
-    /// Applies a commit like [`commit`](Self::commit), but returns [`Error::Full`] where
-    /// [`commit`](Self::commit) would wait for room. For callers that may not wait, such as a
-    /// callback from the store's own volume.
-    #[doc(hidden)]
-    pub fn commit_now(&self, commit: &Commit) -> Result<Ticket, Error> {
+    /// Applies a commit like [`commit`](Self::commit), but returns [`Error::Busy`] where
+    /// [`commit`](Self::commit) would wait: for room in the ring, in memory or on the volume, or
+    /// for an earlier commit to become durable. For callers that must not wait for writes, such as
+    /// a task of an async runtime. The call may still read a log's state from the volume, if the
+    /// log is not in memory.
+    ///
+    /// A refused commit had no effect. Retry it after an earlier ticket is done, or call
+    /// [`commit`](Self::commit) on a thread that may wait. Only [`commit`](Self::commit) finds out
+    /// whether the store can make room on the volume: it returns [`Error::Full`] if not.
+    ///
+    /// ```
+    /// use brooklet::{Commit, ErrorKind, Store};
+    ///
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = Store::in_memory(1)?;
+    /// let mut commit = Commit::new();
+    /// commit.append("doc/1", "edit");
+    /// let ticket = match store.try_commit(&commit) {
+    ///     Err(error) if error.kind() == ErrorKind::Busy => store.commit(&commit)?,
+    ///     ticket => ticket?,
+    /// };
+    /// ticket.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Busy`], and the errors of [`commit`](Self::commit).
+    pub fn try_commit(&self, commit: &Commit) -> Result<Ticket, Error> {
         commit.with_ops(|ops| self.write(ops, commit.durability, false))
     }
 

@@ -330,9 +330,9 @@ impl Space {
         self.store.commit(&commit.below(&self.key("")))
     }
 
-    /// Commits operations, like [`Store::commit_now`], with keys as in [`commit`](Self::commit).
-    pub fn commit_now(&self, commit: &Commit) -> Result<Ticket, Error> {
-        self.store.commit_now(&commit.below(&self.key("")))
+    /// Commits operations, like [`Store::try_commit`], with keys as in [`commit`](Self::commit).
+    pub fn try_commit(&self, commit: &Commit) -> Result<Ticket, Error> {
+        self.store.try_commit(&commit.below(&self.key("")))
     }
 
     /// Appends several entries, like [`Store::append_many`].

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use brooklet_wal::Ack;
 
@@ -72,6 +73,21 @@ impl Ticket {
         match &self.rests {
             Rests::Ring(ack) => Ok(ack.wait()?),
             Rests::Deferred(_) | Rests::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Blocks like [`wait`](Self::wait), for `timeout` at most; returns whether the write is
+    /// acknowledged. A write that is not yet acknowledged continues.
+    ///
+    /// Use it for a device that may hang during a write: unlike [`wait`](Self::wait), this method
+    /// never writes on the caller's thread.
+    ///
+    /// # Errors
+    /// The same errors as [`wait`](Self::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, Error> {
+        match &self.rests {
+            Rests::Ring(ack) => Ok(ack.wait_timeout(timeout)?),
+            Rests::Deferred(_) | Rests::Memory(_) => Ok(true),
         }
     }
 

@@ -181,7 +181,7 @@ fn checkpoints_go_on_beside_a_merge_of_all() {
         if other.exists(&key).unwrap() {
             commit.keep_last(&key, 1);
         }
-        other.commit_now(&commit).unwrap().wait().unwrap();
+        other.try_commit(&commit).unwrap().wait().unwrap();
         count.fetch_add(1, Ordering::Relaxed);
     };
     volume.begin(deed);

@@ -176,6 +176,42 @@ fn a_commit_that_never_fits_is_refused_at_once() {
     store.append("log", b"small").unwrap().wait().unwrap();
 }
 
+/// A commit that does not wait is refused as busy. A commit that waits makes room, or reports that
+/// the store is full.
+#[test]
+fn a_commit_that_does_not_wait_is_refused_as_busy() {
+    let clock = Arc::new(ManualClock::default());
+    let options = options().threads(false).clock(clock).rng_seed(1).capacity(3 * MIB);
+    let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let mut rng = Rng::new(1);
+    let mut commit = |n: u64| {
+        let mut commit = Commit::new();
+        commit.append(format!("log/{n}").as_bytes(), &noise(&mut rng, 2000));
+        commit
+    };
+    let (mut waited, mut taken) = (0, 0);
+    let refused = loop {
+        let next = commit(taken);
+        let done = store.try_commit(&next).or_else(|busy| {
+            assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");
+            waited += 1;
+            store.commit(&next)
+        });
+        match done {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.kind() == ErrorKind::Full && waited > 1 && taken > 800, "{taken}, {waited}: {refused}");
+    store.flush().unwrap();
+    assert_eq!(store.scan("").unwrap().count() as u64, taken, "a refused commit has no effect");
+    for n in 0..taken / 2 {
+        drop(store.delete(format!("log/{n}")).unwrap());
+    }
+    let next = commit(taken);
+    drop(store.try_commit(&next).or_else(|_| store.commit(&next)).expect("there is room again"));
+}
+
 /// Without threads: what can make room is done in the call, and a store from which everything was
 /// deleted has room.
 #[test]

@@ -280,13 +280,13 @@ fn whoever_makes_a_log_of_it_meanwhile_comes_first_or_second() {
             if !stays {
                 commit.delete(&wanted);
             }
-            match other.commit_now(&commit) {
+            match other.try_commit(&commit) {
                 Ok(_) if stays => {
                     made = true;
                     logs.insert(wanted.clone(), Log { first: 0, entries: vec![b"mine".to_vec()] });
                 }
                 Ok(_) => {}
-                Err(Error::Full { .. }) => *counted.lock().unwrap() += 1,
+                Err(Error::Busy { .. }) => *counted.lock().unwrap() += 1,
                 Err(Error::Conflict { .. }) => made = true,
                 Err(error) => panic!("{error}"),
             }

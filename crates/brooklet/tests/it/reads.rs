@@ -135,7 +135,7 @@ fn a_space_has_the_calls_of_its_store() {
     assert!(matches!(space.commit(&commit), Err(Error::Conflict { .. })));
     let mut next = Commit::new();
     next.expect_next("log", 2).append("log", "c");
-    space.commit_now(&next).unwrap().wait().unwrap();
+    space.try_commit(&next).unwrap().wait().unwrap();
     assert_eq!(store.bounds("space/log").unwrap(), Bounds { first: 0, next: 3 });
     assert_eq!(space.retention("log").unwrap().entries, Some(9));
     space.truncate("log", 2).unwrap().wait().unwrap();

@@ -85,10 +85,10 @@ fn who_may_not_wait_is_not_told_what_is_not_durable() {
     let mut first = Commit::new();
     first.expect_next("log", 0).append("log", b"entry");
     let ticket = store.commit(&first).unwrap();
-    let error = store.commit_now(&first).unwrap_err();
-    assert!(matches!(error, Error::Full { .. }), "{error}");
+    let error = store.try_commit(&first).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
     ticket.wait().unwrap();
-    assert!(matches!(store.commit_now(&first), Err(Error::Conflict { .. })));
+    assert!(matches!(store.try_commit(&first), Err(Error::Conflict { .. })));
     assert_eq!(after_a_cut(&disk, "log"), Some(1));
 }
 
@@ -113,6 +113,22 @@ fn a_refusal_that_cannot_be_made_durable_is_a_stop() {
     commit.expect_absent("log").append("log", b"entry");
     let error = store.commit(&commit).unwrap_err();
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
+}
+
+/// A wait that ends by its timeout leaves the write as it is; it may be waited for again.
+#[test]
+fn a_wait_for_a_ticket_may_have_a_limit() {
+    let (disk, store, _) = made(options());
+    let ticket = store.append("log", "entry").unwrap();
+    assert!(!ticket.wait_timeout(Duration::from_millis(5)).unwrap(), "no thread writes");
+    assert!(!ticket.is_done() && after_a_cut(&disk, "log").is_none());
+    ticket.wait().unwrap();
+    assert!(ticket.wait_timeout(Duration::ZERO).unwrap());
+    assert_eq!(after_a_cut(&disk, "log"), Some(1));
+    let ticket = store.append("log", "entry").unwrap();
+    disk.fail(Fault::ErrorAfter { operations: 0, kind: ErrorKind::Other, sticky: true });
+    assert!(store.flush().is_err());
+    assert!(matches!(ticket.wait_timeout(Duration::from_secs(60)), Err(Error::Stopped { .. })));
 }
 
 /// Where writes wait for a pace that is slower than a commit's bound, the commit is acknowledged

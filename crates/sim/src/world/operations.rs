@@ -29,7 +29,7 @@ impl World {
             commit.durability(Durability::Deferred(bound));
         }
         let outer = self.watch();
-        let result = if may_wait { store.commit(&commit) } else { store.commit_now(&commit) };
+        let result = if may_wait { store.commit(&commit) } else { store.try_commit(&commit) };
         let durable = self.watched(outer)?;
         let (damaged, others) = (self.tolerance().damaged, !self.volume().was_undisturbed());
         self.tell(|| {
@@ -76,7 +76,7 @@ impl World {
             (Err(Error::InMemory { .. }), _) if deferred.is_some() => Ok(()),
             (Err(Error::MixedSpaces { .. }), _) if model::is_mixed(&changes) => Ok(()),
             // The store may refuse for lack of room before it checks the commit.
-            (Err(Error::Full { .. }), _) if !may_wait => Ok(()),
+            (Err(Error::Busy { .. } | Error::Full { .. }), _) if !may_wait => Ok(()),
             (Err(error), Ok(_)) => {
                 drop(state);
                 self.excuse(Err::<(), _>(error))

@@ -88,7 +88,9 @@ impl From<Error> for Refusal {
             // Of what a client may ask for, only what retention took is out of range.
             (Error::OutOfRange { .. }, _) => StatusCode::GONE,
             (_, ErrorKind::Full) => StatusCode::INSUFFICIENT_STORAGE,
-            (_, ErrorKind::Stopped | ErrorKind::Conflict) => StatusCode::SERVICE_UNAVAILABLE,
+            (_, ErrorKind::Stopped | ErrorKind::Conflict | ErrorKind::Busy) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {
