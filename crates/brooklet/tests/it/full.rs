@@ -186,7 +186,7 @@ fn a_commit_that_does_not_wait_is_refused_as_busy() {
     let mut rng = Rng::new(1);
     let mut commit = |n: u64| {
         let mut commit = Commit::new();
-        commit.append(format!("log/{n}").as_bytes(), &noise(&mut rng, 2000));
+        commit.append(format!("log/{n}").as_bytes(), noise(&mut rng, 2000));
         commit
     };
     let (mut waited, mut taken) = (0, 0);
