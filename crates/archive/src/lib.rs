@@ -52,6 +52,11 @@
 
 #![forbid(unsafe_code)]
 
+/// The page of the guide, whose code compiles and runs with the tests.
+#[doc = include_str!("../../../docs/guide/backups.md")]
+#[cfg(doctest)]
+struct Guide;
+
 mod address;
 mod archive;
 mod archiver;

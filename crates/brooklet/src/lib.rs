@@ -51,6 +51,9 @@
 #[cfg(doctest)]
 struct Readme;
 
+#[cfg(doctest)]
+mod guide;
+
 mod counters;
 mod engine;
 pub mod error;
