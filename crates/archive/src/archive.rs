@@ -155,6 +155,7 @@ impl Archive {
         store: &Store,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Archived, Error> {
+        let _span = tracing::info_span!("backup", bucket = %self.bucket).entered();
         self.expect(store.info()?.id)?;
         // Counts lost commits to the time before this backup, not to the time after it.
         self.shipping.iter_mut().for_each(Shipping::catch_up);
@@ -244,6 +245,7 @@ impl Archive {
     /// but no moment of the time in between can be restored. [`Error::Owned`]; [`Error::Bucket`]:
     /// the next call sends the object again.
     pub fn ship(&mut self) -> Result<Option<Shipped>, Error> {
+        let _span = tracing::debug_span!("ship", bucket = %self.bucket).entered();
         self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
     }
 
@@ -265,6 +267,7 @@ impl Archive {
         most: u64,
         progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<OffloadReport, Error> {
+        let _span = tracing::info_span!("offload", bucket = %self.bucket, most).entered();
         let id = store.info()?.id;
         self.expect(id)?;
         self.look(id)?;
@@ -285,6 +288,7 @@ impl Archive {
     /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read.
     /// After an error the archive still has all objects that it needs.
     pub fn prune(&mut self, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
+        let _span = tracing::info_span!("prune", bucket = %self.bucket, dry_run).entered();
         prune::prune(&self.bucket, keep, dry_run)
     }
 

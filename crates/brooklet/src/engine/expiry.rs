@@ -221,7 +221,7 @@ impl Inner {
         }
         let left = expiry.old.len();
         match self.trim_old(expiry, false) {
-            Err(Error::Full { .. }) => {
+            Err(Error::Busy { .. } | Error::Full { .. }) => {
                 // The sweep continues after the flush and the requested checkpoint. If both do not
                 // help, it has to wait for more room.
                 self.flush()?;
@@ -261,9 +261,9 @@ impl Inner {
         while let Some(key) = expiry.old.front() {
             match self.expire_log(key, wait) {
                 Ok(()) | Err(Error::EmptyCommit) => {} // others trimmed it
-                Err(error @ (Error::Full { .. } | Error::Stopped { .. } | Error::Closed)) => {
-                    return Err(error);
-                }
+                Err(
+                    error @ (Error::Busy { .. } | Error::Full { .. } | Error::Stopped { .. } | Error::Closed),
+                ) => return Err(error),
                 Err(error) => {
                     let log = key.escape_ascii();
                     tracing::warn!(%log, %error, "the store could not trim the expired entries of a log; it continues with other logs");

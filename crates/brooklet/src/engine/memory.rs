@@ -126,7 +126,7 @@ impl Inner {
                 Err(Rejected::Phase(Phase::Open | Phase::Moved)) => {}
                 Err(Rejected::Phase(Phase::Moving)) => {
                     let why = format!("the store is moving space {} to another class", memory_space.name);
-                    return Err(Error::Full { what: "a commit that cannot wait", why });
+                    return Err(Error::Busy { why });
                 }
                 Err(Rejected::Below(which, generation)) => {
                     for i in which {

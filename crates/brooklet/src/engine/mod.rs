@@ -436,6 +436,7 @@ impl Inner {
             let _hush = self.hush();
             let mut closed = held(&self.closed);
             let end = || {
+                let _span = tracing::info_span!("close", store = self.volumes.data.info().name).entered();
                 let ended = caught("closing the store", || self.end());
                 ended.unwrap_or_else(|panic| Err(self.stop(panic)))
             };

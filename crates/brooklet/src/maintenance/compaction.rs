@@ -37,6 +37,8 @@ pub(super) struct Compaction {
     beside: bool,
     /// Bytes that the compaction may take before it frees as many.
     takes: u64,
+    /// The span of the compaction step, in which each slice of its work is.
+    span: tracing::Span,
     /// The build; `None` while a slice works on it.
     build: Option<Build>,
 }
@@ -200,6 +202,8 @@ impl Maintenance {
             let Some(due) = due else { return Ok(false) };
             return self.begin(context, &runs, due).map(|()| true);
         };
+        let span = self.compaction.as_ref().expect("it goes on").span.clone();
+        let _span = span.enter();
         let more = self.write(context, &mut build);
         let compaction = self.compaction.as_mut().expect("it goes on");
         match more {
@@ -280,7 +284,8 @@ impl Maintenance {
             self.merges.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
         };
         let build = Some(self.build(input, (id, level), last, end));
-        self.compaction = Some(Compaction { inputs, bottom, beside, takes, build });
+        let span = tracing::debug_span!("merge", run = id, level, runs = chosen.len(), bytes = all);
+        self.compaction = Some(Compaction { inputs, bottom, beside, takes, span, build });
         Ok(())
     }
 

@@ -108,6 +108,8 @@ struct Checkpoint {
     build: Option<Build>,
     /// Number of the memtable's logs whose bounds are cached by now; see `fill_bounds_cache.rs`.
     bounds_cache: usize,
+    /// The span of the checkpoint, in which each slice of its work is.
+    span: tracing::Span,
 }
 
 /// The parts of the store that maintenance works on.
@@ -331,6 +333,8 @@ impl Maintenance {
     /// Continues a checkpoint. Returns `false` while its last block is not durable yet.
     fn go_on(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
+        let span = checkpoint.span.clone();
+        let _span = span.enter();
         let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
         match self.write_and_cache_bounds(context, &mut build) {
             Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
@@ -375,12 +379,15 @@ impl Maintenance {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut state = context.state();
         let Some(cut) = state.freeze(context.wal, context.seed) else { return false };
+        // A span calls the code of a subscriber.
+        drop(state);
         self.checkpoint = Some(Checkpoint {
             cut,
             cursor: None,
             order: IncrementalSort::default(),
             build: None,
             bounds_cache: 0,
+            span: tracing::debug_span!("checkpoint", block = cut),
         });
         true
     }

@@ -104,6 +104,7 @@ impl Options {
                 "the options name a ring at {ring}, but the store is on a given volume ({data}): open the store by its path, or name no ring"
             )));
         }
+        let _span = tracing::info_span!("open", store = volumes.data.info().name).entered();
         let (volumes, tethers) = volumes.tethered();
         let mut opened = recovery::load(&volumes, &self)?;
         if !self.read_only {

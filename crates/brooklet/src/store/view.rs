@@ -84,6 +84,7 @@ impl Store {
     /// The same errors as [`checkpoint`](Self::checkpoint): [`Error::Full`] if no room is left,
     /// [`Error::Stopped`] if the store has stopped writing.
     pub fn view(&self) -> Result<View, Error> {
+        let _span = tracing::debug_span!("view").entered();
         let inner = self.inner();
         let (runs, now, lost) = match &inner.wal {
             Some(_) => {

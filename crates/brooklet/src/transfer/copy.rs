@@ -95,6 +95,7 @@ fn copy(
     options: &Options,
     progress: OnProgress<'_>,
 ) -> Result<(), Error> {
+    let _span = tracing::info_span!("copy", store = volumes.data.info().name).entered();
     view.here()?;
     view.expect_whole()?;
     let mut manifest = view.manifest();

@@ -96,6 +96,7 @@ impl View {
         wanted: impl Fn(&[u8]) -> bool,
         out: impl io::Write,
     ) -> Result<ExportReport, Error> {
+        let _span = tracing::info_span!("export").entered();
         self.expect_whole()?;
         let failed = |error| match error {
             brooklet_codex::Error::Io(source) => Error::io("writing an export")(source),

@@ -39,6 +39,7 @@ mod restart;
 mod retention;
 mod scan;
 mod spaces;
+mod spans;
 mod subscribe;
 mod threads;
 mod view;

@@ -1,6 +1,7 @@
 //! `top`: a store at work, live, by the metrics that its process writes to a file. `text` reads
-//! that, `sample` makes rates of two moments, `view` shows them.
+//! that, `sample` makes rates of two moments, `view` shows them, and `keys` end it.
 
+mod keys;
 mod sample;
 mod text;
 mod view;
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use console::Term;
+use keys::Keys;
 use sample::Sample;
 use serde::Serialize;
 use text::Told;
@@ -19,6 +21,7 @@ use view::View;
 
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
+use crate::signals;
 use crate::size::age;
 
 /// Time between two looks at whether the file is a new one.
@@ -55,16 +58,24 @@ impl std::fmt::Display for Shown<'_> {
     }
 }
 
-/// Shows look after look, until the store is closed.
+/// Shows look after look, until the store is closed, or q or Esc is pressed.
 pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let terminal = (!out.is_json() && stdout().is_terminal()).then(Term::stdout);
     let name = args.file.display().to_string();
     let (mut before, mut view, mut looks) = (first(&args.file)?, View::default(), 0);
+    let keys = terminal.as_ref().and_then(|_| Keys::new());
     if let Some(terminal) = &terminal {
+        signals::listen()?;
         terminal.clear_screen()?;
     }
     while args.count.is_none_or(|count| looks < count) {
-        thread::sleep(TICK.min(args.every));
+        signals::check_done()?;
+        let pause = TICK.min(args.every);
+        match &keys {
+            Some(keys) if keys.end_within(pause) => return Ok(()),
+            Some(_) => {}
+            None => thread::sleep(pause),
+        }
         let Some((written, told)) = newest(&args.file)? else {
             return out.line(format_args!("{name}: the store was closed"));
         };
@@ -85,6 +96,9 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
                     terminal.write_line(&console::truncate_str(line, width, "…"))?;
                 }
                 terminal.clear_to_end_of_screen()?;
+                if keys.is_some() {
+                    terminal.write_line("\n  q or Esc ends this display")?;
+                }
             }
             None if is_new => {
                 let page = view.page(&name, width, silent);

@@ -2,11 +2,17 @@
 
 use crate::common;
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brooklet::Options;
 use common::{Place, text};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::tcgetattr;
 
 #[test]
 fn a_store_at_work_is_watched_until_it_is_closed() {
@@ -47,8 +53,7 @@ fn a_store_at_work_is_watched_until_it_is_closed() {
     }
     let pages = text(&pages.stdout);
     assert_eq!(pages.matches("no commit had to wait for room").count(), 2, "{pages}");
-    let watching =
-        place.command(&["top", told, "--every", "10ms"]).stdout(std::process::Stdio::piped()).spawn();
+    let watching = place.command(&["top", told, "--every", "10ms"]).stdout(Stdio::piped()).spawn();
     store.close().unwrap();
     let output = watching.unwrap().wait_with_output().unwrap();
     // It may have come too late.
@@ -69,4 +74,51 @@ fn commands_on_a_store_tell_what_they_count() {
     place.ok(&["append", "STORE", "log", "x", "--metrics", "s.prom"]);
     assert!(!place.dir.path().join("s.prom").exists(), "the command is over");
     assert!(place.fails(2, &["demo", "--metrics", "s.prom"]).contains("commands that open a store"));
+}
+
+/// Returns both ends of a new terminal: the end of the person, and the end of the program.
+fn terminal() -> (File, File) {
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let program = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    (person.into(), program.into())
+}
+
+#[test]
+fn a_key_ends_the_display_and_the_terminal_is_as_it_was() {
+    let place = Place::new();
+    let file = place.dir.path().join("s.prom");
+    let every = Duration::from_millis(20);
+    let store = Options::new().ring_size(1 << 20).metrics_file(&file, every).open(&place.store).unwrap();
+    for key in [b"q", b"\x1b"] {
+        let (mut person, program) = terminal();
+        let before = tcgetattr(&program).unwrap().local_modes;
+        let mut top = place.command(&["top", file.to_str().unwrap(), "--every", "20ms"]);
+        top.stdin(program.try_clone().unwrap()).stdout(program.try_clone().unwrap()).stderr(Stdio::piped());
+        let child = top.spawn().unwrap();
+        // Otherwise the command holds the terminal, too.
+        drop(top);
+        let (output, after) = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut shown, mut buf, mut pressed) = (Vec::new(), [0; 4096], false);
+                // Once nobody has the other end any more, reading fails.
+                while let Ok(len @ 1..) = person.read(&mut buf) {
+                    shown.extend_from_slice(&buf[..len]);
+                    if !pressed && String::from_utf8_lossy(&shown).contains("q or Esc ends this display") {
+                        person.write_all(key).unwrap();
+                        pressed = true;
+                    }
+                }
+            });
+            let output = child.wait_with_output().unwrap();
+            let after = tcgetattr(&program).unwrap().local_modes;
+            drop(program);
+            (output, after)
+        });
+        assert!(output.status.success() && output.stderr.is_empty(), "{key:?}: {output:?}");
+        assert_eq!(after, before, "{key:?}");
+    }
+    store.close().unwrap();
 }

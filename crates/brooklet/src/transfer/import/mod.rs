@@ -143,6 +143,7 @@ impl Import {
 
     /// Imports the logs of a view from key `from` on, as long as `wanted` returns `true`.
     fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<ImportReport, Error> {
+        let _span = tracing::info_span!("import").entered();
         view.here()?;
         view.expect_whole()?;
         let mut run = self.begin()?;
@@ -181,6 +182,7 @@ impl Import {
         if ExportReport::of(file)?.is_none() {
             return Err(Error::InvalidImport("the file is a codex, but not an export of a store".into()));
         }
+        let _span = tracing::info_span!("import").entered();
         let mut from = Vec::new();
         escape(prefix.as_ref(), &mut from);
         let mut run = self.begin()?;

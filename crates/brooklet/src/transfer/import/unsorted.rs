@@ -108,6 +108,7 @@ impl Unsorted {
     /// # Errors
     /// The same errors as [`Import::view`].
     pub fn finish(self) -> Result<ImportReport, Error> {
+        let _span = tracing::info_span!("import").entered();
         let Self { import, mut sorter, scratch, .. } = self;
         let mut logs = Logs::new(import.begin()?, &scratch);
         let mut failed = None;
