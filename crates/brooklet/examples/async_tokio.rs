@@ -1,7 +1,7 @@
-//! Async with tokio: a ticket is a future, and a thousand tasks share the writes of the disk.
+//! Async with tokio: a thousand tasks append, await room and durability, and share the writes of
+//! the disk.
 //!
-//! An append copies its payload and returns; only the wait for the disk is awaited. Reads may wait
-//! for the disk as well, so they belong on a thread for blocking work.
+//! Opening, closing and long reads wait for the disk, so they belong on a thread for blocking work.
 //!
 //! ```sh
 //! cargo run -p brooklet --example async_tokio -- STORE     # async_tokio.brooklet if left out
@@ -20,8 +20,7 @@ pub async fn run(path: &Path) -> Result<usize, Error> {
         .map(|n| {
             let store = store.clone();
             tokio::spawn(async move {
-                store.append(format!("user/{}", n % 100), format!("event {n}"))?.await?;
-                Ok::<_, Error>(())
+                store.append_async(format!("user/{}", n % 100), format!("event {n}")).await
             })
         })
         .collect();

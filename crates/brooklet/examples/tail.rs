@@ -6,31 +6,33 @@
 //! ```
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use brooklet::{Error, Store};
+use brooklet::{Error, Store, TailEvent};
 
-/// The number of the next entry to read: the newest entry of a log that keeps the reader's place.
+/// Returns the number of the next entry to read: the newest entry of a log that keeps the reader's
+/// place.
 fn place(store: &Store) -> Result<u64, Error> {
-    if !store.exists("place/printer")? {
-        return Ok(0);
-    }
-    let newest = store.read("place/printer", ..)?.next_back().transpose()?;
+    let newest = store.last("place/printer")?;
     Ok(newest.map_or(0, |entry| u64::from_le_bytes(entry.payload[..].try_into().expect("eight bytes"))))
 }
 
-/// Prints entries until no more news can come. Returns the number of entries printed.
-fn print(store: &Store, news: &Receiver<()>) -> Result<usize, Error> {
-    let (mut next, mut count) = (place(store)?, 0);
-    // A message only wakes the reader: one read returns all new entries.
-    while news.recv().is_ok() {
-        for entry in store.read("feed", next..)? {
-            let entry = entry?;
-            println!("{}: {}", entry.seq, String::from_utf8_lossy(&entry.payload));
-            (next, count) = (entry.seq + 1, count + 1);
+/// Prints entries until the entry `last`. Returns the number of entries printed.
+fn print(store: &Store, last: u64) -> Result<usize, Error> {
+    let mut tail = store.tail("feed", place(store)?)?;
+    let mut count = 0;
+    while tail.position() <= last {
+        match tail.next().expect("a tail goes on until an error")? {
+            TailEvent::Entry(entry) => {
+                println!("{}: {}", entry.seq, String::from_utf8_lossy(&entry.payload));
+                count += 1;
+            }
+            // Nothing trims, truncates or deletes this log; another program might.
+            other => println!("{other:?}"),
         }
-        store.snapshot("place/printer", next.to_le_bytes())?.wait()?;
+        // The place need not be durable before the next entry is printed: after a crash, the reader
+        // prints some entries again.
+        drop(store.snapshot("place/printer", tail.position().to_le_bytes())?);
     }
     Ok(count)
 }
@@ -39,20 +41,13 @@ fn print(store: &Store, news: &Receiver<()>) -> Result<usize, Error> {
 /// number of entries read.
 pub fn run(path: &Path) -> Result<usize, Error> {
     let store = &Store::open(path)?;
-    let (durable, news) = channel();
-    let count = thread::scope(move |scope| {
-        let reader = scope.spawn(move || print(store, &news));
+    let first = store.get_bounds("feed")?.map_or(0, |bounds| bounds.next);
+    let count = thread::scope(|scope| {
+        let reader = scope.spawn(move || print(store, first + 9));
         for n in 0..10 {
-            let durable = durable.clone();
-            store.append("feed", format!("news {n}"))?.on_done(move |done| {
-                if done.is_ok() {
-                    // A reader that ended with an error hears nothing; `join` returns the error.
-                    let _ = durable.send(());
-                }
-            });
+            drop(store.append("feed", format!("news {n}"))?);
         }
         store.flush()?;
-        drop(durable);
         reader.join().expect("no panics")
     })?;
     store.close()?;

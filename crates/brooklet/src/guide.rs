@@ -9,6 +9,9 @@ struct Writing;
 #[doc = include_str!("../../../docs/guide/reading.md")]
 struct Reading;
 
+#[doc = include_str!("../../../docs/guide/tailing.md")]
+struct Tailing;
+
 #[doc = include_str!("../../../docs/guide/errors.md")]
 struct Errors;
 

@@ -104,11 +104,14 @@ pub use store::Store;
 #[doc(hidden)]
 pub use store::check::check_volume_with_ring;
 pub use store::check::{CheckReport, Finding, check, check_volume};
+pub use store::committing::{Appending, Committing};
 pub use store::damage::Damage;
 pub use store::space::Space;
+pub use store::tail::{Tail, TailEvent, TailStream};
 pub use store::ticket::Ticket;
 pub use store::view::View;
 pub use store::walk::{Walk, WalkItem};
+pub use store::watch::{Watch, WatchEvent, WatchStream};
 pub use transfer::export::ExportReport;
 pub use transfer::import::unsorted::Unsorted;
 pub use transfer::import::{Existing, Import, ImportReport};

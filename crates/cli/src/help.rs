@@ -112,6 +112,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench codex", &["brooklet bench codex --dir /mnt/disk"]),
     ("bench import", &["brooklet bench import --dir /mnt/disk"]),
     ("bench memory", &["brooklet bench memory --dir /mnt/disk"]),
+    ("bench tails", &["brooklet bench tails --dir /mnt/disk"]),
     ("bench archive", &["brooklet bench archive --dir /mnt/disk"]),
     ("probe", &["brooklet probe /mnt/disk"]),
     ("demo", &["brooklet demo"]),

@@ -219,6 +219,15 @@ pub const BUGS: &[Bug] = &[
     ),
     bug("panic-of-a-callback-escapes", "a callback's panic hits whoever drives the log", Seed(0)),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(25)),
+    // Tails and watches.
+    bug("watchers-are-not-told", "a commit that becomes visible wakes nobody who follows its log", Seed(1)),
+    bug("tail-misses-a-truncation", "a tail does not notice that its log was truncated", Seed(14)),
+    bug(
+        "tail-trusts-its-view",
+        "a tail returns entries of its view that were truncated meanwhile",
+        Seed(122),
+    ),
+    // Effects.
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
     bug("truncation-keeps-older-tiers", "a truncation does not reach what older tiers hold", Seed(0)),
 ];

@@ -135,5 +135,5 @@ pub use recover::{End, Found, Hole, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use secure::{recover_secured, secure};
 pub use shared::PendingNotify;
-pub use sink::Sink;
+pub use sink::{Sink, Waiters};
 pub use wal::{Opening, Wal};

@@ -23,13 +23,13 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Process, Volume, write_all_at};
 
 use crate::block_handle::Block;
-use crate::calls::{Calls, Expected, take_tasks, wake_all};
+use crate::calls::{Call, Calls, Expected, take_tasks, wake_all};
 use crate::config::Config;
 use crate::core::{BlockTimes, CommitterWait, Core, Next, Taken, Write, WriteReason};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
 use crate::seal::{Pool, seal};
-use crate::sink::Sink;
+use crate::sink::{Sink, Waiters};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -225,10 +225,12 @@ impl Shared {
             // and closing waits for the callbacks of these blocks.
             let expected = self.calls.expect();
             drop(core);
-            if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
+            let mut waiters = Waiters::default();
+            if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks, &mut waiters)) {
                 // The released blocks are no longer in the window, so `fail` does not return them.
                 let pending = self.fail(panic);
-                self.end(&blocks, Err(self.failed()), expected);
+                let ended = Err(self.failed());
+                self.notify(finish(&blocks, &ended), waiters, &ended, expected);
                 return drop(pending);
             }
             let now = self.clock.now();
@@ -241,7 +243,7 @@ impl Shared {
             drop(core);
             // Starts the next write before this write's waiters are notified.
             self.wake(next);
-            let woken = self.notify(listeners, &Ok(()), expected);
+            let woken = self.notify(listeners, waiters, &Ok(()), expected);
             if woken > 0 {
                 self.lock().stats.wakes += woken;
             }
@@ -282,20 +284,39 @@ impl Shared {
         }
     }
 
-    /// Ends `blocks`, and notifies all listeners.
+    /// Ends `blocks` of a stopped log, and notifies all listeners and all waiters of the sink.
     fn end(&self, blocks: &[Arc<Block>], result: Result<(), WalError>, expected: Expected<'_>) {
-        self.notify(finish(blocks, &result), &result, expected);
+        let mut waiters = Waiters::default();
+        if let Err(panic) = caught("the log's sink", || self.sink.stopped(&mut waiters)) {
+            tracing::error!("{panic}");
+        }
+        self.notify(finish(blocks, &result), waiters, &result, expected);
     }
 
-    /// Wakes the listening threads, and passes the other calls on. Returns the number of threads
-    /// woken.
+    /// Wakes the waiters of a sink, for its owner: under no lock, as the log does it.
+    pub fn wake_waiters(&self, waiters: Waiters) {
+        if !waiters.is_empty() {
+            self.notify(Vec::new(), waiters, &Ok(()), self.calls.expect());
+        }
+    }
+
+    /// Notifies the waiters of the sink that the log is closed.
+    pub fn notify_closed(&self) {
+        self.end(&[], Err(WalError::Closed), self.calls.expect());
+    }
+
+    /// Wakes the listening threads and the sink's waiters, and passes the other calls on. Returns
+    /// the number of threads and tasks that were woken.
     fn notify(
         &self,
         listeners: Vec<Listeners>,
+        waiters: Waiters,
         result: &Result<(), WalError>,
         expected: Expected<'_>,
     ) -> u64 {
-        let (mut calls, mut woken) = (Vec::new(), 0);
+        let (mut calls, mut woken) = (Vec::new(), (waiters.threads.len() + waiters.tasks.len()) as u64);
+        waiters.threads.iter().for_each(Thread::unpark);
+        calls.push(Call { tasks: waiters.tasks, callbacks: Vec::new(), result: result.clone() });
         for listeners in listeners {
             let (count, call) = listeners.notify(result.clone());
             woken += count;

@@ -19,7 +19,7 @@ use crate::pace::Pace;
 use crate::ring::Cursor;
 use crate::seal::Pool;
 use crate::shared::{PendingNotify, Shared, Turn};
-use crate::sink::Sink;
+use crate::sink::{Sink, Waiters};
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;
 
@@ -272,6 +272,7 @@ impl Wal {
                 let rest = core.rest.take();
                 drop(core);
                 self.shared.end_rest(rest);
+                self.shared.notify_closed();
                 return Ok(end);
             }
         }
@@ -289,6 +290,12 @@ impl Wal {
     /// a lock that they may need.
     pub fn hush(&self) -> Hush<'_> {
         self.shared.calls.hush()
+    }
+
+    /// Wakes waiters of the log's [`Sink`], as the log does it: threads at once; tasks where
+    /// callbacks run, under no lock of the log.
+    pub fn wake_waiters(&self, waiters: Waiters) {
+        self.shared.wake_waiters(waiters);
     }
 
     /// Returns whether this thread runs the log's committer, and so runs a waker now.

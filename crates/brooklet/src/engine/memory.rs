@@ -5,21 +5,25 @@
 //! space, the commit or read goes there, and otherwise to the ring. Both check again under their
 //! own lock, so a change of the space in between does no harm.
 
+use std::mem;
 use std::sync::{Arc, PoisonError};
+
+use brooklet_wal::Waiters;
 
 use crate::counters::{Stall, StallReason};
 use crate::engine::Inner;
 use crate::error::{Error, KeyText};
-use crate::memory_space::{LoadedLog, Lookup, MemorySpace, Phase, Rejected};
+use crate::memory_space::{LoadedLog, Logs, Lookup, MemorySpace, Phase, Rejected};
 use crate::memtable::seqs::Seqs;
-use crate::model::commit::{Durability, Op};
+use crate::model::Effect;
+use crate::model::commit::{Action, Durability, Op};
 use crate::model::retention_state::State;
 use crate::model::space_config::{MAX_NAME, SEPARATOR};
 use crate::read::asked::Asked;
 use crate::read::scan::Listed;
 use crate::read::{Entries, ReadView};
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{MutexGuard, RwLock};
 
 /// The memory spaces of a store.
 #[derive(Default)]
@@ -113,7 +117,9 @@ impl Inner {
             if durability.is_some() {
                 return Err(Error::InMemory { space: memory_space.name.clone() });
             }
-            let done = memory_space.logs().commit(ops, &|| self.now());
+            let mut logs = memory_space.logs();
+            let done = logs.commit(ops, &|| self.now());
+            self.notify(logs, if done.is_ok() { ops } else { &[] });
             match done {
                 Ok(seqs) => return Ok(Some((seqs, memory_space))),
                 Err(Rejected::Error(error)) => return Err(error),
@@ -141,6 +147,35 @@ impl Inner {
             }
         }
         Ok(None)
+    }
+
+    /// Wakes the readers that wait for the logs of a commit in memory, and of logs that the commit
+    /// dropped.
+    fn notify(&self, mut logs: MutexGuard<'_, Logs>, ops: &[Op<'_>]) {
+        let (mut waiters, dropped) = (Waiters::default(), mem::take(&mut logs.dropped));
+        let Some(mut marking) = self.watchers().marking(&mut waiters) else { return };
+        dropped.iter().for_each(|key| marking.mark(key, Effect::Delete, None));
+        for op in ops {
+            let bounds = logs.bounds(op.key);
+            let seq = bounds.map_or(0, |bounds| bounds.next.saturating_sub(1));
+            marking.mark(
+                op.key,
+                match op.action {
+                    Action::Append(_) | Action::Snapshot(_) => Effect::Append(seq),
+                    Action::Trim(before) => Effect::Trim(before),
+                    Action::KeepLast(_) => Effect::Trim(seq),
+                    Action::Truncate(from) => Effect::Truncate(from),
+                    Action::Delete => Effect::Delete,
+                    Action::Retain(_) => Effect::Entries(0),
+                    Action::Expect(_) | Action::Enroll(_) | Action::ExpiryPass => continue,
+                },
+                bounds,
+            );
+        }
+        drop((marking, logs));
+        if let Some(wal) = &self.wal {
+            wal.wake_waiters(waiters);
+        }
     }
 
     /// Reads a log in a memory space. Returns `None` if the log is only in runs and memtables.

@@ -5,6 +5,7 @@
 //! of work at a time.
 
 pub mod append;
+pub mod blocking;
 pub mod expiry;
 pub mod ingest_writer;
 pub mod memory;
@@ -21,9 +22,10 @@ use brooklet_io::Process;
 use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::tether::Tether;
-use brooklet_wal::{Block, Committer, Config, Hush, Opening, Pause, Recovery, Sink, Wal};
+use brooklet_wal::{Block, Committer, Config, Hush, Opening, Pause, Recovery, Sink, Waiters, Wal};
 
 use crate::counters::Counters;
+use crate::engine::blocking::BlockingCalls;
 use crate::engine::expiry::Expiry;
 use crate::engine::memory::MemorySpaces;
 use crate::engine::recovery::Opened;
@@ -38,6 +40,7 @@ use crate::run::table_cache::TableCache;
 use crate::state::StoreState;
 use crate::state::backpressure::Ration;
 use crate::state::retention::wall;
+use crate::state::watchers::Watchers;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard, held};
@@ -72,6 +75,8 @@ pub(crate) struct Inner {
     pub memory_spaces: MemorySpaces,
     /// The thread that dumps memory spaces when a dump is due.
     pub dump_thread: OnceLock<Thread>,
+    /// The calls of tasks that wait.
+    pub blocking_calls: BlockingCalls,
     /// Number of the store's own commits, which do not end its idle time.
     pub own_commits: AtomicU64,
     /// Set while the maintenance thread sleeps until the next commit, although nothing is full. The
@@ -111,15 +116,23 @@ pub(crate) struct Inner {
 
 /// The state, as the sink of the log. If a thread panics under its lock, the state may be half
 /// changed, and the log stops.
-pub(crate) struct SharedState(Mutex<StoreState>);
+pub(crate) struct SharedState {
+    state: Mutex<StoreState>,
+    /// The watchers of the state, which need not its lock.
+    watchers: Arc<Watchers>,
+}
 
 impl Sink for SharedState {
-    fn durable(&self, blocks: &[Arc<Block>]) {
-        self.0
+    fn durable(&self, blocks: &[Arc<Block>], waiters: &mut Waiters) {
+        self.state
             .lock()
             .expect("no panics")
-            .publish(blocks)
+            .publish(blocks, waiters)
             .expect("effects were checked when they were appended");
+    }
+
+    fn stopped(&self, waiters: &mut Waiters) {
+        self.watchers.stop(waiters);
     }
 }
 
@@ -131,7 +144,7 @@ impl Inner {
     /// In a process that did not open the store, where the lock may never become free.
     pub fn state(&self) -> MutexGuard<'_, StoreState> {
         assert!(self.process.is_here(), "{}", Error::Forked);
-        self.state.0.lock().unwrap_or_else(|poisoned| {
+        self.state.state.lock().unwrap_or_else(|poisoned| {
             self.stop(io::Error::other(HALF_DONE));
             poisoned.into_inner()
         })
@@ -140,7 +153,12 @@ impl Inner {
     /// Locks the state for readers; fails if the state is half changed.
     pub fn sound_state(&self) -> Result<MutexGuard<'_, StoreState>, Error> {
         self.here()?;
-        self.state.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
+        self.state.state.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
+    }
+
+    /// Returns the readers that wait for changes of logs.
+    pub fn watchers(&self) -> &Arc<Watchers> {
+        &self.state.watchers
     }
 
     /// Locks maintenance. If a thread panicked under this lock, the store has stopped, and
@@ -298,7 +316,8 @@ impl Handle {
         let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
         state.inherits(options.memory_budget);
         let ring_size = superblock.ring_size;
-        let state = Arc::new(SharedState(Mutex::new(state)));
+        let watchers = state.watchers.clone();
+        let state = Arc::new(SharedState { state: Mutex::new(state), watchers });
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
             let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
@@ -329,6 +348,7 @@ impl Handle {
             configuring: Mutex::default(),
             memory_spaces: MemorySpaces::default(),
             dump_thread: OnceLock::new(),
+            blocking_calls: BlockingCalls::default(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),

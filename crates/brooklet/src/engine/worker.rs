@@ -28,7 +28,7 @@ impl Inner {
     pub fn context(&self) -> Result<Context<'_>, Error> {
         let wal = self.wal()?;
         let (quiet, untold) = (self.quiet(wal), Cell::default());
-        Ok(Context { state: &self.state.0, wal, seed: self.options.seed, quiet, untold })
+        Ok(Context { state: &self.state.state, wal, seed: self.options.seed, quiet, untold })
     }
 
     /// Returns the time since the last commit.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, write_all_at};
-use brooklet_wal::Cursor;
+use brooklet_wal::{Cursor, Waiters};
 
 use crate::error::{Error, described};
 use crate::format::manifest::MAX_LEVEL;
@@ -44,13 +44,14 @@ impl Maintenance {
         let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
         self.install(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
         runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
-        let mut state = context.state();
+        let (mut state, mut waiters) = (context.state(), Waiters::default());
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
         let runs = runs.into_iter().map(|(run, _)| run).collect();
         state.runs = Arc::new(state.runs.next(runs, merging, lsn));
         if self.ingestion.is_some() {
             // Under the same lock, because commits on the imported logs may follow at once.
             state.subscribers.lose();
+            state.watchers.mark_all(&mut waiters);
         }
         let written = state.frozen.take_if(|_| trim.is_some());
         // Under the same lock: a commit that finds no frozen memtable and a full ring would request
@@ -66,6 +67,7 @@ impl Maintenance {
         let budget = self.space_budget(&state.need(), &state.runs);
         state.room.set_budget(budget);
         drop(state);
+        context.wal.wake_waiters(waiters);
         self.stats.dead_runs += dead.len() as u64;
         if !dead.is_empty() {
             // A dead run may have been the reason to keep tombstones.

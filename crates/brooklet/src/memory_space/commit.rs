@@ -62,7 +62,7 @@ impl Logs {
         }
         for op in ops {
             let Action::Expect(expected) = op.action else { continue };
-            let bounds = self.places.find(op.key).map(|slot| self.places.get(slot).log.bounds());
+            let bounds = self.bounds(op.key);
             let holds = match expected {
                 Expected::Next(next) => bounds.map_or(0, |bounds| bounds.next) == next,
                 Expected::Absent => bounds.is_none(),
@@ -118,6 +118,7 @@ impl Logs {
             }
             while self.memory + needed > budget {
                 let Some(slot) = self.places.oldest(before) else { break };
+                self.dropped.push((*self.places.get(slot).key).into());
                 self.remove(slot);
                 self.counts.dropped += 1;
                 self.changed = true;

@@ -90,6 +90,8 @@ pub(crate) struct Logs {
     generation: u32,
     /// Whether a log has changed since the last successful dump began.
     changed: bool,
+    /// Logs that were dropped because memory was full, until their readers are notified.
+    pub dropped: Vec<Box<[u8]>>,
     cut: Option<Cut>,
     pub counts: Counts,
 }
@@ -150,6 +152,7 @@ impl MemorySpace {
             bytes: 0,
             generation: 1,
             changed: false,
+            dropped: Vec::new(),
             cut: None,
             counts: Counts::default(),
         };
@@ -215,6 +218,11 @@ impl Logs {
 
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Returns the bounds of a log in memory.
+    pub fn bounds(&self, key: &[u8]) -> Option<Bounds> {
+        self.places.find(key).map(|slot| self.places.get(slot).log.bounds())
     }
 
     /// Returns whether a dump would write changes since the last dump.

@@ -13,12 +13,13 @@ pub mod size_lookup;
 pub mod spaces;
 pub mod subscribers;
 pub mod undo;
+pub mod watchers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_wal::{Block, Wal};
+use brooklet_wal::{Block, Waiters, Wal};
 
 use crate::counters::{ReadSource, ReadStats};
 use crate::error::Error;
@@ -30,9 +31,10 @@ use crate::run::table_cache::TableCache;
 use crate::state::admission::Room;
 use crate::state::append::Planned;
 use crate::state::lost::{Doubt, Lost};
-use crate::state::spaces::{SpaceTable, Spaces};
+use crate::state::spaces::{SpaceTable, Spaces, TABLE};
 use crate::state::subscribers::Subscribers;
 use crate::state::undo::Undo;
+use crate::state::watchers::Watchers;
 
 /// The effects of one block, in append order.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub(crate) struct StoreState {
     pub ingesting: bool,
     /// The observers of durable blocks.
     pub subscribers: Subscribers,
+    /// The readers that wait for changes of logs.
+    pub watchers: Arc<Watchers>,
     pub bounds_cache: BoundsCache,
     pub spaces: Spaces,
     /// The damage in the ring, in a store that is open read-only.
@@ -102,6 +106,7 @@ impl StoreState {
             runs,
             ingesting: false,
             subscribers: Subscribers::default(),
+            watchers: Watchers::new(seed),
             bounds_cache,
             spaces,
             lost: None,
@@ -121,9 +126,11 @@ impl StoreState {
         }
     }
 
-    /// Makes durable blocks visible to readers.
-    pub fn publish(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
+    /// Makes durable blocks visible to readers, and adds the readers that wait for them to
+    /// `waiters`.
+    pub fn publish(&mut self, blocks: &[Arc<Block>], waiters: &mut Waiters) -> Result<(), Error> {
         self.subscribers.publish(blocks);
+        let mut marking = self.watchers.marking(waiters);
         for block in blocks {
             if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
                 continue; // an empty block: it only records the acknowledged part
@@ -141,6 +148,14 @@ impl StoreState {
                     "an effect does not fit the state of its log",
                 )
             })?;
+            let Some(marking) = &mut marking else { continue };
+            for pending in &pending.effects {
+                let log = memtable.log(pending.slot);
+                let bounds = log.piece().and_then(|piece| piece.bounds);
+                if *log.key != *TABLE {
+                    marking.mark(&log.key, pending.effect, bounds);
+                }
+            }
         }
         Ok(())
     }

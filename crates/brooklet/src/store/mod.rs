@@ -1,13 +1,17 @@
 //! The public API of a store: every public call.
 
 pub mod check;
+pub mod committing;
 pub mod damage;
 mod reads;
 pub mod report;
 pub mod space;
+pub mod tail;
 pub mod ticket;
 pub mod view;
+mod waiting;
 pub mod walk;
+pub mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -120,6 +124,34 @@ impl Options {
     }
 }
 
+impl Inner {
+    /// Applies operations, all or none, to logs in memory or in the ring.
+    pub(super) fn write(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        wait: bool,
+    ) -> Result<Ticket, Error> {
+        self.here()?;
+        ops.iter().try_for_each(|op| self.check(op))?;
+        loop {
+            // A space may move to memory, or out of memory, between these two calls.
+            if let Some((seqs, memory_space)) = self.commit_in_memory(ops, durability, wait)? {
+                return Ok(Ticket { seqs, rests: Rests::Memory(memory_space) });
+            }
+            if let Some(accepted) = self.append(ops, durability, wait)? {
+                let ack = self.wal()?.ack(accepted.appended.block.clone());
+                let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
+                return Ok(Ticket { seqs: accepted.seqs, rests });
+            }
+            if let Some(why) = self.wal()?.failure() {
+                // The log stopped while the space moved to memory.
+                return Err(why.into());
+            }
+        }
+    }
+}
+
 impl Store {
     pub(crate) fn inner(&self) -> &Inner {
         &self.handle.inner
@@ -135,24 +167,7 @@ impl Store {
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Ticket, Error> {
-        let inner = self.inner();
-        inner.here()?;
-        ops.iter().try_for_each(|op| inner.check(op))?;
-        loop {
-            // A space may move to memory, or out of memory, between these two calls.
-            if let Some((seqs, memory_space)) = inner.commit_in_memory(ops, durability, wait)? {
-                return Ok(Ticket { seqs, rests: Rests::Memory(memory_space) });
-            }
-            if let Some(accepted) = inner.append(ops, durability, wait)? {
-                let ack = inner.wal()?.ack(accepted.appended.block.clone());
-                let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
-                return Ok(Ticket { seqs: accepted.seqs, rests });
-            }
-            if let Some(why) = inner.wal()?.failure() {
-                // The log stopped while the space moved to memory.
-                return Err(why.into());
-            }
-        }
+        self.inner().write(ops, durability, wait)
     }
 
     fn write_one(&self, key: &(impl AsRef<[u8]> + ?Sized), action: Action<'_>) -> Result<Ticket, Error> {

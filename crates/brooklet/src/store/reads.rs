@@ -191,13 +191,7 @@ impl Store {
             return Ok(entries);
         }
         self.settle(&[key])?;
-        let mut state = inner.sound_state()?;
-        let read_view = take_view(&mut state, key, asked, inner.now())?;
-        drop(state);
-        if !read_view.looks_below() {
-            return read_view.entries(key, asked);
-        }
-        inner.counters.run_lookups.time(&*inner.options.clock, || read_view.entries(key, asked))
+        inner.read_below(key, asked)
     }
 
     /// Returns the state of a log, and the time at which the age of its entries is judged.
@@ -209,12 +203,7 @@ impl Store {
             return Ok((state, inner.now()));
         }
         self.settle(&[key])?;
-        let mut state = inner.sound_state()?;
-        let known = Known::take(&mut state, key, inner.now())?;
-        let runs = state.runs.clone();
-        drop(state);
-        let look = || inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
-        Ok((known.state.map_or_else(look, Ok)?, known.now))
+        inner.find_below(key)
     }
 
     /// Looks several logs up: those of spaces in memory by `in_memory`, then the others by `take`
@@ -274,6 +263,42 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Inner {
+    /// Reads the visible entries of a log, without waiting for deferred commits.
+    pub(super) fn read_visible(&self, key: &[u8], asked: &Asked) -> Result<Entries, Error> {
+        self.read_in_memory(key, asked)?.map_or_else(|| self.read_below(key, asked), Ok)
+    }
+
+    /// Returns the visible bounds of a log, without waiting for deferred commits.
+    pub(super) fn visible_bounds(&self, key: &[u8]) -> Result<Option<Bounds>, Error> {
+        let in_memory = self.find_in_memory(key).map(|state| (state, self.now()));
+        let (state, now) = in_memory.map_or_else(|| self.find_below(key), Ok)?;
+        Ok(state.shown(now))
+    }
+
+    /// Reads a log in memtables and runs.
+    fn read_below(&self, key: &[u8], asked: &Asked) -> Result<Entries, Error> {
+        let mut state = self.sound_state()?;
+        let read_view = take_view(&mut state, key, asked, self.now())?;
+        drop(state);
+        if !read_view.looks_below() {
+            return read_view.entries(key, asked);
+        }
+        self.counters.run_lookups.time(&*self.options.clock, || read_view.entries(key, asked))
+    }
+
+    /// Returns the state of a log in memtables and runs, and the time at which the age of its
+    /// entries is judged.
+    fn find_below(&self, key: &[u8]) -> Result<(State, u64), Error> {
+        let mut state = self.sound_state()?;
+        let known = Known::take(&mut state, key, self.now())?;
+        let runs = state.runs.clone();
+        drop(state);
+        let look = || self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
+        Ok((known.state.map_or_else(look, Ok)?, known.now))
     }
 }
 

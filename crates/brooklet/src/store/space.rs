@@ -2,6 +2,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::memory_dump::DumpReport;
 use crate::error::Error;
@@ -15,7 +16,10 @@ use crate::read::{Entries, Entry};
 use crate::run::Run;
 use crate::state::spaces::{Spaces, TABLE};
 use crate::store::Store;
+use crate::store::committing::{Appending, Committing};
+use crate::store::tail::Tail;
 use crate::store::ticket::Ticket;
+use crate::store::watch::Watch;
 use crate::sync::held;
 
 /// The number of logs that one commit sets limits on.
@@ -335,6 +339,17 @@ impl Space {
         self.store.try_commit(&commit.below(&self.key("")))
     }
 
+    /// Commits operations in a task, like [`Store::commit_async`], with keys as in
+    /// [`commit`](Self::commit).
+    pub fn commit_async(&self, commit: &Commit) -> Committing {
+        self.store.commit_async(commit.below(&self.key("")))
+    }
+
+    /// Appends an entry in a task, like [`Store::append_async`].
+    pub fn append_async(&self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Appending {
+        self.store.append_async(self.key(key), payload)
+    }
+
     /// Appends several entries, like [`Store::append_many`].
     pub fn append_many<P: AsRef<[u8]>>(
         &self,
@@ -432,6 +447,22 @@ impl Space {
     /// Returns the retention of the log, like [`Store::retention`].
     pub fn retention(&self, key: impl AsRef<[u8]>) -> Result<Retention, Error> {
         self.store.retention(self.key(key))
+    }
+
+    /// Follows a log, like [`Store::tail`].
+    pub fn tail(&self, key: impl AsRef<[u8]>, from: u64) -> Result<Tail, Error> {
+        self.store.tail(self.key(key), from)
+    }
+
+    /// Waits until a log has reached a number, like [`Store::wait_for`].
+    pub fn wait_for(&self, key: impl AsRef<[u8]>, next: u64, timeout: Duration) -> Result<bool, Error> {
+        self.store.wait_for(self.key(key), next, timeout)
+    }
+
+    /// Watches the logs whose keys, without the space's name, start with `prefix`, like
+    /// [`Store::watch`]. The returned keys omit the name.
+    pub fn watch(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
+        self.store.watch_below(&self.key(prefix), self.name.len() + 1)
     }
 
     /// Lists the logs whose keys, without the space's name, start with `prefix`. The listed keys

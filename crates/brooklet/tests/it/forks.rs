@@ -5,6 +5,7 @@ use std::time::Duration;
 use brooklet::{Class, Error, MemoryConfig, Options, SpaceConfig, Store};
 
 use crate::common::contents;
+use crate::common::tasks::block_on;
 use crate::fork::{beside_child, in_child};
 
 fn options() -> Options {
@@ -28,6 +29,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
     let subscription = store.subscribe(1 << 20).unwrap();
     let (mut entries, mut logs) = (store.read("log", ..).unwrap(), store.scan("").unwrap());
     let mut walk = view.walk("").unwrap();
+    let (mut tail, mut watch) = (store.tail("log", 0).unwrap(), store.watch("").unwrap());
     let ticket = store.append("log", "1: appended before the fork").unwrap();
     let mut kept = Some((store, ticket, space, memory, view));
     let said = in_child(|| {
@@ -44,6 +46,12 @@ fn a_store_refuses_a_child_and_loses_nothing() {
             store.compact(),
             store.view().map(drop),
             store.subscribe(1).map(drop),
+            store.tail("log", 0).map(drop),
+            store.watch("").map(drop),
+            block_on(store.append_async("log", "x")).map(drop),
+            store.wait_for("log", 1, Duration::MAX).map(drop),
+            tail.try_next().map(drop),
+            watch.next().unwrap().map(drop),
             store.info().map(drop),
             store.create_space("another", SpaceConfig::new()).map(drop),
             store.remove_space("space"),
@@ -85,7 +93,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
     store.append("log", "2: after the fork").unwrap().wait().unwrap();
     ticket.wait().unwrap();
     assert!(matches!(options().open(&path), Err(Error::Locked { .. })), "the child took the lock with it");
-    drop((ticket, space, memory, view, entries, logs, walk));
+    drop((ticket, space, memory, view, entries, logs, walk, tail, watch));
     store.abandon();
     let store = options().open(&path).unwrap();
     let entries = &contents(&store).unwrap()[&b"log"[..]].entries;

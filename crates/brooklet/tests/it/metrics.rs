@@ -1,11 +1,13 @@
 //! What a store counts: by stage of a write, by what answers a read, stalls and their reasons; and
 //! how that is told.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{Layer, MemVolume, Persist, Volume};
+use brooklet::io::MemVolume;
 use brooklet::{Class, MemoryConfig, Options, SpaceConfig, StallReason, StallStats, Store};
+
+use crate::common::gate::Gate;
 
 fn options() -> Options {
     Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10)
@@ -41,35 +43,13 @@ fn each_read_is_counted_with_what_answers_it() {
     assert_eq!(after.spaces[0].reads, 1);
 }
 
-/// Holds up what is written past the caches, until it may go on.
-#[derive(Clone, Debug)]
-struct Gate(MemVolume, Arc<Mutex<Option<mpsc::Receiver<()>>>>);
-
-impl Layer for Gate {
-    fn below(&self) -> &dyn Volume {
-        &self.0
-    }
-
-    fn flush(&self) -> std::io::Result<()> {
-        if let Some(gate) = self.1.lock().unwrap().take() {
-            let _ = gate.recv();
-        }
-        self.0.flush()
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> std::io::Result<usize> {
-        self.0.write_at(offset, data, persist)
-    }
-}
-
 /// A checkpoint that does not get on, as its flush hangs: whoever asks hears at once who waits, and
 /// why.
 #[test]
 fn whoever_has_to_wait_is_counted_with_the_reason_while_the_device_hangs() {
-    let gate = Gate(MemVolume::new(1), Arc::default());
+    let gate = Gate::new(1);
     let store = options().create_on(Arc::new(gate.clone())).unwrap();
-    let (open, closed) = mpsc::channel();
-    *gate.1.lock().unwrap() = Some(closed);
+    let open = gate.close();
     let all = || StallReason::ALL.map(|reason| store.activity().stall(reason));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -130,7 +110,7 @@ fn a_recorder_is_handed_everything() {
     use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
 
     #[derive(Default)]
-    struct Kept(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+    struct Kept(std::sync::Mutex<BTreeMap<String, Arc<AtomicU64>>>);
 
     impl Kept {
         fn of(&self, key: &Key) -> Arc<AtomicU64> {

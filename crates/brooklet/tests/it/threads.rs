@@ -5,32 +5,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::Poll;
 use std::time::Duration;
 
 use brooklet::io::{MemVolume, Rng};
 use brooklet::{Durability, Error, Options, Store};
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The smallest of runtimes.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
+use crate::common::tasks::block_on;
 
 fn payload(log: u64, seq: u64) -> Vec<u8> {
     format!("{log}:{seq}:").repeat(1 + (log as usize + seq as usize) % 40).into_bytes()

@@ -18,6 +18,7 @@ mod stage;
 mod world;
 
 mod beside;
+mod tails;
 
 use std::time::Duration;
 

@@ -18,6 +18,7 @@ mod scale;
 mod store;
 mod system;
 pub mod table;
+mod tails;
 mod wal;
 
 use crate::failure::Failure;
@@ -51,6 +52,9 @@ enum What {
     /// Measure logs that are kept in memory: appends, dumps and loads, and compare them with the
     /// disk
     Memory(memory::Args),
+    /// Measure the time from an append to a thread that follows the log, and the cost of tails that
+    /// wait
+    Tails(tails::Args),
     /// Measure backups in object storage and restores, and compare them with the link and the disk
     #[cfg(feature = "archive")]
     Archive(archive::Args),
@@ -66,6 +70,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         Some(What::Archive(args)) => archive::run(args, out),
         Some(What::Import(args)) => import::run(args, out),
         Some(What::Memory(args)) => memory::run(args, out),
+        Some(What::Tails(args)) => tails::run(args, out),
         None => store::run(args.store, out),
     }
 }

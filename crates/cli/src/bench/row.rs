@@ -157,8 +157,11 @@ impl Table {
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { entries, rounds, memory, cores, .. } = self;
-        let memory = memory >> 20;
-        writeln!(f, "{entries} entries, medians of {rounds} rounds, {memory} MiB to sort in, {cores} cores")?;
+        write!(f, "{entries} entries, medians of {rounds} rounds, ")?;
+        if *memory > 0 {
+            write!(f, "{} MiB to sort in, ", memory >> 20)?;
+        }
+        writeln!(f, "{cores} cores")?;
         under_headings(f, &self.rows)?;
         match self.load {
             Some(load) if load > *cores as f64 + 1.0 => {

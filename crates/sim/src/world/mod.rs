@@ -4,9 +4,9 @@
 //! One thread plays all users. Other users act between two operations of the disk, through the
 //! volume's hook. So a world is entered while it acts: its state is locked for short moments only,
 //! never during a call of the store.
-//! moments only, never across the store.
 
 mod crash;
+mod followers;
 mod operations;
 mod space;
 
@@ -24,6 +24,7 @@ use crate::model::{Log, Logs};
 use crate::offload_store;
 use crate::oracle::{Expectation, Oracle, Tolerance, Violation, violated};
 use crate::plan::{Act, Class, Plan, Step};
+use crate::world::followers::Followers;
 
 /// Most commits in the blocks where a misdirected write lands: it is a few sectors long.
 const LANDED_ON: usize = 32;
@@ -69,6 +70,8 @@ struct State {
     rng: Rng,
     oracle: Oracle,
     held: VecDeque<Held>,
+    /// The followers of the store, while it is open.
+    followers: Option<Followers>,
     /// Views, and their contents when they were taken.
     views: VecDeque<(View, Logs)>,
     /// Disks that were copied in the middle of the step, and the states that may be found on each.
@@ -93,6 +96,7 @@ impl State {
     fn let_go(&mut self) {
         self.held.clear();
         self.views.clear();
+        self.followers = None;
     }
 }
 
@@ -140,6 +144,7 @@ impl World {
             rng: Rng::new(plan.seed),
             oracle: Oracle { past, ..Oracle::default() },
             held: VecDeque::new(),
+            followers: None,
             views: VecDeque::new(),
             taken: Vec::new(),
             violation: None,
@@ -252,6 +257,7 @@ impl World {
         // time pass: so only power cuts interrupt these steps.
         let alone = matches!(step.act, Act::ReadAll | Act::Punctual(_));
         let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
+        self.follow()?;
         self.volume().begin(&interrupts.copied().collect::<Vec<_>>());
         self.act(step.act)?;
         self.volume().begin(&[]);

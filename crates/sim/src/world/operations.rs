@@ -313,10 +313,12 @@ impl World {
         if unseen && !state.faulty && !state.damaged && !state.oracle.stopped {
             return violated("a deferred commit is acknowledged at once, and readers do not see it");
         }
-        if difference.is_empty() {
-            return Ok(());
+        if !difference.is_empty() {
+            return violated(format!("readers see what they should not:\n{difference}"));
         }
-        violated(format!("readers see what they should not:\n{difference}"))
+        let shown = model::shown(&state.oracle.durable, &state.oracle.moment(self.now()));
+        drop(state);
+        self.read_followers(&shown)
     }
 
     pub(super) fn hold(&self) -> Result<(), Violation> {

@@ -83,7 +83,7 @@ mod tests {
     struct Sees(Arc<ManualClock>);
 
     impl Sink for Sees {
-        fn durable(&self, _: &[Arc<crate::Block>]) {
+        fn durable(&self, _: &[Arc<crate::Block>], _: &mut crate::Waiters) {
             self.0.advance(ACK);
         }
     }

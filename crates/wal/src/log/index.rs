@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Lsn;
 use crate::block_handle::Block;
 use crate::ring::Cursor;
-use crate::sink::Sink;
+use crate::sink::{Sink, Waiters};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The most blocks whose position is kept: 512 KiB of memory. In a ring with more blocks, the index
@@ -104,7 +104,7 @@ impl Tracker {
 }
 
 impl Sink for Tracker {
-    fn durable(&self, blocks: &[Arc<Block>]) {
+    fn durable(&self, blocks: &[Arc<Block>], _: &mut Waiters) {
         let mut index = self.lock();
         for block in blocks {
             let (from, to) = block.cursors();

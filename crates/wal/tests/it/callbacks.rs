@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use brooklet_io::{Layer, ManualClock, MemVolume, Volume};
 use brooklet_wal::{
-    Ack, Block, Config, Cursor, Log, LogError, LogOptions, Opening, Sink, Wal, WalError, Zone,
+    Ack, Block, Config, Cursor, Log, LogError, LogOptions, Opening, Sink, Waiters, Wal, WalError, Zone,
 };
 
 const ZONE: Zone = Zone { offset: 0, size: 256 << 10, store: 7 };
@@ -303,7 +303,7 @@ fn a_panic_of_the_volume_is_a_failed_write() {
 fn a_panic_of_the_sink_stops_the_log() {
     struct Fails;
     impl Sink for Fails {
-        fn durable(&self, blocks: &[Arc<Block>]) {
+        fn durable(&self, blocks: &[Arc<Block>], _: &mut Waiters) {
             assert!(blocks[0].seq() < 2, "an assertion of the sink's");
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use brooklet_io::{MemVolume, Rng, Volume};
 use brooklet_wal::{
-    Ack, Appended, Block, Committer, Config, Cursor, Opening, Records, Sink, Start, Wal, WalError, Zone,
-    recover,
+    Ack, Appended, Block, Committer, Config, Cursor, Opening, Records, Sink, Start, Waiters, Wal, WalError,
+    Zone, recover,
 };
 use shuttle::thread::{self, JoinHandle};
 
@@ -54,7 +54,7 @@ struct Seen {
 }
 
 impl Sink for Seen {
-    fn durable(&self, blocks: &[Arc<Block>]) {
+    fn durable(&self, blocks: &[Arc<Block>], _: &mut Waiters) {
         others();
         for block in blocks {
             assert!(self.stage.is_safe(block.seq()), "block {} is shown before it is safe", block.seq());

@@ -4,7 +4,9 @@
 
 pub mod busy;
 pub mod disk;
+pub mod gate;
 pub mod small;
+pub mod tasks;
 pub mod twin;
 
 use std::collections::BTreeMap;

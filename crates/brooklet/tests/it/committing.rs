@@ -1,0 +1,156 @@
+//! Commits of tasks: they wait for room and for durability, and block no thread.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use brooklet::io::{ManualClock, MemVolume};
+use brooklet::{Appending, Class, Commit, Error, MemoryConfig, Options, SpaceConfig, Store};
+
+use crate::common::gate::Gate;
+use crate::common::tasks::{Count, block_on};
+
+fn options() -> Options {
+    Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10)
+}
+
+fn poll(appending: &mut Appending, waker: &Arc<Count>) -> Poll<Result<u64, Error>> {
+    Pin::new(appending).poll(&mut Context::from_waker(&Waker::from(waker.clone())))
+}
+
+#[test]
+fn a_task_awaits_its_commits() {
+    let store = Store::in_memory(1).unwrap();
+    block_on(async {
+        assert_eq!(store.append_async("log", "a").await.unwrap(), 0);
+        assert_eq!(store.bounds("log").unwrap().next, 1);
+        let mut commit = Commit::new();
+        commit.append("log", "b").append("other", "x").append("log", "c");
+        assert_eq!(store.commit_async(commit.clone()).await.unwrap(), [1, 0, 2]);
+        commit.expect_next("log", 1);
+        assert!(matches!(store.commit_async(commit).await, Err(Error::Conflict { .. })));
+        assert!(matches!(store.commit_async(Commit::new()).await, Err(Error::EmptyCommit)));
+        let space = store.create_space("space", SpaceConfig::new()).unwrap();
+        space.append_async("log", "a").await.unwrap();
+        let mut commit = Commit::new();
+        commit.append("log", "b");
+        assert_eq!(space.commit_async(&commit).await.unwrap(), [1]);
+        let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+        let memory = store.create_space("memory", memory).unwrap();
+        assert_eq!(memory.append_async("log", "a").await.unwrap(), 0);
+    });
+    store.close().unwrap();
+    assert!(matches!(block_on(store.append_async("log", "x")), Err(Error::Closed)));
+}
+
+/// Appends until a commit has to wait for room; returns the number of appended entries.
+fn fill(store: &Store) -> u64 {
+    let mut commit = Commit::new();
+    commit.append("full", [7; 2000]);
+    (0..).find(|_| store.try_commit(&commit).map(drop).is_err()).unwrap()
+}
+
+/// Nothing makes room while the device hangs: a poll returns at once, and other tasks go on.
+#[test]
+fn a_task_that_waits_for_room_blocks_no_thread() {
+    let gate = Gate::new(1);
+    let store = options().create_on(Arc::new(gate.clone())).unwrap();
+    let open = gate.close();
+    let filled = fill(&store);
+    let waker = Arc::new(Count::default());
+    let entry = |n: u64| store.append_async("queued", n.to_le_bytes());
+    let mut waiting: Vec<_> = (0..8).map(entry).collect();
+    assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    assert_eq!(store.get_bounds("queued").unwrap(), None);
+    // The first is being made by a thread, and the others wait behind it.
+    let cancelled = waiting.remove(4);
+    drop(cancelled);
+    let never_polled = entry(99);
+    drop(never_polled);
+    drop(open);
+    let seqs: Vec<u64> = waiting.into_iter().map(|waits| block_on(waits).unwrap()).collect();
+    assert_eq!(seqs, [0, 1, 2, 3, 4, 5, 6]);
+    assert!(waker.get() > 0);
+    let payloads = store.read("queued", ..).unwrap().map(|entry| entry.unwrap().payload[0]);
+    assert_eq!(payloads.collect::<Vec<_>>(), [0, 1, 2, 3, 5, 6, 7], "in order, without the cancelled one");
+    assert_eq!(store.bounds("full").unwrap().next, filled);
+    // There is room again, and no thread is needed.
+    assert_eq!(block_on(entry(9)).unwrap(), 7);
+    store.close().unwrap();
+}
+
+/// Closing waits for nobody who waits for room.
+#[test]
+fn a_task_that_waits_for_room_is_told_of_the_end() {
+    let gate = Gate::new(1);
+    let store = options().create_on(Arc::new(gate.clone())).unwrap();
+    let open = gate.close();
+    fill(&store);
+    let waker = Arc::new(Count::default());
+    let mut waiting: Vec<_> = (0..4).map(|_| store.append_async("queued", "x")).collect();
+    assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    thread::scope(|scope| {
+        let closer = scope.spawn(|| store.close());
+        while store.append_with("log", "x", brooklet::Durability::Durable).is_ok() {
+            thread::yield_now();
+        }
+        drop(open);
+        closer.join().unwrap().unwrap();
+    });
+    let ends: Vec<_> = waiting.into_iter().map(block_on).collect();
+    let appended = ends.iter().take_while(|end| end.is_ok()).count();
+    assert!(ends[appended..].iter().all(|end| matches!(end, Err(Error::Closed))), "{ends:?}");
+}
+
+/// More than the ring holds, from many tasks on two threads.
+#[test]
+fn many_tasks_write_more_than_the_ring_holds() {
+    let store = options().create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let done = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                for round in 0..40u64 {
+                    let entry = |n| store.append_async(format!("log/{thread}/{n}"), vec![n as u8; 900]);
+                    let mut waiting: Vec<_> = (0..32).map(entry).map(Box::pin).collect();
+                    block_on(std::future::poll_fn(|context| {
+                        waiting.retain_mut(|waits| match waits.as_mut().poll(context) {
+                            Poll::Ready(ticket) => {
+                                assert_eq!(ticket.unwrap(), round);
+                                done.fetch_add(1, Ordering::Relaxed);
+                                false
+                            }
+                            Poll::Pending => true,
+                        });
+                        if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+                    }));
+                }
+            });
+        }
+    });
+    assert_eq!(done.into_inner(), 2 * 32 * 40);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_store_without_threads_makes_the_commit_in_the_call() {
+    let options = options().threads(false).clock(Arc::new(ManualClock::default()));
+    let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+    for n in 0..300 {
+        let mut committing = pin!(store.append_async("log", [1; 2000]));
+        let mut poll = || committing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let seq = match poll() {
+            Poll::Ready(seq) => seq,
+            Poll::Pending => {
+                store.flush().unwrap();
+                let Poll::Ready(seq) = poll() else { panic!("it is durable") };
+                seq
+            }
+        };
+        assert_eq!(seq.unwrap(), n);
+    }
+}

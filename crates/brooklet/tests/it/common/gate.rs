@@ -1,0 +1,39 @@
+//! A volume whose flush hangs, so that no checkpoint ends.
+
+use std::sync::{Arc, Mutex, mpsc};
+
+use brooklet::io::{Layer, MemVolume, Persist, Volume};
+
+/// Holds up the next flush, until it may go on.
+#[derive(Clone, Debug)]
+pub struct Gate(MemVolume, Arc<Mutex<Option<mpsc::Receiver<()>>>>);
+
+impl Gate {
+    pub fn new(seed: u64) -> Self {
+        Self(MemVolume::new(seed), Arc::default())
+    }
+
+    /// Closes the gate; dropping the result opens it.
+    pub fn close(&self) -> mpsc::Sender<()> {
+        let (open, closed) = mpsc::channel();
+        *self.1.lock().unwrap() = Some(closed);
+        open
+    }
+}
+
+impl Layer for Gate {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        if let Some(gate) = self.1.lock().unwrap().take() {
+            let _ = gate.recv();
+        }
+        self.0.flush()
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> std::io::Result<usize> {
+        self.0.write_at(offset, data, persist)
+    }
+}
