@@ -241,6 +241,16 @@ pub enum Error {
         /// Newest format that this version reads.
         known: u32,
     },
+    /// A build with another feature wrote data that this build cannot read. Nothing was changed.
+    #[error(
+        "{place} needs the feature `{feature}`, which this build of Brooklet lacks: open the store with a build that has it; after a checkpoint there, this build opens the store"
+    )]
+    FeatureNeeded {
+        /// The place of the data.
+        place: String,
+        /// Name of the feature.
+        feature: &'static str,
+    },
     /// Data does not read back as it was written.
     #[error("damage in {place}: {what}; read the undamaged data, and restore the rest from a copy")]
     Damaged {
@@ -355,7 +365,7 @@ impl Error {
             RingNeeded { .. } | PartsNeeded { .. } | WrongRing { .. } | Shrunk { .. } => {
                 ErrorKind::CannotOpen
             }
-            OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
+            OtherCapacity { .. } | NotBlank { .. } | FeatureNeeded { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } | QuotaReached { .. } | MemoryFull { .. } => ErrorKind::Full,
             Busy { .. } => ErrorKind::Busy,
@@ -445,6 +455,10 @@ impl From<WalError> for Error {
             WalError::Damaged { seq, position, lsn, what } => {
                 Error::damaged(format!("the ring, block {seq} at position {position} (LSN {lsn})"), what)
             }
+            WalError::NoCodec { seq, position } => Error::FeatureNeeded {
+                place: format!("block {seq} of the ring, at position {position}"),
+                feature: "zstd",
+            },
             WalError::Io(cause) => Error::Io { doing: "reading the ring".into(), cause },
         }
     }

@@ -36,6 +36,16 @@
 //! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A
 //! commit: at most a third of the ring. Sequence numbers: 64 bits.
 //!
+//! # Features
+//!
+//! - `io-uring`, a default: several writes in flight by io_uring on Linux. Without it, or where the
+//!   kernel forbids it, threads make these writes.
+//! - `zstd`: the ring compresses by zstd where the device is slow. The default build compresses by
+//!   LZ4 only. A build without this feature refuses a ring that has such blocks
+//!   ([`Error::FeatureNeeded`]), until a checkpoint of a build with it has freed them.
+//! - `metrics`: metrics for recorders of the crate `metrics`.
+//! - `testing`: calls for simulations and crash tests.
+//!
 //! # Where things are
 //!
 //! Each folder is a layer and imports only the layers before it: `model` (logs, keys, commits),

@@ -195,6 +195,7 @@ impl Op {
     }
 
     /// Returns the bytes that the operation should move.
+    #[cfg(all(target_os = "linux", feature = "io-uring"))]
     pub(crate) fn wanted(&self) -> usize {
         match self {
             Op::Read { buf, .. } => buf.len(),

@@ -28,9 +28,9 @@ pub struct Config {
     /// Most writes in flight at once. Default 16: enough to hide a cloud volume's latency. A log
     /// starts with 4 and adapts under load.
     pub depth: usize,
-    /// The strongest codec in use. Default [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]. It
-    /// steps down if the codec costs more time than it saves, and steps up if a stronger codec
-    /// costs no throughput.
+    /// The strongest codec in use. Default [`Codec::STRONGEST`], which is also the limit. A log
+    /// starts with [`Codec::Lz4`]. It steps down if the codec costs more time than it saves, and
+    /// steps up if a stronger codec costs no throughput.
     pub codec: Codec,
     /// The least time from the start of a write to the start of the next, for a volume that is
     /// billed by the operation: for example 1/3000 s. Default zero: no pace. With a pace, only a
@@ -51,7 +51,7 @@ impl Default for Config {
         Self {
             block_size: 1 << 20,
             depth: 16,
-            codec: Codec::Zstd,
+            codec: Codec::STRONGEST,
             interval: Duration::ZERO,
             rate: 0,
             linger: Duration::from_millis(1),

@@ -61,6 +61,16 @@ pub enum WalError {
         /// Description of the damage.
         what: String,
     },
+    /// A block is compressed by zstd, and this build lacks the feature `zstd`. Nothing was changed.
+    #[error(
+        "block {seq} at ring position {position} is compressed by zstd: open the log with a build that has the feature `zstd`"
+    )]
+    NoCodec {
+        /// Number of the block.
+        seq: u64,
+        /// Position of the block in the endless ring, in bytes.
+        position: u64,
+    },
     /// Reading failed.
     #[error("reading the ring failed: {0}")]
     Io(Arc<io::Error>),

@@ -49,11 +49,19 @@ pub enum Codec {
     Raw = 0,
     /// An LZ4 block: fast.
     Lz4 = 1,
-    /// A zstd frame of level 1: smaller, at two thirds of the speed.
+    /// A zstd frame of level 1: smaller, at two thirds of the speed. Needs the feature `zstd`.
     Zstd = 2,
 }
 
 impl Codec {
+    /// The strongest codec of this build.
+    pub const STRONGEST: Codec = if cfg!(feature = "zstd") { Codec::Zstd } else { Codec::Lz4 };
+
+    /// Returns whether this build has the codec.
+    pub(crate) fn is_built_in(self) -> bool {
+        self <= Self::STRONGEST
+    }
+
     pub(crate) fn stronger(self) -> Self {
         if self == Codec::Raw { Codec::Lz4 } else { Codec::Zstd }
     }

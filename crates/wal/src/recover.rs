@@ -252,6 +252,9 @@ impl<'a> Walk<'a> {
             Ok(next) => next,
             Err(why) => return self.end(why).map(|()| None),
         };
+        if !header.codec.is_built_in() {
+            return Err(WalError::NoCodec { seq: header.seq, position: header.position });
+        }
         let data = payload(read_ahead, &header)?.map_err(|what| damaged(found, what.into()))?;
         let end = header.position + header.disk_len() as u64;
         read_ahead.release(end);

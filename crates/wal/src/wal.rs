@@ -14,6 +14,7 @@ use crate::calls::Hush;
 use crate::config::{Config, MIN_RING, Zone};
 use crate::core::{Appended, Core, Limits, OpenBlock, Setup, Stages, WalStats};
 use crate::error::WalError;
+use crate::format::Codec;
 use crate::map::Layout;
 use crate::pace::Pace;
 use crate::ring::Cursor;
@@ -78,7 +79,8 @@ impl Wal {
     ) -> Self {
         let Limits { block_size, max_record, reserve } = limits;
         let setup = Setup { store: layout.store, epoch: opening.epoch, max_record, reserve };
-        let most = Settings { codec: config.codec, block_size, depth: config.depth.max(1) };
+        let codec = config.codec.min(Codec::STRONGEST);
+        let most = Settings { codec, block_size, depth: config.depth.max(1) };
         let pace = Pace { interval: config.interval, rate: config.rate };
         let core = Core::new(setup, (most, pace), pool.clone(), layout.map, opening.tail, opening.next);
         Self { shared: Arc::new(Shared::new(core, pool, (volume, layout.zone), config, clock, sink)) }

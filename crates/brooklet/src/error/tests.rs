@@ -74,6 +74,7 @@ errors! {
         ["memory was created with no capacity limit", "request 4194304 bytes", "request the store's capacity or none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
     NewerFormat, CannotOpen, newer_format, ["format 7", "reads up to 6", "upgrade"];
+    FeatureNeeded, CannotOpen, feature_needed, ["block 7 of the ring", "lacks", "`zstd`", "after a checkpoint"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     Busy, Busy, busy, ["would have to wait", "not durable yet", "retry later", "a call that waits"];
@@ -88,6 +89,10 @@ errors! {
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
     Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
+}
+
+fn feature_needed() -> Error {
+    WalError::NoCodec { seq: 7, position: 4096 }.into()
 }
 
 /// A store with one log that holds entry 1.
@@ -395,6 +400,7 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
         WalError::Forked,
         WalError::WouldWait,
         place,
+        WalError::NoCodec { seq: 7, position: 4096 },
         WalError::Io(planned()),
     ] {
         let (kind, words) = match &error {
@@ -406,6 +412,7 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
             WalError::Forked => (ErrorKind::Stopped, "a fork"),
             WalError::WouldWait => (ErrorKind::Invalid, "a waker must not wait"),
             WalError::Damaged { .. } => (ErrorKind::Damaged, "block 7 at position 4096 (LSN 99)"),
+            WalError::NoCodec { .. } => (ErrorKind::CannotOpen, "block 7 of the ring, at position 4096"),
             WalError::Io(_) => (ErrorKind::Io, "reading the ring failed: a planned fault"),
         };
         let told = Error::from(error);

@@ -214,6 +214,21 @@ impl Store {
         self.write_one(&key, Action::Snapshot(payload.as_ref()))
     }
 
+    /// Appends an entry and drops all entries before it, like [`snapshot`](Self::snapshot). The
+    /// write is acknowledged as `durability` says, as by [`append_with`](Self::append_with).
+    pub fn snapshot_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        payload: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        self.write(
+            &[Op { key: key.as_ref(), action: Action::Snapshot(payload.as_ref()) }],
+            Some(durability),
+            true,
+        )
+    }
+
     /// Drops the entries with numbers below `before`. `before` may be at most the log's next
     /// number. An entry that was dropped earlier stays dropped.
     pub fn trim(&self, key: impl AsRef<[u8]>, before: u64) -> Result<Ticket, Error> {

@@ -364,6 +364,16 @@ impl Space {
         self.store.snapshot(self.key(key), payload)
     }
 
+    /// Appends an entry and drops all entries before it, like [`Store::snapshot_with`].
+    pub fn snapshot_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        payload: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        self.store.snapshot_with(self.key(key), payload, durability)
+    }
+
     /// Drops entries, like [`Store::trim`].
     pub fn trim(&self, key: impl AsRef<[u8]>, before: u64) -> Result<Ticket, Error> {
         self.store.trim(self.key(key), before)

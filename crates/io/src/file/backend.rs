@@ -14,7 +14,7 @@ use super::direct::{self, Direct};
 use super::inner::FileInner;
 #[cfg(target_os = "linux")]
 use super::inner::{is_refusal, retry};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "io-uring"))]
 use super::uring::UringQueue;
 #[cfg(target_os = "linux")]
 use crate::seeded::bug;
@@ -89,10 +89,13 @@ impl FileInner {
             self.note(format!("queues use threads: {kind} may misplace what io_uring writes"));
             return Ok(());
         }
+        #[cfg(feature = "io-uring")]
         match UringQueue::probe(&self.file) {
             Ok(()) => *self.uring.get_mut() = true,
             Err(e) => self.note(format!("queues use threads: io_uring failed: {e}")),
         }
+        #[cfg(not(feature = "io-uring"))]
+        self.note("queues use threads: this build lacks the feature `io-uring`".into());
         Ok(())
     }
 

@@ -157,7 +157,7 @@ impl FileInner {
     }
 
     /// Counts an operation that a queue carried out; `durable`: whether a write carried the flag.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", feature = "io-uring"))]
     pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
         match op {
             Op::Read { .. } => self.counters.read(result),

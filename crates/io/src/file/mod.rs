@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "io-uring"))]
 use std::sync::atomic::Ordering;
 
 pub use self::held::is_open_here;
@@ -25,7 +25,7 @@ use self::inner::FileInner;
 pub(crate) use self::open::sync_folder;
 pub use self::open::{process_exists, read_unlocked};
 use self::thread_queue::ThreadQueue;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "io-uring"))]
 use self::uring::UringQueue;
 use crate::{Counts, Persist, Queue, Volume, VolumeInfo};
 
@@ -50,7 +50,7 @@ mod sync;
 mod tests;
 mod thread_queue;
 mod tune;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "io-uring"))]
 mod uring;
 mod watch;
 
@@ -209,7 +209,7 @@ impl Volume for FileVolume {
             let message = format!("a queue has a depth from 1 to {MAX_DEPTH}, not {depth}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", feature = "io-uring"))]
         if self.inner.uring.load(Ordering::Relaxed) {
             match UringQueue::new(Arc::clone(&self.inner), depth) {
                 Ok(queue) => return Ok(Box::new(queue)),

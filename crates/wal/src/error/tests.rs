@@ -38,6 +38,7 @@ errors! {
     Forked, forked, ["another process", "is a fork", "then open it here"];
     WouldWait, in_a_waker, ["a waker must not wait", "in the task"];
     Damaged, damaged, ["block 1 at ring position 0 (LSN 0)", "the payload is damaged", "the superblock says"];
+    NoCodec, || WalError::NoCodec { seq: 7, position: 4096 }, ["block 7", "position 4096", "feature `zstd`"];
     Io, unreadable, ["reading the ring failed: power is off"];
 }
 

@@ -27,6 +27,10 @@ impl Ring {
 
     /// Writes a block of an opening whose only record has so many bytes, and returns where it lies.
     fn put(&mut self, epoch: u64, acked: u64, len: usize) -> u64 {
+        self.put_as(Codec::Raw, epoch, acked, len)
+    }
+
+    fn put_as(&mut self, codec: Codec, epoch: u64, acked: u64, len: usize) -> u64 {
         let Cursor { mut position, seq, lsn, chain: previous } = self.next;
         let mut stored = vec![0x80 | (len & 0x7f) as u8, (len >> 7) as u8];
         stored.extend((0..len).map(|i| (seq as usize * 31 + i) as u8));
@@ -35,7 +39,7 @@ impl Ring {
             position += left;
         }
         let (raw_len, stored_len) = (stored.len() as u32, stored.len() as u32);
-        let (payload_sum, codec) = (checksum(&stored), Codec::Raw);
+        let payload_sum = checksum(&stored);
         let header = Header {
             codec,
             store: ZONE.store,
@@ -163,4 +167,25 @@ fn what_a_recovery_may_drop_does_not_fill_a_hole() {
     assert_eq!((holes.len(), holes[0].next), (1, None));
     let (blocks, _) = ring.around(ring.start(1, 0), &[places[1] + 24, places[3] + 24]);
     assert_eq!(blocks.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1, 3]);
+}
+
+/// A block that this build cannot decompress is neither torn nor damaged: all openings refuse it.
+#[cfg(not(feature = "zstd"))]
+#[test]
+fn a_block_of_a_codec_that_is_not_built_in_is_refused() {
+    use crate::error::WalError;
+
+    for acked in [0, 3] {
+        let mut ring = Ring::at(0);
+        ring.put(1, 0, 100);
+        ring.put_as(Codec::Zstd, 1, 0, 100);
+        ring.put(1, 0, 100);
+        let volume = MemVolume::from_image(ring.image.clone(), 1);
+        let start = ring.start(1, acked);
+        let strict = recover(&volume as &dyn Volume, ZONE, start, |_, _| Ok(())).map(drop);
+        let around = recover_around(&volume as &dyn Volume, ZONE.into(), start, |_| Ok(())).map(drop);
+        for refused in [strict, around] {
+            assert!(matches!(refused, Err(WalError::NoCodec { seq: 2, .. })), "{refused:?}");
+        }
+    }
 }
