@@ -251,6 +251,15 @@ pub enum Error {
         /// Name of the feature.
         feature: &'static str,
     },
+    /// The process that has the store open for writing replaced data that this reader [beside
+    /// it](crate::Options::beside_writer) has not read yet.
+    #[error(
+        "{doing} came too late: the process that writes the store has replaced the data; open the store again, and read on"
+    )]
+    Replaced {
+        /// Description of the failed read.
+        doing: String,
+    },
     /// Data does not read back as it was written.
     #[error("damage in {place}: {what}; read the undamaged data, and restore the rest from a copy")]
     Damaged {
@@ -368,7 +377,7 @@ impl Error {
             OtherCapacity { .. } | NotBlank { .. } | FeatureNeeded { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } | QuotaReached { .. } | MemoryFull { .. } => ErrorKind::Full,
-            Busy { .. } => ErrorKind::Busy,
+            Busy { .. } | Replaced { .. } => ErrorKind::Busy,
             ReadOnly | Closed | Forked | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }
@@ -394,13 +403,22 @@ impl Error {
 
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
-        move |source| Error::Io { doing, cause: Arc::new(source) }
+        move |source| match source.get_ref() {
+            Some(cause) if cause.is::<ReplacedData>() => Error::Replaced { doing },
+            _ => Error::Io { doing, cause: Arc::new(source) },
+        }
     }
 
     pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Error {
         Error::Damaged { place: place.into(), what: what.into() }
     }
 }
+
+/// The cause of a failed read [beside a writer](crate::Options::beside_writer), which has replaced
+/// the data.
+#[derive(Debug, thiserror::Error)]
+#[error("the process that writes the store has replaced the data")]
+pub(crate) struct ReplacedData;
 
 /// Returns the text of a capacity in messages.
 fn capacity(bytes: u64) -> String {

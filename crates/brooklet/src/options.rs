@@ -1,6 +1,8 @@
 //! The options of a store. The doc of an option states its default and the reason.
 
 pub mod paths;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,7 @@ pub struct Options {
     pub(crate) linger: Duration,
     pub(crate) create: Create,
     pub(crate) read_only: bool,
+    pub(crate) beside_writer: bool,
     pub(crate) copy_damaged: bool,
     pub(crate) io_uring: bool,
     pub(crate) direct: bool,
@@ -111,6 +114,7 @@ impl Options {
             linger: wal.linger,
             create: Create::IfMissing,
             read_only: false,
+            beside_writer: false,
             copy_damaged: false,
             io_uring: true,
             direct: true,
@@ -298,6 +302,33 @@ impl Options {
     /// the same error.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self.beside_writer &= read_only;
+        self
+    }
+
+    /// Sets whether the store is open for reading only, while another process may have it open for
+    /// writing. Default: `false`. Implies [`read_only`](Self::read_only).
+    ///
+    /// The store shows what was on stable media at the opening, and does not change. The last
+    /// commits before the opening may be missing, for as long as the writer has not recorded that
+    /// they are acknowledged: until its next commits, or a moment later if it rests. Logs of a
+    /// space in memory are shown as of the last dump.
+    ///
+    /// The writer goes on, and may replace data that this store has not read yet. The read then
+    /// fails with [`Error::Replaced`](crate::Error::Replaced): open the store again.
+    /// [`Store::is_outdated`](crate::Store::is_outdated) returns whether there is anything newer to
+    /// see. The writer need not be alive; the store needs no lock, and the writer notices nothing.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// let store = brooklet::Options::new().beside_writer(true).open("documents.brooklet")?;
+    /// println!("{:?}", store.last("doc/7")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn beside_writer(mut self, beside_writer: bool) -> Self {
+        self.beside_writer = beside_writer;
+        self.read_only |= beside_writer;
         self
     }
 
@@ -498,99 +529,5 @@ impl MetricsFile {
         let mut part = self.path.clone().into_os_string();
         part.push(".part");
         part.into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fmt;
-    use std::sync::Mutex;
-
-    use brooklet_io::{ManualClock, MemVolume};
-    use tracing::field::{Field, Visit};
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Level, Metadata, Subscriber};
-
-    use super::*;
-
-    /// A subscriber that keeps the warnings.
-    #[derive(Clone, Default)]
-    struct Warnings(Arc<Mutex<Vec<String>>>);
-
-    impl Subscriber for Warnings {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            *metadata.level() == Level::WARN
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, event: &Event<'_>) {
-            let mut text = Text::default();
-            event.record(&mut text);
-            self.0.lock().unwrap().push(text.0);
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
-
-    #[derive(Default)]
-    struct Text(String);
-
-    impl Visit for Text {
-        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-            self.0 += &format!("{field}={value:?} ");
-        }
-    }
-
-    fn options() -> Options {
-        let clock = Arc::new(ManualClock::default());
-        Options::new().max_payload(8 << 10).threads(false).clock(clock).rng_seed(1)
-    }
-
-    #[test]
-    fn a_ring_of_another_size_is_warned_of_and_opened() {
-        let volume = Arc::new(MemVolume::new(1));
-        drop(options().ring_size(128 << 10).create_on(volume.clone()).unwrap());
-        let open = |options: Options| {
-            let warnings = Warnings::default();
-            let store =
-                tracing::subscriber::with_default(warnings.clone(), || options.open_on(volume.clone()));
-            assert_eq!(store.unwrap().info().unwrap().ring_size, 128 << 10);
-            std::mem::take(&mut *warnings.0.lock().unwrap())
-        };
-        assert_eq!(open(options()), [""; 0]);
-        assert_eq!(open(options().ring_size(128 << 10)), [""; 0]);
-        let told = open(options().ring_size(64 << 10));
-        assert!(told.len() == 1 && told[0].contains("asked=65536 found=131072"), "{told:?}");
-    }
-
-    #[test]
-    fn another_capacity_than_the_stores_is_refused() {
-        const MIB: u64 = 1 << 20;
-        for made in [0, 4 * MIB] {
-            let volume = Arc::new(MemVolume::new(1));
-            let options = || options().ring_size(64 << 10);
-            drop(options().capacity(made).create_on(volume.clone()).unwrap());
-            for asked in [0, 3 * MIB, 4 * MIB, 5 * MIB] {
-                for read_only in [false, true] {
-                    let opened = options().capacity(asked).read_only(read_only).open_on(volume.clone());
-                    match opened {
-                        Ok(store) => {
-                            assert!(asked == 0 || asked == made, "{asked}");
-                            assert_eq!(store.info().unwrap().capacity, made);
-                        }
-                        Err(error) => {
-                            assert!(asked > 0 && asked != made, "{error}");
-                            let told = matches!(
-                                error, Error::OtherCapacity { asked: a, found, .. } if (a, found) == (asked, made)
-                            );
-                            assert!(told, "{error}");
-                        }
-                    }
-                }
-            }
-        }
     }
 }

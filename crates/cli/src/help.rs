@@ -30,6 +30,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "brooklet read logs.brooklet doc/1",
             "brooklet read logs.brooklet doc/1 --reverse --limit 10",
+            "brooklet read logs.brooklet doc/1 --follow",
             "brooklet read logs.brooklet images --from 0 --to 1 --raw > photo.jpg",
         ],
     ),

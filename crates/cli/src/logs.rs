@@ -1,5 +1,7 @@
 //! Commands on one log, and the listing of all.
 
+mod follow;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::Bound;
@@ -44,6 +46,9 @@ pub struct Read {
     /// Print payloads only, byte for byte, with nothing in between
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
+    /// Go on, and print entries that another process appends, until Ctrl-C or the limit
+    #[arg(long, conflicts_with_all = ["to", "reverse"])]
+    follow: bool,
 }
 
 #[derive(Args)]
@@ -112,19 +117,46 @@ pub struct List {
 
 /// Prints entries.
 pub fn read(args: Read, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    if args.follow {
+        return follow::follow(&args, store_args, out);
+    }
     let store = store_args.open_to_read(&args.log.store)?;
     let from = args.from.map_or(Bound::Unbounded, Bound::Included);
     let to = args.to.map_or(Bound::Unbounded, Bound::Excluded);
-    let entries = store.read(args.log.key(), (from, to))?;
-    let limit = args.limit.unwrap_or(usize::MAX);
-    let mut print = |entry: Result<Entry, brooklet::Error>| {
-        let Entry { seq, payload } = entry?;
-        if args.raw { out.raw(&payload) } else { out.put(&Row { seq, payload: Octets::payload(&payload) }) }
-    };
-    if args.reverse {
-        entries.rev().take(limit).try_for_each(&mut print)
-    } else {
-        entries.take(limit).try_for_each(&mut print)
+    let mut entries = store.read(args.log.key(), (from, to))?;
+    let mut rest = entries.range();
+    let mut left = args.limit.unwrap_or(usize::MAX);
+    while !rest.is_empty() && left > 0 {
+        let next = if args.reverse { entries.next_back() } else { entries.next() };
+        match next.expect("entries of this range are left") {
+            Ok(entry) => {
+                if args.reverse {
+                    rest.end = entry.seq;
+                } else {
+                    rest.start = entry.seq + 1;
+                }
+                args.print(&entry, out)?;
+                left -= 1;
+            }
+            // The process that writes the store has merged the rest meanwhile.
+            Err(brooklet::Error::Replaced { .. }) => {
+                let again = store_args.open_beside(&args.log.store)?;
+                entries = again.read(args.log.key(), rest.clone())?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+impl Read {
+    /// Prints one entry.
+    fn print(&self, Entry { seq, payload }: &Entry, out: &mut Output) -> Result<(), Failure> {
+        if self.raw {
+            out.raw(payload)
+        } else {
+            out.put(&Row { seq: *seq, payload: Octets::payload(payload) })
+        }
     }
 }
 
@@ -173,13 +205,27 @@ pub fn delete(log: Log, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
 
 /// Prints the logs and their bounds.
 pub fn list(args: List, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    let store = store_args.open_to_read(&args.store)?;
+    let mut store = store_args.open_to_read(&args.store)?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
-    for log in store.scan(prefix)?.take(args.limit.unwrap_or(usize::MAX)) {
-        let log = log?;
-        out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;
+    let (mut from, mut left) = (Vec::new(), args.limit.unwrap_or(usize::MAX));
+    'again: loop {
+        for log in store.scan_from(prefix, &from)?.take(left) {
+            match log {
+                Ok(log) => {
+                    out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;
+                    from = [&log.key[..], b"\0"].concat();
+                    left -= 1;
+                }
+                // The process that writes the store has merged the rest meanwhile.
+                Err(brooklet::Error::Replaced { .. }) => {
+                    store = store_args.open_beside(&args.store)?;
+                    continue 'again;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        return Ok(());
     }
-    Ok(())
 }
 
 impl Log {

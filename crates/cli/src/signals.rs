@@ -26,6 +26,19 @@ pub fn listen() -> Result<(), Failure> {
     listening.map_err(|e| Failure::new(Kind::Io, format!("listening for Ctrl-C failed: {e}")))
 }
 
+/// Listens from now on, for work that leaves nothing to restore.
+///
+/// # Errors
+/// The system refuses, or somebody listens already.
+pub fn listen_quietly() -> Result<(), Failure> {
+    let listening = ctrlc::set_handler(|| {
+        if ASKED.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(Kind::Interrupted as u8));
+        }
+    });
+    listening.map_err(|e| Failure::new(Kind::Io, format!("listening for Ctrl-C failed: {e}")))
+}
+
 /// Whether it was asked for.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)

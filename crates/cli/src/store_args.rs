@@ -60,9 +60,25 @@ impl StoreArgs {
         Ok(if self.archive.is_some() { options } else { with_parts(options, bucket) })
     }
 
-    /// Opens a store that is there for reading only.
+    /// Opens a store that is there for reading only; while another process writes it, beside that
+    /// process.
     pub fn open_to_read(&self, path: &Path) -> Result<Store, Failure> {
-        Ok(self.options()?.read_only(true).open(path)?)
+        match self.options()?.read_only(true).open(path) {
+            Err(brooklet::Error::Locked { holder, .. }) => {
+                let store = self.open_beside(path)?;
+                eprintln!(
+                    "note: {} is open in another process ({holder}); this shows what was on stable media just now",
+                    path.display()
+                );
+                Ok(store)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    /// Opens a store for reading only, whether or not another process writes it.
+    pub fn open_beside(&self, path: &Path) -> Result<Store, Failure> {
+        Ok(self.options()?.beside_writer(true).open(path)?)
     }
 
     /// Opens a store that is there.

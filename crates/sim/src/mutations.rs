@@ -47,7 +47,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "trimmed-beyond-checkpoint",
         "the ring is trimmed up to its head, not to where the checkpoint ends",
-        Seed(0),
+        Seed(3),
     ),
     bug("closing-drops-the-rest", "closing does not write what is still in memory", Seed(384)),
     bug("ring-is-trimmed-early", "the ring is trimmed before the superblock says so", Seed(12)),
@@ -57,14 +57,14 @@ pub const BUGS: &[Bug] = &[
         "a missing block that the superblock knows of is taken for a torn end",
         Flip(3781),
     ),
-    bug("cut-instead-of-error", "a missing block that later ones know of is taken for a torn end", Seed(218)),
+    bug("cut-instead-of-error", "a missing block that later ones know of is taken for a torn end", Flip(4270)),
     bug("epoch-stays", "an opening does not count the epoch up", Seed(0)),
     bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(3)),
     bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(0)),
     bug(
         "window-is-not-written-again",
         "what an opening finds in the cache is relied on, though a failed flush may have dropped it",
-        Seed(105),
+        Seed(36),
     ),
     bug("open-store-says-clean", "an open store's superblock says that it was closed", Seed(0)),
     bug("record-forgets-bounds", "records do not say what their log was before", Seed(0)),
@@ -79,7 +79,7 @@ pub const BUGS: &[Bug] = &[
         Seed(1),
     ),
     bug("no-flush-before-superblock", "the superblock points at what was not flushed", Seed(0)),
-    bug("failed-flush-is-tried-again", "a flush that failed is tried again, and believed", Error(64)),
+    bug("failed-flush-is-tried-again", "a flush that failed is tried again, and believed", Seed(54)),
     bug(
         "failed-superblock-is-let-pass",
         "a superblock that could not be written counts as written",
@@ -121,7 +121,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "resumed-merge-starts-over",
         "after an opening nobody knows of the merge that was going on",
-        Seed(16),
+        Seed(63),
     ),
     bug("readers-do-not-pin", "runs are given back although somebody reads them", Seed(67)),
     bug("merged-run-is-the-oldest", "a merged run takes the wrong place among the others", Seed(3)),
@@ -203,7 +203,7 @@ pub const BUGS: &[Bug] = &[
     ),
     bug("dump-forgets-the-deleted", "a dump does not say which logs are no more", Seed(254)),
     bug("move-does-not-dump", "a space that leaves memory is not dumped", Seed(29)),
-    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(890)),
+    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(342)),
     // Behaviour that callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone", Seed(0)),
     bug("refusal-before-durable", "a refusal rests on what a power cut may take back", Seed(4)),
@@ -218,7 +218,7 @@ pub const BUGS: &[Bug] = &[
         Seed(63),
     ),
     bug("panic-of-a-callback-escapes", "a callback's panic hits whoever drives the log", Seed(0)),
-    bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(25)),
+    bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(3)),
     // Tails and watches.
     bug("watchers-are-not-told", "a commit that becomes visible wakes nobody who follows its log", Seed(1)),
     bug("tail-misses-a-truncation", "a tail does not notice that its log was truncated", Seed(14)),
@@ -227,6 +227,8 @@ pub const BUGS: &[Bug] = &[
         "a tail returns entries of its view that were truncated meanwhile",
         Seed(122),
     ),
+    // A reader beside the store.
+    bug("freed-space-is-read", "a reader beside the store reads space that the store has freed", Seed(0)),
     // Effects.
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
     bug("truncation-keeps-older-tiers", "a truncation does not reach what older tiers hold", Seed(0)),

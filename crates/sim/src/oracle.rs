@@ -69,6 +69,8 @@ pub struct Oracle {
     pub import: Option<(Arc<[Change]>, u64)>,
     /// What runs may have of the space's logs, while they are in memory.
     pub memory_space: Option<MemorySpaceModel>,
+    /// The last durable states of the open store, for readers beside it, which are a little behind.
+    pub recent: VecDeque<Logs>,
     /// Durable states since somebody began to read.
     pub watched: Option<Vec<Logs>>,
     /// Earlier durable states, the newest last, where they may be needed.
@@ -103,6 +105,10 @@ impl MemorySpaceModel {
 /// Earlier states that are kept at most.
 const PAST: usize = 400;
 
+/// States that a reader beside the store may show, at most: some blocks of commits whose
+/// acknowledgement is not recorded yet.
+const RECENT: usize = 200;
+
 impl Oracle {
     /// Takes note of what has become durable.
     pub fn settle(&mut self) -> Result<(), Violation> {
@@ -120,14 +126,21 @@ impl Oracle {
             }
             model::apply(&mut self.durable, &flight.changes, flight.at).expect("it was accepted");
             self.acknowledged += 1;
-            if let Some(watched) = &mut self.watched {
-                watched.push(self.durable.clone());
-            }
+            self.show();
         }
         if self.flying.iter().any(Flight::is_acknowledged) {
             return violated("a commit is acknowledged before one that was appended earlier");
         }
         Ok(())
+    }
+
+    /// There is a new durable state.
+    fn show(&mut self) {
+        self.recent.push_back(self.durable.clone());
+        self.recent.drain(..self.recent.len().saturating_sub(RECENT));
+        if let Some(watched) = &mut self.watched {
+            watched.push(self.durable.clone());
+        }
     }
 
     /// Nobody is inside the store: every callback was called by now.
@@ -161,9 +174,7 @@ impl Oracle {
             memory_space.dump.push(model::of_space(&self.durable));
         }
         self.acknowledged += 1;
-        if let Some(watched) = &mut self.watched {
-            watched.push(self.durable.clone());
-        }
+        self.show();
         Ok(())
     }
 
@@ -197,9 +208,7 @@ impl Oracle {
         for logs in [&mut self.durable, &mut self.appended] {
             model::apply(logs, &changes, at).expect("appends are always accepted");
         }
-        if let Some(watched) = &mut self.watched {
-            watched.push(self.durable.clone());
-        }
+        self.show();
     }
 
     /// What a reader goes by who asks at `now`.

@@ -89,6 +89,7 @@
 
 mod ack;
 mod alarm;
+mod beside;
 mod block_handle;
 mod calls;
 mod committer;
@@ -121,6 +122,7 @@ mod wal;
 
 pub use crate::core::{Appended, Stages, WalStats};
 pub use ack::Ack;
+pub use beside::recover_beside;
 pub use block_handle::Block;
 #[doc(hidden)]
 pub use brooklet_io::sync;

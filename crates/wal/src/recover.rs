@@ -107,6 +107,10 @@ pub struct Recovery {
 /// The header of the next block, with its checksum, or the reason why no next block exists.
 type Next = Result<(Header, u64), &'static str>;
 
+/// The next block and its header, or the reason why no next block exists; without a reason at the
+/// end of a log that was closed.
+type Step = Result<(Arc<Block>, Header), Option<&'static str>>;
+
 /// Number of places for blocks that were read and wait to be visited.
 const READ_AHEAD: usize = 16;
 /// A block takes one place, and one more for each `PLACE` bytes: so the waiting blocks are bounded
@@ -243,14 +247,37 @@ impl<'a> Walk<'a> {
 
     /// Returns the next block; `None` at the end.
     pub fn next(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
+        match self.step()? {
+            Ok(found) => Ok(Some(found)),
+            Err(None) => Ok(None),
+            Err(Some(why)) => self.end(why).map(|()| None),
+        }
+    }
+
+    /// Returns the next block of a ring that another process may be writing; `None` at the end.
+    /// That process may have written later blocks meanwhile, so these prove nothing about a missing
+    /// block.
+    pub fn next_beside(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
+        match self.step()? {
+            Ok(found) => Ok(Some(found)),
+            Err(Some(why)) if self.start.acked >= self.found.next.seq => {
+                Err(damaged(&self.found, format!("{why}; the superblock says it was acknowledged")))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the next block, or the reason why there is none; no reason at the end of a log that
+    /// was closed.
+    fn step(&mut self) -> Result<Step, WalError> {
         let Self { read_ahead, layout, start, found, unwitnessed, .. } = self;
         if start.clean && found.next.seq == start.acked + 1 {
             found.bytes_read = read_ahead.bytes_read();
-            return Ok(None);
+            return Ok(Err(None));
         }
         let (header, chain) = match follow(read_ahead, layout, *start, found)? {
             Ok(next) => next,
-            Err(why) => return self.end(why).map(|()| None),
+            Err(why) => return Ok(Err(Some(why))),
         };
         if !header.codec.is_built_in() {
             return Err(WalError::NoCodec { seq: header.seq, position: header.position });
@@ -270,7 +297,7 @@ impl<'a> Walk<'a> {
             unwitnessed.pop_front();
         }
         found.witnessed = *unwitnessed.front().unwrap_or(&found.next);
-        Ok(Some((Arc::new(Block::recovered(from, found.next, data)), header)))
+        Ok(Ok((Arc::new(Block::recovered(from, found.next, data)), header)))
     }
 
     /// Distinguishes the end of the log from damage; no block follows because of `why`.

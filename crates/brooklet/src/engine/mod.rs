@@ -5,6 +5,7 @@
 //! of work at a time.
 
 pub mod append;
+pub mod beside;
 pub mod blocking;
 pub mod expiry;
 pub mod ingest_writer;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
-use brooklet_wal::{Recovery, Start, recover, recover_secured, secure, slot};
+use brooklet_wal::{Recovery, Start, recover, recover_beside, recover_secured, secure, slot};
 
 use crate::error::{Error, is_full};
 use crate::format::manifest::{Manifest, PartName, TableMeta};
@@ -24,6 +24,7 @@ use crate::state::spaces::SpaceTable;
 use crate::state::spaces::{Spaces, TABLE};
 use crate::volume::Volumes;
 use crate::volume::allocator::{Extent, Heap};
+use crate::volume::beside::Beside;
 use crate::volume::lock_owner;
 
 /// The longest manifest, in bytes: sixteen million runs.
@@ -41,6 +42,8 @@ pub(crate) struct Opened {
     pub heap: Heap,
     pub manifest: Option<Extent>,
     pub state: StoreState,
+    /// The layer that checks reads beside a writer.
+    pub beside: Option<Beside>,
     /// The place where the recovery began.
     pub start: Start,
     pub recovery: Recovery,
@@ -51,6 +54,10 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     flush(volumes, options)?;
     let mut volumes = volumes.clone();
     let volume = &mut volumes.data;
+    let beside = options.beside_writer.then(|| Beside::new(volume.clone()));
+    if let Some(beside) = &beside {
+        *volume = Arc::new(beside.clone());
+    }
     let info = volume.info();
     let name = info.name;
     let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;
@@ -71,7 +78,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         *volume = capped(volume.clone(), superblock.capacity);
     }
     let size = size.min(if superblock.capacity > 0 { superblock.capacity } else { u64::MAX });
-    let (manifest, manifest_at) = read_manifest(volume, &superblock, size)?;
+    let (manifest, manifest_at) = read_manifest(&**volume, &superblock, size)?;
     check_runs(&manifest, superblock.next_run)?;
     let heap = heap_around(&manifest, manifest_at, &superblock, size)?;
     let table_cache =
@@ -87,19 +94,11 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         error => Err(error),
     })?;
     let mut state = StoreState::new(options.seed, runs, bounds_cache, table);
-    let start = Start {
-        cursor: superblock.trim,
-        acked: superblock.acked,
-        clean: superblock.clean,
-        epoch: superblock.epoch,
-    };
-    let (ring, zone) = (&**volumes.ring(), superblock.zone());
-    let recovery = if options.read_only {
-        recover_secured(ring, zone, start, |found| state.replay_around(found, options.seed))?
-    } else {
-        recover(ring, zone, start, |block, _| state.replay(block)).map_err(to_be_read)?
-    };
-    log_recovery(&name, &state, &recovery);
+    let (start, recovery) = recover_ring(&volumes, &superblock, &mut state, options)?;
+    // Beside a writer, the last blocks are on their way.
+    if !options.beside_writer {
+        log_recovery(&name, &state, &recovery);
+    }
     state.claim_table();
     Ok(Opened {
         volumes,
@@ -110,9 +109,34 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         heap,
         manifest: manifest_at,
         state,
+        beside,
         start,
         recovery,
     })
+}
+
+/// Replays the commits in the ring that are not in the runs.
+fn recover_ring(
+    volumes: &Volumes,
+    superblock: &Superblock,
+    state: &mut StoreState,
+    options: &Options,
+) -> Result<(Start, Recovery), Error> {
+    let start = Start {
+        cursor: superblock.trim,
+        acked: superblock.acked,
+        clean: superblock.clean,
+        epoch: superblock.epoch,
+    };
+    let (ring, zone) = (&**volumes.ring(), superblock.zone());
+    let recovery = if options.beside_writer {
+        recover_beside(ring, zone, start, |block| state.replay(block))?
+    } else if options.read_only {
+        recover_secured(ring, zone, start, |found| state.replay_around(found, options.seed))?
+    } else {
+        recover(ring, zone, start, |block, _| state.replay(block)).map_err(to_be_read)?
+    };
+    Ok((start, recovery))
 }
 
 /// Logs which copies of the superblock are not the newest.
@@ -206,7 +230,7 @@ fn open_runs(
 ///
 /// A read-only opening continues if the flush fails: it shows only data on the medium.
 fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
-    if bug("no-flush-at-opening") {
+    if options.beside_writer || bug("no-flush-at-opening") {
         return Ok(());
     }
     let flushed = volumes.flush().map_err(Error::io("opening the store"));
@@ -247,7 +271,7 @@ fn find_ring(
 
 /// Reads the manifest, and returns it with its extent.
 pub(crate) fn read_manifest(
-    volume: &Arc<dyn Volume>,
+    volume: &dyn Volume,
     superblock: &Superblock,
     size: u64,
 ) -> Result<(Manifest, Option<Extent>), Error> {
@@ -263,7 +287,7 @@ pub(crate) fn read_manifest(
         return Err(damaged("it is outside of the volume, which was cut short"));
     };
     let mut buf = AlignedBuf::zeroed(whole as usize);
-    read_exact_at(&**volume, offset, &mut buf).map_err(Error::io("reading the manifest"))?;
+    read_exact_at(volume, offset, &mut buf).map_err(Error::io("reading the manifest"))?;
     let manifest = Manifest::decode(&buf[..len as usize], sum).map_err(damaged)?;
     Ok((manifest, Some(Extent { offset, len: whole })))
 }

@@ -75,6 +75,7 @@ errors! {
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
     NewerFormat, CannotOpen, newer_format, ["format 7", "reads up to 6", "upgrade"];
     FeatureNeeded, CannotOpen, feature_needed, ["block 7 of the ring", "lacks", "`zstd`", "after a checkpoint"];
+    Replaced, Busy, replaced, ["reading the table", "has replaced the data", "open the store again"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     Busy, Busy, busy, ["would have to wait", "not durable yet", "retry later", "a call that waits"];
@@ -89,6 +90,10 @@ errors! {
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
     Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
+}
+
+fn replaced() -> Error {
+    Error::io("reading the table")(io::Error::other(ReplacedData))
 }
 
 fn feature_needed() -> Error {

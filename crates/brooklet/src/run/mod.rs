@@ -325,6 +325,14 @@ pub(crate) struct RunSet {
 }
 
 impl RunSet {
+    /// Returns all tables in the heap, with the numbers of their runs.
+    pub fn tables_in_heap(&self) -> Vec<(u64, TableMeta)> {
+        let tables =
+            self.runs.iter().flat_map(|run| run.tables.iter().map(|table| (run.meta.id, &table.meta)));
+        let in_heap = tables.filter(|(_, table)| !table.is_offloaded());
+        in_heap.map(|(run, table)| (run, table.clone())).collect()
+    }
+
     /// Returns the set of `runs`, which replaces this set.
     pub fn next(&self, runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64) -> Self {
         let added = runs.len().checked_sub(self.runs.len());

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use brooklet_io::{MemVolume, Volume};
 
+use crate::engine::beside::load_beside;
 use crate::engine::recovery;
 use crate::engine::{Handle, Inner};
 use crate::error::Error;
@@ -110,7 +111,8 @@ impl Options {
         }
         let _span = tracing::info_span!("open", store = volumes.data.info().name).entered();
         let (volumes, tethers) = volumes.tethered();
-        let mut opened = recovery::load(&volumes, &self)?;
+        let load = if self.beside_writer { load_beside } else { recovery::load };
+        let mut opened = load(&volumes, &self)?;
         if !self.read_only {
             recovery::claim(&mut opened, &self)?;
         }
@@ -360,6 +362,17 @@ impl Store {
         let (logs, runs) = Logs::take(&state, listed, in_memory, inner.now());
         drop(state);
         logs.with_runs(if alone { &[] } else { &runs })
+    }
+
+    /// Returns whether the process that writes the store has recorded anything newer than this
+    /// store shows. Only for a store that is open [beside its writer](Options::beside_writer): open
+    /// the store again to see it. Other stores are never outdated.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn is_outdated(&self) -> Result<bool, Error> {
+        self.inner().here()?;
+        self.inner().is_outdated()
     }
 
     /// Makes all commits before the call durable, including deferred commits.

@@ -1,6 +1,7 @@
 //! The volumes of a store: opens them at their paths, with retries, and exclusively.
 
 pub mod allocator;
+pub mod beside;
 pub mod create;
 pub mod device;
 pub mod free_list;
@@ -120,7 +121,11 @@ const LOOK: Duration = Duration::from_millis(5);
 const LOOKS: Range<u32> = 20..200;
 
 fn open_patiently(path: &Path, options: &Options) -> io::Result<Arc<dyn Volume>> {
-    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    let mode = match options {
+        Options { beside_writer: true, .. } => OpenMode::ReadBeside,
+        Options { read_only: true, .. } => OpenMode::ReadOnly,
+        _ => OpenMode::ReadWrite,
+    };
     let mut looks = 0;
     loop {
         match options.files.open(path, mode, file_options(options)) {

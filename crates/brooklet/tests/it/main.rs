@@ -27,6 +27,7 @@ mod golden;
 mod import;
 mod kept;
 mod liars;
+mod live;
 mod lookups;
 mod metrics;
 #[cfg(feature = "seeded-bugs")]

@@ -11,6 +11,7 @@ mod damage;
 mod export;
 mod faults;
 mod import;
+mod live;
 mod probe;
 mod serve;
 mod soak;

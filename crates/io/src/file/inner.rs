@@ -40,6 +40,8 @@ pub(crate) struct FileInner {
     #[cfg(target_os = "linux")]
     pub(super) read_around: ReadAround,
     writable: bool,
+    /// Whether another process may write the file, and resize it.
+    beside: bool,
     /// Properties of a block device; its size is fixed.
     pub(super) device: Option<BlockDevice>,
     /// Last known number of names of the file: see [`watch`](Self::watch).
@@ -80,7 +82,8 @@ impl FileInner {
         let size = device::size(&mut file, device.is_some())?;
         let mut inner = Self {
             path: path.to_owned(),
-            writable: mode != OpenMode::ReadOnly,
+            writable: !mode.reads_only(),
+            beside: mode == OpenMode::ReadBeside,
             device,
             links: AtomicU64::new(file.metadata()?.nlink()),
             gone: OnceLock::new(),
@@ -196,6 +199,14 @@ impl FileInner {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the size after another process may have changed it.
+    pub(super) fn fresh_size(&self) -> io::Result<u64> {
+        if self.beside && self.device.is_none() {
+            self.size.store(self.file.metadata()?.len(), Ordering::Release);
+        }
+        Ok(self.size())
     }
 
     pub(super) fn size(&self) -> u64 {

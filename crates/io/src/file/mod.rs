@@ -66,6 +66,15 @@ pub enum OpenMode {
     ReadWrite,
     /// Reads an existing file or block device, together with other readers.
     ReadOnly,
+    /// Reads an existing file or block device past any lock, while another process may write it.
+    ReadBeside,
+}
+
+impl OpenMode {
+    /// Returns whether the volume only reads.
+    pub(crate) fn reads_only(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::ReadBeside)
+    }
 }
 
 /// The options of a [`FileVolume`]. The defaults are the fast methods; each falls back
@@ -155,7 +164,7 @@ impl Volume for FileVolume {
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.inner.size())
+        self.inner.fresh_size()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {

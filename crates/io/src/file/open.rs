@@ -21,7 +21,7 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     match mode {
         OpenMode::Create => sync_folder(path)?,
         OpenMode::ReadWrite => keep_name(path, &file)?,
-        OpenMode::ReadOnly => {}
+        OpenMode::ReadOnly | OpenMode::ReadBeside => {}
     }
     Ok(file)
 }
@@ -83,7 +83,7 @@ fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
 
 fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(mode != OpenMode::ReadOnly).create_new(mode == OpenMode::Create);
+    options.read(true).write(!mode.reads_only()).create_new(mode == OpenMode::Create);
     if mode != OpenMode::Create {
         // Checked before the open: opening a pipe waits, and opening a tape or a terminal has
         // effects.
@@ -124,7 +124,11 @@ fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
 }
 
 fn lock_file(file: &File, mode: OpenMode, path: &Path) -> io::Result<()> {
-    let locked = if mode == OpenMode::ReadOnly { file.try_lock_shared() } else { file.try_lock() };
+    let locked = match mode {
+        OpenMode::ReadBeside => return Ok(()),
+        OpenMode::ReadOnly => file.try_lock_shared(),
+        OpenMode::Create | OpenMode::ReadWrite => file.try_lock(),
+    };
     locked.map_err(|e| match e {
         TryLockError::WouldBlock => {
             let message = match is_open_here(path) {

@@ -328,6 +328,7 @@ impl World {
         oracle.land();
         oracle.import = None;
         oracle.stopped = false;
+        oracle.recent = [known.clone()].into();
         (oracle.durable, oracle.appended) = (known.clone(), known);
         drop(state);
         self.set_store(Some(store));

@@ -5,6 +5,7 @@
 //! volume's hook. So a world is entered while it acts: its state is locked for short moments only,
 //! never during a call of the store.
 
+mod beside;
 mod crash;
 mod followers;
 mod operations;
@@ -142,7 +143,7 @@ impl World {
         let past = (plan.class == Class::Violent).then(VecDeque::new);
         let state = State {
             rng: Rng::new(plan.seed),
-            oracle: Oracle { past, ..Oracle::default() },
+            oracle: Oracle { past, recent: [Logs::new()].into(), ..Oracle::default() },
             held: VecDeque::new(),
             followers: None,
             views: VecDeque::new(),
@@ -302,7 +303,7 @@ impl World {
             Act::Checkpoint => self.excuse(self.open_store().checkpoint()),
             Act::Compact => self.excuse(self.open_store().compact()),
             Act::Import(n) => self.import(n),
-            Act::Read => self.read(),
+            Act::Read => self.read_beside().and_then(|()| self.read()),
             Act::ReadAll => self.read_all(),
             Act::Hold => self.hold(),
             Act::Release => self.release(),

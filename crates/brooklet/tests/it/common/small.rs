@@ -12,6 +12,11 @@ pub fn options() -> Options {
     options.threads(false).clock(clock).rng_seed(5)
 }
 
+/// Creates a store of these.
+pub fn open_new(volume: &MemVolume) -> Store {
+    options().create_on(Arc::new(volume.clone())).unwrap()
+}
+
 /// Opens a store of these.
 pub fn open(volume: &MemVolume) -> Result<Store, Error> {
     options().open_on(Arc::new(volume.clone()))

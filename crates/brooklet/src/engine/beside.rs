@@ -1,0 +1,126 @@
+//! Opening a store beside the process that has it open for writing, without its lock.
+//!
+//! The opening reads the superblock, the runs and the ring, one after the other, while the writer
+//! goes on. It is valid if the superblock names the same runs and the same start of the ring
+//! afterwards: the writer frees space only after a superblock that no longer needs it. Otherwise
+//! the opening starts over. Later reads are checked by the volume (`volume/beside.rs`).
+
+use std::io;
+use std::time::Duration;
+
+use brooklet_io::Volume;
+use brooklet_io::seeded::bug;
+use brooklet_wal::{Start, recover_beside, slot};
+
+use crate::engine::Inner;
+use crate::engine::recovery::{Opened, load, read_manifest};
+use crate::error::Error;
+use crate::format::superblock::{COPIES, Slot, Superblock};
+use crate::options::Options;
+use crate::sync::thread;
+use crate::volume::Volumes;
+use crate::volume::beside::Held;
+
+/// Most openings that start over, and the pause between two of them.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(10);
+/// Openings that fail although the superblock is the same, before the failure counts.
+const SAME: u32 = 5;
+
+/// Reads the store on its volumes, while another process may write it.
+pub(crate) fn load_beside(volumes: &Volumes, options: &Options) -> Result<Opened, Error> {
+    let (mut tries, mut same) = (0, 0);
+    loop {
+        let before = newest(&*volumes.data).ok();
+        let loaded = load(volumes, options);
+        let after = newest(&*volumes.data).ok();
+        let failed = match (loaded, &after) {
+            (Ok(opened), Some(after))
+                if needs_same(&opened.superblock, after) || bug("opening-beside-is-not-checked") =>
+            {
+                check_reads(&opened);
+                return Ok(opened);
+            }
+            (Ok(_), _) => Error::Replaced { doing: "opening the store".into() },
+            (Err(error @ (Error::Damaged { .. } | Error::Io { .. } | Error::WrongRing { .. })), _) => error,
+            (Err(error), _) => return Err(error),
+        };
+        (tries, same) = (tries + 1, same + u32::from(before == after));
+        if tries == TRIES || same == SAME {
+            return Err(failed);
+        }
+        thread::park_timeout(PAUSE);
+    }
+}
+
+/// Returns the newest superblock.
+fn newest(volume: &dyn Volume) -> io::Result<Superblock> {
+    let slots: Vec<Slot> = slot::read(volume, COPIES)?;
+    let (info, size) = (volume.info(), volume.size()?);
+    Superblock::choose(&slots, &info.name, size, info.device.is_some()).map_err(io::Error::other)
+}
+
+/// Returns whether everything that was read by one superblock is where another needs it, too.
+fn needs_same(read: &Superblock, now: &Superblock) -> bool {
+    (read.id, read.manifest, read.trim) == (now.id, now.manifest, now.trim)
+}
+
+/// Lets the volume check all later reads.
+fn check_reads(opened: &Opened) {
+    let Some(beside) = &opened.beside else { return };
+    let tables = opened.state.runs.tables_in_heap();
+    let store = opened.superblock.id;
+    let look = move |volume: &dyn Volume, known| look(volume, store, known);
+    beside.check(opened.superblock.generation, tables, Box::new(look));
+}
+
+/// Returns the generation of the newest superblock and its tables, unless the generation is known.
+fn look(volume: &dyn Volume, store: u128, known: u64) -> io::Result<Option<(u64, Vec<Held>)>> {
+    for _ in 0..TRIES {
+        let superblock = newest(volume)?;
+        if superblock.id != store {
+            return Ok(Some((superblock.generation, Vec::new())));
+        }
+        if superblock.generation == known {
+            return Ok(None);
+        }
+        let size = volume.size()?;
+        if let Ok((manifest, _)) = read_manifest(volume, &superblock, size) {
+            let tables = manifest.runs.into_iter();
+            let tables =
+                tables.flat_map(|(run, tables)| tables.into_iter().map(move |table| (run.id, table)));
+            let tables = tables.filter(|(_, table)| !table.is_offloaded()).collect();
+            // The writer may have replaced the manifest while it was read, and filled its place
+            // with another.
+            if newest(volume)?.generation == superblock.generation {
+                return Ok(Some((superblock.generation, tables)));
+            }
+        }
+        thread::park_timeout(PAUSE);
+    }
+    Err(io::Error::other("the process that writes the store replaces its superblock all the time"))
+}
+
+impl Inner {
+    /// Returns whether the writer beside this reader has recorded anything newer.
+    pub fn is_outdated(&self) -> Result<bool, Error> {
+        if !self.options.beside_writer {
+            return Ok(false);
+        }
+        let (volume, ring) = (&*self.volumes.data, &**self.volumes.ring());
+        let now = newest(volume).map_err(Error::io("reading the superblock"))?;
+        let opened = self.maintenance().superblock;
+        if now.generation != opened.generation {
+            return Ok(true);
+        }
+        let next = self.recovery.next;
+        let start = Start { cursor: next, acked: next.seq - 1, clean: false, epoch: opened.epoch };
+        let mut newer = false;
+        recover_beside::<Error>(ring, opened.zone(), start, |block| {
+            // An empty block only records the acknowledgement of another.
+            newer |= !block.data().is_empty();
+            Ok(())
+        })?;
+        Ok(newer)
+    }
+}
