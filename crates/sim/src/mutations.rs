@@ -13,7 +13,7 @@ mod hunt;
 
 pub use hunt::{Caught, Trial, can_plant, hunt, hunt_all};
 
-use Trial::{Error, Flip, Seed};
+use Trial::{Error, Flip, Sector, Seed};
 
 /// A deliberate break.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,11 @@ pub const BUGS: &[Bug] = &[
         "a missing block that the superblock knows of is taken for a torn end",
         Flip(3781),
     ),
-    bug("cut-instead-of-error", "a missing block that later ones know of is taken for a torn end", Flip(4270)),
+    bug(
+        "cut-instead-of-error",
+        "a missing block that later ones know of is taken for a torn end",
+        Sector(4270),
+    ),
     bug("epoch-stays", "an opening does not count the epoch up", Seed(0)),
     bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(3)),
     bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(0)),

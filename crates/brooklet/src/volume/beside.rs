@@ -8,14 +8,14 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{Layer, Volume};
 
 use crate::error::ReplacedData;
 use crate::format::manifest::TableMeta;
-use crate::sync::held;
+use crate::sync::{Mutex, held};
 
 /// A table in the heap, with the number of its run.
 pub(crate) type Held = (u64, TableMeta);
