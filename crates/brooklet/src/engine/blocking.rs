@@ -38,6 +38,11 @@ impl BlockingCalls {
         state.calls.is_empty() && !state.busy
     }
 
+    /// Returns whether this is the thread that makes the calls.
+    pub fn is_here(&self) -> bool {
+        self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
+    }
+
     /// Takes the next call; `None` if there is none now. `closing`: the thread then ends.
     fn next(&self, closing: bool) -> Option<Call> {
         let mut state = held(&self.state);

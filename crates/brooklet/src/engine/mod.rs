@@ -424,7 +424,7 @@ impl Inner {
 
     /// Returns whether closing would wait for this thread, as in a waker.
     fn is_own_thread(&self) -> bool {
-        self.wal.as_ref().is_some_and(Wal::is_committer)
+        self.wal.as_ref().is_some_and(Wal::is_committer) || self.blocking_calls.is_here()
     }
 
     /// Ends the store by `end` on another thread, if `end` would wait for this thread.

@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Appending, Class, Commit, Error, MemoryConfig, Options, SpaceConfig, Store};
+use brooklet::{Appending, Class, Commit, End, Error, MemoryConfig, Options, SpaceConfig, Store};
 
 use crate::common::gate::Gate;
 use crate::common::tasks::{Count, block_on};
@@ -103,6 +103,36 @@ fn a_task_that_waits_for_room_is_told_of_the_end() {
     let ends: Vec<_> = waiting.into_iter().map(block_on).collect();
     let appended = ends.iter().take_while(|end| end.is_ok()).count();
     assert!(ends[appended..].iter().all(|end| matches!(end, Err(Error::Closed))), "{ends:?}");
+}
+
+/// A waker that drops its task, and with it the last handle of the store: on the thread that closing
+/// waits for.
+#[test]
+fn the_last_handle_may_go_where_a_task_is_woken() {
+    struct Drops(Mutex<Option<Appending>>);
+    impl Wake for Drops {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+    let gate = Gate::new(1);
+    let store = options().create_on(Arc::new(gate.clone())).unwrap();
+    let open = gate.close();
+    fill(&store);
+    let mut appending = store.append_async("queued", "x");
+    let waker = Arc::new(Drops(Mutex::default()));
+    let task = Waker::from(waker.clone());
+    assert!(Pin::new(&mut appending).poll(&mut Context::from_waker(&task)).is_pending());
+    *waker.0.lock().unwrap() = Some(appending);
+    drop((store, task));
+    drop(open);
+    // The closing ends all threads of the store, which hold the volume.
+    while Arc::strong_count(&waker) > 1 || gate.handles() > 1 {
+        thread::yield_now();
+    }
+    let store = options().open_on(Arc::new(gate)).unwrap();
+    assert_eq!(store.info().unwrap().recovery.end, End::Clean);
+    assert_eq!(store.bounds("queued").unwrap().next, 1);
 }
 
 /// More than the ring holds, from many tasks on two threads.

@@ -13,6 +13,11 @@ impl Gate {
         Self(MemVolume::new(seed), Arc::default())
     }
 
+    /// Returns the number of handles of this volume.
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.1)
+    }
+
     /// Closes the gate; dropping the result opens it.
     pub fn close(&self) -> mpsc::Sender<()> {
         let (open, closed) = mpsc::channel();
