@@ -105,8 +105,8 @@ fn a_task_that_waits_for_room_is_told_of_the_end() {
     assert!(ends[appended..].iter().all(|end| matches!(end, Err(Error::Closed))), "{ends:?}");
 }
 
-/// A waker that drops its task, and with it the last handle of the store: on the thread that closing
-/// waits for.
+/// A waker that drops its task, and with it the last handle of the store: on the thread that
+/// closing waits for.
 #[test]
 fn the_last_handle_may_go_where_a_task_is_woken() {
     struct Drops(Mutex<Option<Appending>>);
