@@ -126,9 +126,10 @@ pub fn read(args: Read, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
     let mut entries = store.read(args.log.key(), (from, to))?;
     let mut rest = entries.range();
     let mut left = args.limit.unwrap_or(usize::MAX);
-    while !rest.is_empty() && left > 0 {
-        let next = if args.reverse { entries.next_back() } else { entries.next() };
-        match next.expect("entries of this range are left") {
+    while left > 0 {
+        // Behind the last entry, an error may report damage.
+        let Some(next) = (if args.reverse { entries.next_back() } else { entries.next() }) else { break };
+        match next {
             Ok(entry) => {
                 if args.reverse {
                     rest.end = entry.seq;

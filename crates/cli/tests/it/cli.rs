@@ -242,7 +242,7 @@ fn shells_get_completions_and_readers_get_pages() {
 #[test]
 fn what_cannot_be_opened_ends_with_4() {
     let (place, store) = Place::with_store();
-    for args in [&["list", "STORE"][..], &["append", "STORE", "k", "x"], &["check", "STORE"]] {
+    for args in [&["delete", "STORE", "k"][..], &["append", "STORE", "k", "x"], &["check", "STORE"]] {
         let message = place.fails(4, args);
         assert!(message.contains(&std::process::id().to_string()), "names no process: {message}");
     }

@@ -32,7 +32,7 @@ fn store_on_a_block_device() {
         (log.first, log.acked) = (0, 0);
         let mut writer = log.start();
         assert!(writer.append(50), "there is room again");
-        log.run(&[], &["list"]).refused(&[4], "in use elsewhere");
+        log.run(&[], &["append", "log", "x"]).refused(&[4], "in use elsewhere");
         writer.child.kill().unwrap();
         log.take(writer);
         log.holds();

@@ -22,7 +22,7 @@ fn signal(name: &str, pid: u32) {
 #[test]
 fn frozen() {
     fault("frozen process", || {
-        let others = [&["list"][..], &["append", "log", "x"], &["check"]];
+        let others = [&["delete", "log"][..], &["append", "log", "x"], &["check"]];
         for other in others {
             let (_dir, mut log) = place();
             let mut writer = log.start();
@@ -30,6 +30,12 @@ fn frozen() {
             let pid = writer.child.id();
             signal("STOP", pid);
             log.run(&[], other).refused(&[4], &format!("process {pid} (brooklet)"));
+            // Looking in needs no lock.
+            let looked = log.run(&[], &["list"]);
+            assert!(
+                looked.code == Some(0) && looked.stderr.contains(&format!("process {pid}")),
+                "{looked:?}"
+            );
             signal("CONT", pid);
             assert!(writer.append(100), "it goes on as if nothing had been");
             log.take(writer).ok();
