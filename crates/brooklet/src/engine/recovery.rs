@@ -72,7 +72,9 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         slot::read(&**volume, COPIES).map_err(Error::io(format!("reading the superblock of {name}")))?;
     let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
     options.compare(&name, &superblock)?;
-    log_copies(&name, &slots, &superblock);
+    if !options.beside_writer {
+        log_copies(&name, &slots, &superblock);
+    }
     let label = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
     if superblock.capacity > 0 {
         *volume = capped(volume.clone(), superblock.capacity);
@@ -87,7 +89,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
     let table = table_of(&runs).or_else(|error| match error {
         // A read-only opening shows all readable logs despite the damage.
-        error if options.read_only => {
+        error if options.read_only && !options.beside_writer => {
             tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
             Ok(SpaceTable::default())
         }
@@ -210,7 +212,8 @@ fn open_runs(
         _ if !table.is_offloaded() => {
             Table::open(table_cache, run, table.clone()).or_else(|error| match error {
                 // The rest of the store stays readable. A look-up of a log in this table fails.
-                Error::Damaged { .. } | Error::NewerFormat { .. } => {
+                // Beside a writer, the table may have been replaced: the opening starts over.
+                Error::Damaged { .. } | Error::NewerFormat { .. } if !options.beside_writer => {
                     tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
                     Ok(Table::broken(run, table, error))
                 }
