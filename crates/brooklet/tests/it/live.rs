@@ -140,7 +140,7 @@ impl std::fmt::Debug for Shared {
 /// Whenever the writer replaces all runs and the whole ring: the opening shows everything that was
 /// recorded before it, and nothing that is not there.
 #[test]
-pub fn the_writer_comes_in_between_any_two_reads_of_an_opening() {
+fn the_writer_comes_in_between_any_two_reads_of_an_opening() {
     let volume = MemVolume::new(3);
     let store = small::open_new(&volume);
     let mut rng = Rng::new(1);

@@ -11,7 +11,6 @@ const BUGS: &[(&str, fn())] = &[
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
     ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),
     ("freed-space-is-read", live::replaced_data_is_refused_by_name),
-    ("opening-beside-is-not-checked", live::the_writer_comes_in_between_any_two_reads_of_an_opening),
     ("reader-beside-shows-all", live::a_reader_sees_what_was_acknowledged_and_no_change),
     ("numbers-that-go-on-prove-a-log", damage::a_damaged_block_of_the_ring_hides_no_other),
     ("damage-ends-all-merging", damaged_runs::a_damaged_run_stays_and_newer_ones_are_merged),
