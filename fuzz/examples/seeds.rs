@@ -235,6 +235,7 @@ fn formats() -> std::io::Result<()> {
         change(b"d", Does::Bytes(0), None, b""),
         change(b"d", Does::Age(1001), None, b""),
         change(b"d", Does::Mark(1 << 40), None, b""),
+        change(b"f", Does::Begin(1 << 50), None, b""),
         // Ten entries, 100 bytes of which 50 are held, a second with two marks.
         Change {
             terms: Some(vec![7, 10, 100, 50, 232, 7, 2, 3, 128, 8, 2, 16]),

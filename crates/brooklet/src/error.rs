@@ -116,6 +116,14 @@ pub enum Error {
         /// Number of the last entry plus one.
         next: u64,
     },
+    /// A log cannot begin at this number.
+    #[error("log {key} cannot begin at entry {asked}: use a number of at most 2^62")]
+    NumberTooLarge {
+        /// The log.
+        key: KeyText,
+        /// Number that the call requested.
+        asked: u64,
+    },
     /// An expectation did not hold. The commit had no effect.
     #[error("log {key} was expected to {expected}, but {found}: read the log again, then retry the commit")]
     Conflict {
@@ -358,6 +366,7 @@ impl Error {
         match self {
             InvalidKey { .. }
             | PayloadTooLarge { .. }
+            | NumberTooLarge { .. }
             | CommitTooLarge { .. }
             | EmptyCommit
             | InvalidOptions(_)

@@ -156,6 +156,8 @@ pub enum Does {
     Held(u64),
     /// Has it count in the totals of a space.
     Count(u64),
+    /// Gives the next entry of an empty log this number.
+    Begin(u64),
 }
 
 /// An effect of a record.
@@ -190,6 +192,7 @@ pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
             Effect::Mark(n) => Does::Mark(n),
             Effect::Held(n) => Does::Held(n),
             Effect::Count(n) => Does::Count(n),
+            Effect::Begin(n) => Does::Begin(n),
         };
         changes.push(Change {
             key: entry.key.to_vec(),
@@ -221,6 +224,7 @@ pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
             Does::Mark(n) => Effect::Mark(n),
             Does::Held(n) => Effect::Held(n),
             Does::Count(n) => Effect::Count(n),
+            Does::Begin(n) => Effect::Begin(n),
         };
         let same = previous == Some(&change.key);
         let (key, payload) = (&change.key[..], &change.payload[..]);

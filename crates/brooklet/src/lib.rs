@@ -94,7 +94,7 @@ pub use counters::{ReadStats, StallReason, StallStats};
 pub use engine::memory_dump::DumpReport;
 pub use error::{Error, ErrorKind};
 pub use format::manifest::PartName;
-pub use limits::MAX_KEY;
+pub use limits::{MAX_KEY, MAX_SEQ};
 pub use maintenance::MaintenanceStats;
 pub use maintenance::snapshot::MaintenanceSnapshot;
 pub use model::Bounds;

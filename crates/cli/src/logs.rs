@@ -68,6 +68,9 @@ struct TrimWhat {
     /// Number of the newest entries to keep
     #[arg(long, value_name = "N")]
     keep_last: Option<u64>,
+    /// Number at which the log is to begin, also past its end; creates the log if there is none
+    #[arg(long, value_name = "N")]
+    begin_at: Option<u64>,
 }
 
 #[derive(Args)]
@@ -163,9 +166,10 @@ impl Read {
 
 /// Drops old entries.
 pub fn trim(args: Trim, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    change(&args.log, store_args, out, |store, key| match (args.what.before, args.what.keep_last) {
-        (Some(before), _) => store.trim(key, before),
-        (_, n) => store.keep_last(key, n.expect("one of the two is required")),
+    change(&args.log, store_args, out, |store, key| match args.what {
+        TrimWhat { before: Some(before), .. } => store.trim(key, before),
+        TrimWhat { keep_last: Some(n), .. } => store.keep_last(key, n),
+        TrimWhat { begin_at, .. } => store.begin_at(key, begin_at.expect("one of the three is required")),
     })
 }
 

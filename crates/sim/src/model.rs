@@ -96,6 +96,8 @@ pub enum Change {
     KeepLast(Bytes, u64),
     /// Drops the entries from a number on.
     Truncate(Bytes, u64),
+    /// Makes the log begin at a number.
+    Begin(Bytes, u64),
     /// Deletes the log.
     Delete(Bytes),
     /// Sets the limits of the log.
@@ -114,6 +116,7 @@ impl fmt::Display for Change {
             Change::Trim(key, before) => write!(f, "trim {} before {before}", text(key)),
             Change::KeepLast(key, n) => write!(f, "keep the last {n} of {}", text(key)),
             Change::Truncate(key, from) => write!(f, "truncate {} from {from}", text(key)),
+            Change::Begin(key, first) => write!(f, "let {} begin at {first}", text(key)),
             Change::Delete(key) => write!(f, "delete {}", text(key)),
             Change::Retain(key, Retention { entries, bytes, age, .. }) => {
                 write!(f, "keep {entries:?} entries, {bytes:?} bytes, {age:?} of {}", text(key))
@@ -130,6 +133,7 @@ impl Change {
         match self {
             Change::Append(key, _) | Change::Snapshot(key, _) | Change::Trim(key, _) => key,
             Change::KeepLast(key, _) | Change::Truncate(key, _) | Change::Delete(key) => key,
+            Change::Begin(key, _) => key,
             Change::Retain(key, _) | Change::ExpectNext(key, _) | Change::ExpectAbsent(key) => key,
         }
     }
@@ -230,6 +234,15 @@ fn apply_one(logs: &mut Logs, change: &Change, now: u64, seqs: &mut Vec<u64>) ->
             log.times.truncate((*from - log.first) as usize);
             (key, log)
         }
+        Change::Begin(key, first) => {
+            let mut log = logs.remove(key).map(Arc::unwrap_or_clone).unwrap_or_default();
+            log.limit(now);
+            log.trim((*first).min(log.next()));
+            if log.entries.is_empty() {
+                log.first = log.first.max(*first);
+            }
+            (key, log)
+        }
         Change::Delete(key) => {
             known(logs, key)?;
             return Ok(());
@@ -258,6 +271,7 @@ pub fn commit(changes: &[Change]) -> Commit {
             Change::Trim(key, before) => commit.trim(key, *before),
             Change::KeepLast(key, n) => commit.keep_last(key, *n),
             Change::Truncate(key, from) => commit.truncate(key, *from),
+            Change::Begin(key, first) => commit.begin_at(key, *first),
             Change::Delete(key) => commit.delete(key),
             Change::Retain(key, retention) => commit.set_retention(key, *retention),
             Change::ExpectNext(key, next) => commit.expect_next(key, *next),
@@ -279,8 +293,8 @@ pub struct Habits {
     /// Upper bound of the size of rare payloads, in bytes.
     pub large: u64,
     /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent,
-    /// retain.
-    pub weights: [u64; 9],
+    /// retain, begin.
+    pub weights: [u64; 10],
 }
 
 impl Habits {
@@ -341,7 +355,12 @@ impl Habits {
             5 => Change::Delete(key),
             6 => Change::ExpectNext(key, if rng.percent(80) { next } else { next + 1 }),
             7 => Change::ExpectAbsent(key),
-            _ => Change::Retain(key, retention::draw(rng)),
+            8 => Change::Retain(key, retention::draw(rng)),
+            _ if rng.percent(30) => Change::Begin(key, within(rng)),
+            _ => {
+                let far = [3, 300, 1 << 40][rng.below(3) as usize];
+                Change::Begin(key, next + rng.below(far))
+            }
         }
     }
 }

@@ -49,7 +49,7 @@ pub const BUGS: &[Bug] = &[
         "the ring is trimmed up to its head, not to where the checkpoint ends",
         Seed(3),
     ),
-    bug("closing-drops-the-rest", "closing does not write what is still in memory", Seed(384)),
+    bug("closing-drops-the-rest", "closing does not write what is still in memory", Seed(543)),
     bug("ring-is-trimmed-early", "the ring is trimmed before the superblock says so", Seed(12)),
     // Recovery.
     bug(
@@ -110,7 +110,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "compaction-step-forgets-the-others",
         "a compaction step of a merge drops what the ones before it made",
-        Seed(0),
+        Seed(1),
     ),
     bug(
         "merge-key-off-by-one",
@@ -161,7 +161,7 @@ pub const BUGS: &[Bug] = &[
         "a log that was deleted keeps the bounds that are remembered of it",
         Seed(0),
     ),
-    bug("remembered-before-visible", "bounds are remembered before all of their tier is visible", Seed(2)),
+    bug("remembered-before-visible", "bounds are remembered before all of their tier is visible", Seed(0)),
     bug("remembered-before-frozen", "what is remembered counts for more than the frozen tier", Seed(0)),
     bug(
         "last-is-not-remembered",
@@ -198,7 +198,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "failed-dump-counts",
         "a dump that failed counts as one, and what was to be in it is not written again",
-        Seed(90),
+        Error(112),
     ),
     bug(
         "moved-logs-are-remembered",
@@ -231,8 +231,14 @@ pub const BUGS: &[Bug] = &[
         "a tail returns entries of its view that were truncated meanwhile",
         Seed(122),
     ),
+    bug(
+        "reading-back-mixes-entries",
+        "a read of what is not durable keeps the wrong entries after a truncation",
+        Seed(14),
+    ),
+    bug("begin-forgets-its-number", "the ring does not record at which number a log begins", Seed(0)),
     // A reader beside the store.
-    bug("freed-space-is-read", "a reader beside the store reads space that the store has freed", Seed(0)),
+    bug("freed-space-is-read", "a reader beside the store reads space that the store has freed", Seed(36)),
     // Effects.
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
     bug("truncation-keeps-older-tiers", "a truncation does not reach what older tiers hold", Seed(0)),

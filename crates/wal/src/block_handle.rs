@@ -78,6 +78,11 @@ impl Block {
         &self.place.get().expect("the payload of a block is shared once it is placed").data
     }
 
+    /// Returns the records of a placed block, uncompressed; `None` if it is not placed yet.
+    pub(crate) fn placed(&self) -> Option<&Bytes> {
+        self.place.get().map(|placed| &placed.data)
+    }
+
     /// Counts a thread that begins to write its record.
     pub(crate) fn begin_writing(&self) {
         self.writers.fetch_add(1, Ordering::Relaxed);

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, SECTOR, Volume};
+use bytes::Bytes;
 
 use crate::ack::Ack;
 use crate::block_handle::Block;
@@ -200,6 +202,25 @@ impl Wal {
     /// Returns the number of the last block that is durable together with all blocks before it.
     pub fn durable(&self) -> u64 {
         self.shared.lock().durable()
+    }
+
+    /// Returns bytes of a block's records, also if the block is not durable yet. `ranges` count
+    /// from the start of [`Block::data`]. Returns `None` while a thread compresses the block: try
+    /// again soon.
+    ///
+    /// # Errors
+    /// The error that stopped the log.
+    pub fn peek(&self, block: &Block, ranges: &[Range<usize>]) -> Result<Option<Vec<Bytes>>, WalError> {
+        self.shared.here()?;
+        let core = self.shared.lock();
+        core.check()?;
+        if let Some(data) = block.placed() {
+            drop(core);
+            return Ok(Some(ranges.iter().map(|range| data.slice(range.clone())).collect()));
+        }
+        Ok(core.records(block).map(|records| {
+            ranges.iter().map(|range| Bytes::copy_from_slice(&records[range.clone()])).collect()
+        }))
     }
 
     /// Ends the open block. Returns the number of the last block before the cut.

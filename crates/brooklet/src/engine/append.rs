@@ -10,7 +10,8 @@ use brooklet_wal::{Wal, WalError};
 
 use crate::counters::{Counters, Stall, StallReason};
 use crate::engine::Inner;
-use crate::error::Error;
+use crate::error::{Error, KeyText};
+use crate::limits::MAX_SEQ;
 use crate::memtable::entry_sizes::SizeQuery;
 use crate::model::commit::{Action, Durability, Op};
 use crate::model::key::check_key;
@@ -54,7 +55,6 @@ struct Attempt<'a> {
     ops: &'a [Op<'a>],
     durability: Option<Durability>,
     /// Whether the commit frees space, and so is admitted even if other resources are full.
-    freeing: bool,
     /// Whether the commit may wait for room.
     wait: bool,
     counting: Counting<'a>,
@@ -140,8 +140,8 @@ impl<'a> Attempt<'a> {
         let rationed = inner.options.threads && inner.is_beyond_ration(memory);
         // A commit after a look-up is exempt: a checkpoint would drop the looked-up logs, and the
         // next look-up would load them again.
-        let exempt = self.freeing || self.looked;
-        let over = !exempt && (rationed || memory > state.most_memory(inner.options.memory_budget));
+        let full = rationed || memory > state.most_memory(inner.options.memory_budget);
+        let over = full && !self.looked && !state.frees(self.ops);
         Pressure { rationed, over }
     }
 
@@ -150,7 +150,8 @@ impl<'a> Attempt<'a> {
         inner.used.store(accepted.appended.used, Ordering::Relaxed);
         inner.weigh(state, accepted.appended.used);
         // Without threads, no other thread would make room in time.
-        let waits = !self.freeing && self.wait && inner.options.threads;
+        let adds = self.ops.iter().any(|op| op.action.adds());
+        let waits = adds && self.wait && inner.options.threads;
         let delay = if waits { state.gauge().delay() } else { Duration::ZERO };
         Outcome::Accepted(accepted, delay)
     }
@@ -244,8 +245,6 @@ impl Inner {
         wait: bool,
     ) -> Result<Option<Accepted>, Error> {
         let wal = self.wal()?;
-        // A commit that frees space is admitted even if other resources are full.
-        let freeing = !ops.iter().any(|op| op.action.adds());
         let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
         let mut attempt = Attempt {
@@ -253,7 +252,6 @@ impl Inner {
             wal,
             ops,
             durability,
-            freeing,
             wait,
             counting: Counting { inner: self, keys: Vec::new() },
             stall: Stall::new(stalls, clock),
@@ -298,6 +296,9 @@ impl Inner {
                 Err(Error::PayloadTooLarge { len: payload.len(), limit: self.options.largest_payload() })
             }
             Action::Retain(retention) => retention.check(),
+            Action::Begin(first) if first > MAX_SEQ => {
+                Err(Error::NumberTooLarge { key: KeyText::of(op.key), asked: first })
+            }
             _ => Ok(()),
         }
     }

@@ -165,6 +165,7 @@ impl Inner {
                     Action::Trim(before) => Effect::Trim(before),
                     Action::KeepLast(_) => Effect::Trim(seq),
                     Action::Truncate(from) => Effect::Truncate(from),
+                    Action::Begin(_) => Effect::Begin(bounds.map_or(0, |bounds| bounds.next)),
                     Action::Delete => Effect::Delete,
                     Action::Retain(_) => Effect::Entries(0),
                     Action::Expect(_) | Action::Enroll(_) | Action::ExpiryPass => continue,

@@ -59,6 +59,8 @@ errors! {
     InMemory, Invalid, in_memory, ["space fast is kept in memory only", "dump it"];
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
     OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "read the bounds"];
+    NumberTooLarge, Invalid, || memory().begin_at("log", u64::MAX).unwrap_err(),
+        ["\"log\"", "begin at entry 18446744073709551615", "at most 2^62"];
     Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "have next entry 7", "its next entry is 2", "retry"];
     LogExists, Conflict, log_exists, ["log \"log\" exists already", "its next entry is 4", "nothing was imported", "skip"];
     InvalidImport, Invalid, invalid_import, ["not an export of a store", "nothing was imported"];
@@ -73,7 +75,7 @@ errors! {
     OtherCapacity, CannotOpen, other_capacity,
         ["memory was created with no capacity limit", "request 4194304 bytes", "request the store's capacity or none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 7", "reads up to 6", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 8", "reads up to 7", "upgrade"];
     FeatureNeeded, CannotOpen, feature_needed, ["block 7 of the ring", "lacks", "`zstd`", "after a checkpoint"];
     Replaced, Busy, replaced, ["reading the table", "has replaced the data", "open the store again"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
@@ -230,7 +232,7 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 7;
+        copy[8] = 8;
         brooklet_wal::slot::seal(copy);
     })
 }

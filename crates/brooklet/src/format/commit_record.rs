@@ -8,19 +8,22 @@
 //! tag     = kind: 1 append, 2 trim, 3 truncate, 4 delete;
 //!                 of logs that keep a part of their entries (since format 4 of the store):
 //!                 5 limit of entries, 6 limit of bytes, 7 limit of age, 8 mark, 9 held;
-//!                 of logs that count in the totals of their space (since format 5): 10 count
+//!                 of logs that count in the totals of their space (since format 5): 10 count;
+//!                 of empty logs (since format 7): 11 begin
 //!           + 0x80 the key is that of the effect before
 //!           + 0x40 the effect is the first on this log since the last checkpoint: the log's bounds before it follow
 //!           + 0x20 and so do its terms (see `model/retention_state.rs`)
 //! number  = the entry's number (append), the new first (trim), the new next (truncate), the limit and one more, 0 for
 //!           none (limits; of age in milliseconds), the time before which the entries to come are committed, in
-//!           milliseconds since the Unix epoch (mark), the bytes of all payloads (held), or the number of the space (count)
+//!           milliseconds since the Unix epoch (mark), the bytes of all payloads (held), the number of the space (count), or
+//!           the number of the next entry (begin)
 //! ```
 //!
 //! Only the log in which the store keeps its table of spaces has an empty key (since format 5).
 //!
 //! The bounds and terms make replay independent of the runs: recovery reads only the ring.
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 
 use crate::limits::MAX_KEY;
@@ -61,6 +64,7 @@ pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: b
         Effect::Mark(time) => (8, time),
         Effect::Held(bytes) => (9, bytes),
         Effect::Count(space) => (10, space),
+        Effect::Begin(next) => (11, if bug("begin-forgets-its-number") { 0 } else { next }),
     };
     let State { bounds, terms } = &entry.before;
     let terms = terms.as_deref().filter(|_| bounds.is_some());
@@ -108,6 +112,7 @@ pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: Option<&'a [u8]>) -> Opt
         8 => Effect::Mark(take_varint(rest)?),
         9 => Effect::Held(take_varint(rest)?),
         10 => Effect::Count(take_varint(rest)?),
+        11 => Effect::Begin(take_varint(rest)?),
         _ => return None,
     };
     let bounds = match tag & WITH_BOUNDS {
@@ -160,6 +165,8 @@ mod tests {
             entry(b"f", Effect::Bytes(9), &none, b""),
             entry(b"f", Effect::Age(8), &none, b""),
             entry(b"f", Effect::Mark(7), &none, b""),
+            entry(b"g", Effect::Begin(12), &none, b""),
+            entry(b"h", Effect::Begin(1_000), &limited, b""),
             entry(b"f", Effect::Count(3), &none, b""),
             entry(b"", Effect::Append(8), &none, b"table"),
             entry(b"", Effect::Trim(8), &none, b""),

@@ -13,7 +13,7 @@
 //!                                                                     as above
 //! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
 //!
-//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 6
+//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 7
 //!  16  16 identity of the store
 //!  32   8 generation: 1 more than the superblock before
 //!  40   8 ring_size
@@ -37,9 +37,9 @@
 //! may also be of version 2. Up to version 3, no log had terms (`format/commit_record.rs`,
 //! `format/run_entry.rs`), and no manifest was of version 3. Up to version 4, there were no spaces
 //! (`state/spaces.rs`), and so no log with an empty key. Up to version 5, no run was of version 4
-//! of the codex format, which has notes (`format/bounds_note.rs`). Opening an older store for
-//! writing changes it to version 6, because it then gets blocks, runs and a manifest of that
-//! version.
+//! of the codex format, which has notes (`format/bounds_note.rs`). Up to version 6, no log began at
+//! another number than 0 (`format/commit_record.rs`). Opening an older store for writing changes it
+//! to version 7, because it then gets blocks, runs and a manifest of that version.
 //!
 //! Every change writes all copies, one after another, each durable before the next. So either all
 //! copies hold the newest generation, or a crash happened in between. In the latter case the older
@@ -56,7 +56,7 @@ use brooklet_wal::{Cursor, Zone};
 use crate::error::Error;
 
 /// The newest format that this version reads and writes.
-pub(crate) const FORMAT: u32 = 6;
+pub(crate) const FORMAT: u32 = 7;
 /// Number of copies of the superblock.
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and the offset of the ring on its volume.
@@ -86,7 +86,7 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Format version, 1 to 6.
+    /// Format version, 1 to 7.
     pub format: u32,
     pub id: u128,
     pub generation: u64,

@@ -98,6 +98,7 @@ impl Logs {
         let budget = self.config.bytes as usize;
         let brings = |op: &Op<'_>| match op.action {
             Action::Append(payload) | Action::Snapshot(payload) => payload.len() + 4,
+            Action::Begin(_) if self.places.find(op.key).is_none() => COST,
             _ => 0,
         };
         let mut needed = ops.iter().map(brings).sum::<usize>();
@@ -160,7 +161,9 @@ impl Logs {
         let found = self.places.find(op.key);
         let slot = match op.action {
             Action::Expect(_) | Action::Enroll(_) | Action::ExpiryPass => return Ok(None),
-            Action::Append(_) | Action::Snapshot(_) => found.unwrap_or_else(|| self.create(op.key, now)),
+            Action::Append(_) | Action::Snapshot(_) | Action::Begin(_) => {
+                found.unwrap_or_else(|| self.create(op.key, now))
+            }
             Action::Retain(retention) if retention.is_limited() => {
                 found.unwrap_or_else(|| self.create(op.key, now))
             }
@@ -180,6 +183,7 @@ impl Logs {
         let before = match op.action {
             Action::Trim(before) => lawful(before.max(kept), bounds.first)?,
             Action::KeepLast(n) => bounds.next.saturating_sub(n).max(kept),
+            Action::Begin(first) => first.max(kept),
             Action::Truncate(from) => lawful(from, kept)?,
             _ => 0,
         };
@@ -194,6 +198,7 @@ impl Logs {
                 payload.len() as i64 - (tombstones + log.limit(now)) as i64
             }
             Action::Trim(_) | Action::KeepLast(_) => -(log.cut_before(before) as i64),
+            Action::Begin(_) => -(log.begin_at(before) as i64),
             Action::Truncate(_) => -((log.limit(now) + log.cut_from(before)) as i64),
             Action::Retain(retention) => -(log.retain(retention, now) as i64),
             _ => 0,

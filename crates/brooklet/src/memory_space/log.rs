@@ -157,6 +157,12 @@ impl Log {
         }
     }
 
+    /// Gives the next entry of an empty log the number `next`, which must be at or past the end.
+    pub fn begin(&mut self, next: u64) {
+        debug_assert!(self.bounds.is_empty() && self.tail_entries == 0 && next >= self.bounds.next);
+        self.bounds = Bounds { first: next, next };
+    }
+
     /// Drops the entries from `next` on. `next` must be within the bounds.
     pub fn truncate(&mut self, next: u64) {
         debug_assert!((self.bounds.first..=self.bounds.next).contains(&next));

@@ -37,6 +37,16 @@ impl Log {
         self.told(Effect::Trim(first), gone)
     }
 
+    /// Drops the entries before `first`, which may be past the end. The next entry is then `first`.
+    pub fn begin_at(&mut self, first: u64) -> Gone {
+        let gone = self.cut_before(first.min(self.bounds().next));
+        if first > self.bounds().next {
+            self.begin(first);
+            self.told(Effect::Begin(first), 0);
+        }
+        gone
+    }
+
     /// Drops the entries from `next` on.
     pub fn cut_from(&mut self, next: u64) -> Gone {
         let gone = self.sum(next..self.bounds().next);

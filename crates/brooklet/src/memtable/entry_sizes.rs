@@ -90,7 +90,7 @@ impl EntrySizes {
         match effect {
             Effect::Append(seq) => self.join(seq, [len]),
             Effect::Truncate(next) => return Some(self.truncate(next)),
-            Effect::Delete => return Some(self.truncate(0)),
+            Effect::Delete | Effect::Begin(_) => return Some(self.truncate(0)),
             _ => {}
         }
         None
@@ -106,7 +106,8 @@ impl EntrySizes {
         }
     }
 
-    /// Removes the entries from `next` on. `next` is 0 when the log is deleted.
+    /// Removes the entries from `next` on. `next` is 0 when the log is deleted, or empty and begins
+    /// at another number.
     pub fn truncate(&mut self, next: u64) -> Cut {
         let Self { stamp, memory, recent, .. } = *self;
         let mut spans = Vec::new();

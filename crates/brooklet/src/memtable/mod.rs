@@ -192,7 +192,7 @@ impl Memtable {
         let log = if is_first { log_claim(self.log(slot)) } else { 0 };
         log + match effect {
             Effect::Append(_) => entry_claim(payload),
-            Effect::Trim(_) | Effect::Truncate(_) | Effect::Delete => 0,
+            Effect::Trim(_) | Effect::Truncate(_) | Effect::Delete | Effect::Begin(_) => 0,
             Effect::Entries(_)
             | Effect::Bytes(_)
             | Effect::Age(_)
@@ -341,7 +341,8 @@ impl Memtable {
                 | Effect::Age(_)
                 | Effect::Mark(_)
                 | Effect::Held(_)
-                | Effect::Count(_) => {}
+                | Effect::Count(_)
+                | Effect::Begin(_) => {}
             }
         }
         Some(())

@@ -19,6 +19,7 @@ pub(crate) enum Action<'a> {
     Snapshot(&'a [u8]),
     Trim(u64),
     KeepLast(u64),
+    Begin(u64),
     Truncate(u64),
     Delete,
     Retain(Retention),
@@ -40,7 +41,8 @@ pub(crate) enum EnrollScope {
 }
 
 impl Action<'_> {
-    /// Returns whether the action may make a log larger, or create a log.
+    /// Returns whether the action may make a log larger, or create a log. [`Begin`](Self::Begin)
+    /// may create one, but also drops entries: whoever asks has to look at the log.
     pub fn adds(&self) -> bool {
         matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_) | Action::Enroll(_))
     }
@@ -218,6 +220,12 @@ impl Commit {
     /// Drops all entries except the last `n`.
     pub fn keep_last(&mut self, key: impl AsRef<[u8]>, n: u64) -> &mut Self {
         self.push(key, Action::KeepLast(n))
+    }
+
+    /// Makes a log begin at number `first`, which may be past the log's end. Creates the log if it
+    /// does not exist; see [`Store::begin_at`](crate::Store::begin_at).
+    pub fn begin_at(&mut self, key: impl AsRef<[u8]>, first: u64) -> &mut Self {
+        self.push(key, Action::Begin(first))
     }
 
     /// Drops the entries from number `from` on. The next entry gets the number `from`.

@@ -68,6 +68,9 @@ pub(crate) enum Effect {
     Held(u64),
     /// Counts the log in the totals of the space with this number.
     Count(u64),
+    /// Gives the next entry of an empty log this number, which may be above the log's next number.
+    /// Creates the log if it does not exist.
+    Begin(u64),
 }
 
 /// The bounds and the base of a piece. `bounds` is `None` if the log does not exist.
@@ -113,6 +116,12 @@ impl Piece {
             Effect::Delete => {
                 self.bounds?;
                 *self = Self { bounds: None, base: 0 };
+            }
+            Effect::Begin(next) => {
+                if self.bounds.is_some_and(|b| !b.is_empty() || next < b.next) {
+                    return None;
+                }
+                *self = Self::on_top_of(Some(Bounds { first: next, next }));
             }
             Effect::Entries(_) => drop(self.bounds.get_or_insert_default()),
             Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) | Effect::Count(_) => {
@@ -182,6 +191,13 @@ mod tests {
         assert_eq!(p, Piece { bounds: None, base: 0 });
         p.apply(Effect::Append(0)).unwrap();
         assert_eq!((p, p.held()), (piece(0, 1, 0), 0..1));
+        p.apply(Effect::Trim(1)).unwrap();
+        p.apply(Effect::Begin(9)).unwrap();
+        p.apply(Effect::Append(9)).unwrap();
+        assert_eq!((p, p.held()), (piece(9, 10, 9), 9..10));
+        let mut begun = Piece::on_top_of(None);
+        begun.apply(Effect::Begin(3)).unwrap();
+        assert_eq!((begun, begun.held()), (piece(3, 3, 3), 3..3));
     }
 
     #[test]
@@ -194,10 +210,13 @@ mod tests {
             Effect::Trim(11),
             Effect::Truncate(1),
             Effect::Truncate(11),
+            Effect::Begin(12),
         ] {
             let mut p = start;
             assert_eq!((p.apply(effect), p), (None, start), "{effect:?}");
         }
+        let empty = piece(10, 10, 10);
+        assert_eq!(empty.clone().apply(Effect::Begin(9)), None, "a number is never used again");
         let mut none = Piece::on_top_of(None);
         for effect in [Effect::Append(1), Effect::Trim(0), Effect::Truncate(0), Effect::Delete] {
             assert_eq!(none.apply(effect), None, "{effect:?}");
@@ -216,6 +235,9 @@ mod tests {
         assert_eq!((log.parts, log.upper), (vec![(0, 0..3)], 0));
         // The log was deleted.
         assert_eq!(resolve([Piece { bounds: None, base: 0 }, piece(0, 100, 0)]).bounds, None);
+        // The log was emptied and begins anew at a number that older pieces never held.
+        let log = resolve([piece(300, 302, 300), piece(0, 100, 0)]);
+        assert_eq!((log.parts, log.upper), (vec![(0, 300..302)], 300));
         // A piece that was not passed holds a part of the log.
         assert_eq!(resolve([piece(5, 9, 8)]).upper, 8);
     }

@@ -142,7 +142,7 @@ pub(crate) fn apply(
     let bounds = bounds.unwrap_or_default();
     match effect {
         Effect::Append(_) => now.held = now.held.saturating_add(len),
-        Effect::Trim(_) | Effect::Truncate(_) => now.forget(bounds),
+        Effect::Trim(_) | Effect::Truncate(_) | Effect::Begin(_) => now.forget(bounds),
         Effect::Entries(n) => now.entries = n.checked_sub(1),
         Effect::Bytes(n) => {
             now.bytes = n.checked_sub(1);

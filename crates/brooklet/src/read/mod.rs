@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use brooklet_io::Process;
 use brooklet_io::seeded::bug;
+use brooklet_wal::Wal;
 use bytes::Bytes;
 
 use crate::counters::ReadSource;
@@ -23,6 +24,7 @@ use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::read::asked::Asked;
 use crate::run::{Run, RunSet};
 use crate::state::StoreState;
+use crate::state::in_flight::InFlight;
 use crate::state::lost::{Doubt, Lost};
 
 /// An entry of a log.
@@ -91,11 +93,37 @@ impl ReadView {
     /// Takes the entries of `range` from the memtables. Leaves out entries that are too old at
     /// `now`.
     pub fn take(state: &StoreState, key: &[u8], asked: &Asked, now: u64) -> Result<Self, Error> {
+        let view = Self::take_with(state, key, asked, now, None)?;
+        Ok(view.expect("all payloads of visible entries are in memory"))
+    }
+
+    /// Takes the entries of `range` from the memtables, and those that are not durable yet. Returns
+    /// `None` while a thread compresses a block of these entries: try again soon.
+    pub fn take_appended(
+        state: &StoreState,
+        key: &[u8],
+        asked: &Asked,
+        now: u64,
+        wal: &Wal,
+    ) -> Result<Option<Self>, Error> {
+        Self::take_with(state, key, asked, now, state.in_flight(key).map(|part| (part, wal)))
+    }
+
+    fn take_with(
+        state: &StoreState,
+        key: &[u8],
+        asked: &Asked,
+        now: u64,
+        in_flight: Option<(InFlight, &Wal)>,
+    ) -> Result<Option<Self>, Error> {
         let known = state.recent(key);
-        let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
+        let newest = in_flight.as_ref().map(|(part, _)| part.piece);
+        let newer = usize::from(newest.is_some());
+        let pieces = newest.into_iter().chain(known.iter().map(|(_, _, piece)| *piece));
+        let Resolved { bounds, parts, upper } = resolve(pieces);
         let mut view = Self {
             runs: state.runs.clone(),
-            bounds: (!known.is_empty()).then_some(bounds),
+            bounds: (newer + known.len() > 0).then_some(bounds),
             range: 0..0,
             recent: Vec::new(),
             upper,
@@ -104,23 +132,33 @@ impl ReadView {
             doubt: state.doubt(key),
         };
         if let Some(bounds) = bounds {
-            let terms = known.first().and_then(|(_, log, _)| log.visible_terms());
-            let bounds = shown(bounds, terms.map(|terms| &**terms), view.now);
+            let terms = match newer {
+                0 => known.first().and_then(|(_, log, _)| log.visible_terms().map(|terms| &**terms)),
+                _ => state.terms_appended(key),
+            };
+            let bounds = shown(bounds, terms, view.now);
             view.bounds = Some(Some(bounds));
             view.range = match view.doubt {
                 None => asked.within(key, bounds)?,
                 Some(_) => bounds.first..bounds.next,
             };
             for (i, part) in parts {
-                let (memtable, log, _) = known[i];
                 let wanted = part.start.max(view.range.start)..part.end.min(view.range.end);
-                if !wanted.is_empty() {
-                    let payloads = log.payloads(memtable, wanted.clone()).collect();
-                    view.recent.push(Part { range: wanted, source: Source::Recent(payloads) });
+                if wanted.is_empty() {
+                    continue;
                 }
+                let payloads = match &in_flight {
+                    Some((part, wal)) if i == 0 => part.payloads(wal, wanted.clone())?,
+                    _ => {
+                        let (memtable, log, _) = known[i - newer];
+                        Some(log.payloads(memtable, wanted.clone()).collect())
+                    }
+                };
+                let Some(payloads) = payloads else { return Ok(None) };
+                view.recent.push(Part { range: wanted, source: Source::Recent(payloads) });
             }
         }
-        Ok(view)
+        Ok(Some(view))
     }
 
     /// Creates a view of the runs alone.

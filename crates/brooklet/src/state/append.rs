@@ -114,6 +114,16 @@ impl StoreState {
         self.memtables().find_map(known).unwrap_or(false)
     }
 
+    /// Returns whether operations create no log and make no log larger, as far as memory knows.
+    /// Such a commit is admitted even if other resources are full.
+    pub fn frees(&self, ops: &[Op<'_>]) -> bool {
+        let frees = |op: &Op<'_>| match op.action {
+            Action::Begin(_) => !self.is_absent(op.key),
+            _ => !op.action.adds(),
+        };
+        ops.iter().all(frees)
+    }
+
     /// Adds the state that a log has in `runs` to the active memtable, unless the log was added or
     /// the runs changed meanwhile. Returns `false` if the caller has to wait, because an import may
     /// add the log at any moment.
@@ -200,6 +210,7 @@ impl StoreState {
                     let before = before.max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
                 }
+                Action::Begin(first) => self.begin(op, i, slot, first, moment)?,
                 Action::KeepLast(n) => {
                     let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
@@ -232,6 +243,32 @@ impl StoreState {
             return Ok(());
         }
         Ok(self.spaces.check_quotas()?)
+    }
+
+    /// Makes a log begin at `first`. Creates the log if it does not exist.
+    fn begin(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        first: u64,
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
+        match self.active.log(slot).appended {
+            Some(bounds) => {
+                let before = first.min(bounds.next).max(self.kept(slot, moment));
+                self.cut(op, i, slot, Effect::Trim(before))?;
+                if first <= bounds.next {
+                    return Ok(());
+                }
+            }
+            None => {
+                if let Some((retention, space)) = self.spaces.given(op.key) {
+                    self.give(op, i, slot, retention, space, moment)?;
+                }
+            }
+        }
+        Ok(self.effect(op, i, slot, Effect::Begin(first))?)
     }
 
     /// Sets the retention of a log, and counts the log in the totals of space number `space`; 0 is
@@ -337,7 +374,8 @@ impl StoreState {
             return Err(Error::EmptyCommit.into());
         }
         let bound = self.record_bound(ops);
-        let freeing = !ops.iter().any(|op| op.action.adds());
+        let freeing = !ops.iter().any(|op| op.action.adds())
+            && self.undo.iter().all(|undo| undo.bounds.is_some() || bug("begin-is-always-admitted"));
         let request = self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
@@ -384,10 +422,9 @@ impl StoreState {
             }
         }
         let seqs = Seqs::of(effects);
-        let seq = appended.block.seq();
-        if self.pending.back().is_none_or(|p| p.seq != seq) {
-            let (generation, effects) = (self.generation, Vec::new());
-            self.pending.push_back(PendingBlock { seq, generation, effects, deferred: None });
+        if self.pending.back().is_none_or(|p| p.block.seq() != appended.block.seq()) {
+            let (block, generation) = (appended.block.clone(), self.generation);
+            self.pending.push_back(PendingBlock { block, generation, effects: Vec::new(), deferred: None });
         }
         let block = self.pending.back_mut().expect("just seen to");
         assert!(block.generation == self.generation, "a block belongs to one tier");

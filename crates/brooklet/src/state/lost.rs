@@ -121,6 +121,8 @@ impl Lost {
             Effect::Append(0) => return Some(State::default()),
             Effect::Append(next) | Effect::Truncate(next) => at(next),
             Effect::Delete => at(0),
+            // The effect determines the log: it is empty, whatever it was.
+            Effect::Begin(_) => at(0),
             _ => None,
         };
         let (next, was) = (bounds.map(|bounds| bounds.next), known.flatten().map(|bounds| bounds.next));

@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod append;
 pub mod backpressure;
+pub mod in_flight;
 pub mod lost;
 pub mod refusal;
 pub mod replay;
@@ -39,7 +40,7 @@ use crate::state::watchers::Watchers;
 /// The effects of one block, in append order.
 #[derive(Debug)]
 struct PendingBlock {
-    seq: u64,
+    block: Arc<Block>,
     /// The memtable of these effects: the active one, or the one before it.
     generation: u64,
     effects: Vec<Pending>,
@@ -132,7 +133,7 @@ impl StoreState {
         self.subscribers.publish(blocks);
         let mut marking = self.watchers.marking(waiters);
         for block in blocks {
-            if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
+            if self.pending.front().is_none_or(|p| p.block.seq() != block.seq()) {
                 continue; // an empty block: it only records the acknowledged part
             }
             let pending = self.pending.pop_front().expect("just seen");

@@ -19,7 +19,7 @@ impl StoreState {
                 ops.iter().filter_map(|op| self.pending_on(op.key)).max()
             }
             // The totals of a space depend on all of its logs.
-            Error::QuotaReached { .. } => self.pending.back().map(|block| block.seq),
+            Error::QuotaReached { .. } => self.pending.back().map(|pending| pending.block.seq()),
             _ => None,
         }
     }
@@ -35,7 +35,7 @@ impl StoreState {
             let blocks = self.pending.iter().rev().filter(move |block| block.generation == generation);
             let mut changing =
                 blocks.filter(move |block| block.effects.iter().any(|effect| effect.slot == slot));
-            changing.next().map(|block| block.seq)
+            changing.next().map(|pending| pending.block.seq())
         };
         moving.filter_map(last).max()
     }

@@ -1,5 +1,6 @@
 //! The public API of a store: every public call.
 
+mod appended;
 pub mod check;
 pub mod committing;
 pub mod damage;
@@ -240,6 +241,31 @@ impl Store {
     /// Drops all entries except the last `n`.
     pub fn keep_last(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Ticket, Error> {
         self.write_one(&key, Action::KeepLast(n))
+    }
+
+    /// Makes a log begin at number `first`. The store drops the entries with numbers below `first`.
+    /// If the log ends before `first`, the log is empty afterwards, and its next entry gets the
+    /// number `first`. Creates the log if it does not exist.
+    ///
+    /// The number may be past the log's end, unlike with [`trim`](Self::trim). For logs whose
+    /// numbers another system gives: a Raft log, for example, begins behind the last entry of a
+    /// snapshot that the host received. An entry that was dropped earlier stays dropped: a number
+    /// below the log's first entry changes nothing.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// store.append_many("raft/7", ["a", "b", "c"])?;
+    /// store.begin_at("raft/7", 1_000)?;
+    /// assert_eq!(store.append("raft/7", "d")?.seq(), 1_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NumberTooLarge`] if `first` is greater than 2^62.
+    pub fn begin_at(&self, key: impl AsRef<[u8]>, first: u64) -> Result<Ticket, Error> {
+        self.write_one(&key, Action::Begin(first))
     }
 
     /// Drops the entries from number `from` on. The next entry gets the number `from`.

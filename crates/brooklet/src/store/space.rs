@@ -384,6 +384,11 @@ impl Space {
         self.store.keep_last(self.key(key), n)
     }
 
+    /// Makes a log begin at number `first`, like [`Store::begin_at`].
+    pub fn begin_at(&self, key: impl AsRef<[u8]>, first: u64) -> Result<Ticket, Error> {
+        self.store.begin_at(self.key(key), first)
+    }
+
     /// Drops the entries from number `from` on, like [`Store::truncate`].
     pub fn truncate(&self, key: impl AsRef<[u8]>, from: u64) -> Result<Ticket, Error> {
         self.store.truncate(self.key(key), from)
@@ -462,6 +467,21 @@ impl Space {
     /// Follows a log, like [`Store::tail`].
     pub fn tail(&self, key: impl AsRef<[u8]>, from: u64) -> Result<Tail, Error> {
         self.store.tail(self.key(key), from)
+    }
+
+    /// Reads entries that may not be durable yet, like [`Store::read_appended`].
+    pub fn read_appended(
+        &self,
+        key: impl AsRef<[u8]>,
+        range: impl RangeBounds<u64>,
+    ) -> Result<Entries, Error> {
+        self.store.read_appended(self.key(key), range)
+    }
+
+    /// Returns the log's first and next numbers after all accepted commits, like
+    /// [`Store::bounds_appended`].
+    pub fn bounds_appended(&self, key: impl AsRef<[u8]>) -> Result<Option<Bounds>, Error> {
+        self.store.bounds_appended(self.key(key))
     }
 
     /// Waits until a log has reached a number, like [`Store::wait_for`].

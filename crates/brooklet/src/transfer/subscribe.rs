@@ -4,7 +4,7 @@
 //! ```text
 //! commits (little endian)
 //!    0  8  "BRKCMMTS"
-//!    8  4  version, 1
+//!    8  4  version, 2
 //!   12 16  id of the store
 //!   then blocks, as they lie in its log one after the other:
 //!      0  8  where the block begins in the log, in bytes that were ever committed to it
@@ -13,6 +13,8 @@
 //!     24  4  length, and so many bytes of records (`format/commit_record.rs`)
 //!   then 8 XXH3-64 of all before
 //! ```
+//!
+//! Up to version 1, no record held a begin.
 //!
 //! An empty block, which begins where it ends, is a *mark*. A mark holds a time and a place in the
 //! log. At that time, the store was at that place, and every commit that was durable by then is
@@ -40,7 +42,7 @@ use crate::store::Store;
 use crate::store::view::{View, run_of};
 
 const MAGIC: &[u8; 8] = b"BRKCMMTS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes before the first block, and before the records of a block.
 const HEAD: usize = 28;
 const BLOCK: usize = 28;
@@ -239,7 +241,7 @@ fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame<'_>>, Error> {
         return Err(damaged("the magic bytes are missing"));
     }
     let found = u32::from_le_bytes(head[8..12].try_into().expect("four bytes"));
-    if found != VERSION {
+    if !(1..=VERSION).contains(&found) {
         return Err(Error::NewerFormat { name: "the kept commits".into(), found, known: VERSION });
     }
     if checksum(all) != u64::from_le_bytes(*sum) {

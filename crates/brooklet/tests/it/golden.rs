@@ -1,8 +1,9 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these
 //! bytes, and a store written by any released version of each format opens and reads the same; and
-//! what leaves a store, exports and views in parts. Versions 2 to 6 are written with a capacity,
-//! and the ring on a volume of its own; versions 4 to 6 with logs that keep a part of their
-//! entries, version 5 and 6 with spaces; in version 6, runs have notes.
+//! what leaves a store, exports and views in parts. Versions 2 to 7 are written with a capacity,
+//! and the ring on a volume of its own; versions 4 to 7 with logs that keep a part of their
+//! entries, versions 5 to 7 with spaces; since version 6, runs have notes; in version 7, logs begin
+//! at other numbers than 0.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file
 //! joins this one. `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test it golden` writes the
@@ -84,6 +85,18 @@ fn fill(store: &Store, format: u32) -> Logs {
             }
         }
         store.remove_space("chat").unwrap();
+    }
+    if format >= 7 {
+        for checkpointed in [true, false] {
+            wait(store.begin_at("begun/empty", 1_000));
+            wait(store.begin_at("begun", if checkpointed { 7 } else { 70_000 }));
+            wait(store.append_many("begun", ["one", "two"]));
+            wait(store.begin_at("limited", if checkpointed { 20 } else { 30 }));
+            wait(store.append_many("limited", ["nine", "ten"]));
+            if checkpointed {
+                store.checkpoint().unwrap();
+            }
+        }
     }
     let contents = common::contents(store).unwrap();
     store.close().unwrap();
@@ -196,7 +209,8 @@ fn what_was_offloaded_is_named_as_it_was() {
         View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
     let before = parts_of(&before, "v1.parts");
     for (golden, kept) in [
-        (compare("v6.offloaded", volume.image()), kept),
+        (compare("v7.offloaded", volume.image()), kept.clone()),
+        (golden("v6.offloaded"), kept),
         (golden("v5.offloaded"), before.clone()),
         (golden("v4.offloaded"), before),
     ] {
@@ -222,10 +236,11 @@ fn commits_are_told_as_they_were() {
     let (subscription, empty) = (store.subscribe(1 << 20).unwrap(), store.view().unwrap());
     let contents = fill(&store, 4);
     let mut commits = subscription.take().unwrap();
-    let plain = compare_bytes("v1.commits", &commits.encode());
+    let plain = compare_bytes("v2.commits", &commits.encode());
     commits.mark(Moment { lsn: commits.end().unwrap(), time_ms: commits.taken_ms() });
-    let marked = compare_bytes("v1-marked.commits", &commits.encode());
-    for commits in [plain, marked] {
+    let marked = compare_bytes("v2-marked.commits", &commits.encode());
+    let before = ["v1.commits", "v1-marked.commits"].map(|name| std::fs::read(path(name)).unwrap());
+    for commits in before.into_iter().chain([plain, marked]) {
         assert!(common::seen(&empty.with_commits([commits], None).unwrap()) == contents);
     }
 }
@@ -262,6 +277,11 @@ fn format_5_still_opens() {
     still_opens(5);
 }
 
+#[test]
+fn format_6_still_opens() {
+    still_opens(6);
+}
+
 /// What a release wrote with a capacity, and the ring on a volume of its own.
 fn still_opens(format: u32) {
     let options = || options().capacity(2 << 20);
@@ -296,7 +316,7 @@ fn still_opens(format: u32) {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 6);
+    assert_eq!(store.info().unwrap().format, 7);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
@@ -307,19 +327,19 @@ fn grows_up(store: &Store, contents: &Logs) {
 }
 
 #[test]
-fn format_6_is_what_it_was() {
+fn format_7_is_what_it_was() {
     let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
     let options = || options().capacity(2 << 20);
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
-    let contents = fill(&create.unwrap(), 6);
-    let golden = (compare("v6.store", data.image()), compare("v6.ring", ring.image()));
+    let contents = fill(&create.unwrap(), 7);
+    let golden = (compare("v7.store", data.image()), compare("v7.ring", ring.image()));
     let report =
         check_volume_with_ring(golden.0.clone(), golden.1.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (6, 2 << 20));
+    assert_eq!((info.format, info.capacity), (7, 2 << 20));
     let [games] = &store.spaces()[..] else { panic!("one space") };
     let (class, kept) = (Class::Deferred(Duration::from_millis(20)), Retention::new().entries(3));
     let config = SpaceConfig::new().max_logs(9).max_bytes(1 << 20).class(class).retention(kept);

@@ -3,6 +3,8 @@
 mod amplification;
 mod apart;
 mod api;
+mod appended;
+mod begins;
 mod beside;
 mod cached;
 mod callbacks;

@@ -17,6 +17,7 @@ mod explore;
 mod stage;
 mod world;
 
+mod appended;
 mod beside;
 mod tails;
 

@@ -53,6 +53,9 @@ fn programs_get_json() {
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "k", "--limit", "1"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "z"]), [] as [Value; 0]);
+    let begun = json!({"key": "begun", "first": 70, "next": 70, "retention": null});
+    assert_eq!(place.json(&["trim", "STORE", "begun", "--begin-at", "70"])[0]["next"], begun["next"]);
+    place.ok(&["delete", "STORE", "begun"]);
     let row_kept = limited(1, 3, json!({"entries": 9, "bytes": null, "age_ms": 7 * 24 * 3_600_000}));
     let retain = ["retain", "STORE", "k", "--entries", "9", "--age", "7d"];
     for told in [&retain[..], &["list", "STORE", "k"], &["inspect", "STORE", "k"]] {
@@ -101,7 +104,7 @@ fn a_ring_apart_is_named_by_every_command() {
     place.ok(&with(&["truncate", "STORE", "doc", "--from", "2"]));
     assert_eq!(place.ok(&with(&["list", "STORE"])), "doc  first 1  next 2  1 entry\n");
     let map = &place.json(&with(&["inspect", "STORE"]))[0];
-    assert_eq!((&map["format"], &map["capacity"]), (&json!(6), &json!(8 << 20)));
+    assert_eq!((&map["format"], &map["capacity"]), (&json!(7), &json!(8 << 20)));
     assert_eq!((&map["ring_volume"]["name"], &map["zones"][2]["offset"]), (&json!(whole), &json!(64 << 10)));
     let map = place.ok(&with(&["inspect", "STORE"]));
     assert!(map.contains(&format!("ring at    {whole}: ")) && map.contains("capacity   8.00 MiB"), "{map}");

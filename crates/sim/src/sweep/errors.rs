@@ -20,7 +20,7 @@ const KINDS: [ErrorKind; 3] = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKi
 /// A script of all operations.
 fn script(seed: u64) -> Plan {
     let mut plan = Plan::draw_as(seed, Class::Calm);
-    plan.habits.weights = [60, 7, 8, 5, 7, 5, 5, 3, 5];
+    plan.habits.weights = [60, 7, 8, 5, 7, 5, 5, 3, 5, 5];
     let round = [
         Act::Commit(2),
         Act::Commit(1),

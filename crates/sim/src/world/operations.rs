@@ -59,8 +59,10 @@ impl World {
                 state.oracle.appended = after;
                 let deferred = ticket.is_done();
                 let panics = self.plan.seed.is_multiple_of(4) && state.oracle.acknowledged % 16 == 15;
+                let key = changes[0].key().clone();
                 state.oracle.flying.push_back(Flight::new(changes, now, ticket, (deferred, panics)));
-                Ok(())
+                drop(state);
+                self.read_back(&key)
             }
             // While a refusal waits, other callers may commit; then the refusal is of an earlier
             // state.
@@ -88,6 +90,25 @@ impl World {
                 excused.map_err(|Violation(what)| Violation(format!("{what}, where {refusal:?} was due")))
             }
         }
+    }
+
+    /// Reads a log of the last commit back, before the commit is durable.
+    fn read_back(&self, key: &Bytes) -> Result<(), Violation> {
+        let (log, when) = {
+            let state = self.state();
+            let log = state.oracle.appended.get(key).cloned();
+            (log, When { from: state.oracle.moment(self.now()).of(key), to: self.now() })
+        };
+        let store = self.open_store();
+        let read = store.read_appended(key, ..).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        let entries = match read {
+            Ok(entries) => entries,
+            Err(error) => return self.excuse(Err::<(), _>(error)),
+        };
+        if log.as_ref().map_or(entries.is_empty(), |log| gives(&entries, log, when)) {
+            return Ok(());
+        }
+        violated(format!("{} gives {} entries that were never appended", text(key), entries.len()))
     }
 
     /// Imports some logs that should be new.

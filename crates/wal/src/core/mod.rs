@@ -222,6 +222,14 @@ impl Core {
         self.open.records == 0 && self.closed.is_empty() && nothing_moves
     }
 
+    /// Returns the records of a block that no thread has taken yet; `None` if one has, or while a
+    /// thread writes its record into the block.
+    pub fn records(&self, block: &Block) -> Option<&[u8]> {
+        let waiting = self.closed.iter().chain([&self.open]);
+        let found = waiting.into_iter().find(|waiting| std::ptr::eq(&*waiting.block, block))?;
+        (!block.is_being_filled()).then(|| &found.buf[HEADER..])
+    }
+
     /// Returns the newest block that holds a record and may not be durable yet.
     pub fn last_appended(&self) -> Option<Arc<Block>> {
         if self.open.records > 0 { Some(self.open.block.clone()) } else { self.last.clone() }

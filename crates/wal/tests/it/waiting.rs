@@ -49,6 +49,31 @@ fn read(volume: &MemVolume, size: u64) -> Vec<Vec<u8>> {
     records
 }
 
+/// In the open block, in a closed one, and in one that is durable.
+#[test]
+fn records_can_be_looked_at_before_they_are_durable() {
+    let (volume, wal) = open(1 << 20, 1, small());
+    let record = |n: u8| vec![n; 1_500];
+    let appended: Vec<_> =
+        (0..5).map(|n| wal.try_append(1_500, false, Duration::MAX, |out| out(&record(n))).unwrap()).collect();
+    let blocks: std::collections::BTreeSet<u64> = appended.iter().map(|it| it.block.seq()).collect();
+    assert!(blocks.len() > 2, "several blocks");
+    let all_are_there = || {
+        for (n, it) in (0..).zip(&appended) {
+            let ranges = [it.offset..it.offset + 1_500, it.offset + 7..it.offset + 9, 0..0];
+            let found = wal.peek(&it.block, &ranges).unwrap().expect("no thread has taken the block");
+            assert_eq!(found, [&record(n)[..], &[n, n], &[]]);
+        }
+    };
+    all_are_there();
+    wal.ack(appended[0].block.clone()).wait().unwrap();
+    all_are_there();
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::Other, sticky: false });
+    wal.ack(appended[4].block.clone()).wait().unwrap_err();
+    let first = std::slice::from_ref(&(0..1));
+    assert!(wal.peek(&appended[4].block, first).is_err());
+}
+
 /// Lengths from 2 MiB on take more bytes.
 #[test]
 fn records_of_any_length_come_back_as_they_were() {

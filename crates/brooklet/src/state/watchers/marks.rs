@@ -55,6 +55,7 @@ impl LogMarks {
                 self.truncated = Some(self.truncated.map_or(from, |other| other.min(from)));
             }
             Effect::Delete => (self.deleted, self.truncated) = (true, None),
+            Effect::Begin(next) => self.reached = self.reached.max(next),
             // Readers see the entries that are left at their next look.
             Effect::Trim(_)
             | Effect::Entries(_)
