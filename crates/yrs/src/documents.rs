@@ -1,0 +1,333 @@
+//! Documents: pushes updates, loads documents, lists documents.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use brooklet::{Appending, Commit, Logs, Store, Ticket};
+use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
+
+use crate::error::{Error, Result};
+use crate::format::{Decoded, Keys, decode_entry, update_entry};
+use crate::merge::load;
+use crate::update::decode;
+
+/// The documents below a prefix of a store. A clone is a handle to the same documents.
+///
+/// A document is a log of updates. Any number of handles and threads may use the same document at
+/// once. Reads see the updates that the store has acknowledged.
+///
+/// A name has any bytes, also none. The store's longest key limits its length: 1,023 bytes less the
+/// prefix.
+#[derive(Clone, Debug)]
+pub struct Documents {
+    pub(crate) store: Store,
+    pub(crate) keys: Keys,
+    flush_every: u64,
+}
+
+/// The updates of a document from a number on.
+pub(crate) struct Batch {
+    pub updates: Vec<Decoded>,
+    /// Number of the next entry of the log.
+    pub next: u64,
+}
+
+impl Documents {
+    /// Returns the documents below `prefix`. Reads and writes nothing.
+    ///
+    /// End the prefix with a slash, so that no other prefix in use begins with it. For the
+    /// documents of a [space](brooklet::Space), pass `space.key("")`.
+    ///
+    /// ```
+    /// use brooklet_yrs::Documents;
+    ///
+    /// # fn main() -> Result<(), brooklet_yrs::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::new(&store, "docs/");
+    /// let games = store.create_space("games", brooklet::SpaceConfig::new())?;
+    /// let of_games = Documents::new(&store, games.key(""));
+    /// # assert_eq!(documents.iter_docs()?.count() + of_games.iter_docs()?.count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(store: &Store, prefix: impl AsRef<[u8]>) -> Self {
+        Self { store: store.clone(), keys: Keys::new(prefix.as_ref()), flush_every: 0 }
+    }
+
+    /// Makes every `n`th [push](Self::push_update) of a document also [flush](Self::flush_doc) the
+    /// document, so that its log stays short. 0 is the default: only the caller flushes.
+    ///
+    /// A flush reads the whole document, and garbage-collects deleted content. So this is a choice,
+    /// and only [`push_update`](Self::push_update) flushes, which may block its thread. After
+    /// [`submit_update`](Self::submit_update) and [`push_update_async`](Self::push_update_async),
+    /// flush on a thread that may wait: for example each time that the update's number is a
+    /// multiple of 500.
+    ///
+    /// ```
+    /// use brooklet_yrs::Documents;
+    /// use yrs::{Doc, Text, Transact};
+    ///
+    /// # fn main() -> Result<(), brooklet_yrs::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::new(&store, "docs/").flush_every(100);
+    /// let doc = Doc::new();
+    /// let text = doc.get_or_insert_text("text");
+    /// for _ in 0..1000 {
+    ///     let mut txn = doc.transact_mut();
+    ///     text.push(&mut txn, "a");
+    ///     documents.push_update("notes", &txn.encode_update_v1())?;
+    /// }
+    /// assert!(store.bounds("docs/dnotes")?.len() < 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn flush_every(mut self, n: u64) -> Self {
+        self.flush_every = n;
+        self
+    }
+
+    /// Appends an update to a document, and waits until the update is durable. Returns the number
+    /// of the update. Creates the document if it does not exist.
+    ///
+    /// The update is in lib0 v1 encoding. The call decodes the update, and refuses bytes that do
+    /// not decode. It does not apply the update: an update that names other updates which the
+    /// document lacks is stored, and becomes visible once the others are stored.
+    ///
+    /// A server that has the document in memory applies an update of a client there first, and
+    /// pushes it if yrs accepts it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUpdate`], [`Error::NameTooLong`]; [`Error::Store`].
+    pub fn push_update(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Result<u64> {
+        let name = name.as_ref();
+        let ticket = self.submit_update(name, update)?;
+        ticket.wait()?;
+        // Numbers have no gaps: exactly one of `flush_every` pushes flushes.
+        let seq = ticket.seq();
+        if self.flush_every > 0
+            && (seq + 1).is_multiple_of(self.flush_every)
+            && let Err(error) = self.flush_doc(name)
+        {
+            // The update is durable all the same.
+            tracing::warn!(document = %name.escape_ascii(), %error, "a document was not flushed");
+        }
+        Ok(seq)
+    }
+
+    /// Appends an update to a document, and returns a ticket with the number of the update.
+    /// [`Ticket::wait`] waits until the update is durable. For callers that have many updates in
+    /// flight.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet_yrs::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// # let documents = brooklet_yrs::Documents::new(&store, "docs/");
+    /// let empty = [0, 0];
+    /// let first = documents.submit_update("notes", &empty)?;
+    /// let second = documents.submit_update("notes", &empty)?;
+    /// assert_eq!((first.seq(), second.seq()), (0, 1));
+    /// second.wait()?;   // so is the first
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same errors as [`push_update`](Self::push_update).
+    pub fn submit_update(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Result<Ticket> {
+        let key = self.accept(name.as_ref(), update)?;
+        Ok(self.store.append(key, update_entry(update))?)
+    }
+
+    /// Appends an update to a document in a task, in any runtime. The future returns the number of
+    /// the update once the update is durable, and borrows nothing. The call decodes the update at
+    /// once.
+    ///
+    /// ```
+    /// use brooklet_yrs::{Documents, Error};
+    ///
+    /// async fn receive(documents: &Documents, update: Vec<u8>) -> Result<(), Error> {
+    ///     let seq = documents.push_update_async("notes", &update).await?;
+    ///     println!("update {seq} is durable: broadcast it");
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The future returns the errors of [`push_update`](Self::push_update).
+    pub fn push_update_async(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Pushing {
+        let accepted = self.accept(name.as_ref(), update);
+        Pushing(accepted.map(|key| self.store.append_async(key, update_entry(update))))
+    }
+
+    /// Checks an update, and returns the key of its document.
+    fn accept(&self, name: &[u8], update: &[u8]) -> Result<Vec<u8>> {
+        let key = self.keys.updates(name)?;
+        decode(update).map_err(|why| Error::InvalidUpdate { why })?;
+        Ok(key)
+    }
+
+    /// Appends the state of a yrs document as one update, and waits until the update is durable.
+    /// Returns the number of the update. Updates that the document has already stay: the call
+    /// merges, and does not replace.
+    ///
+    /// # Errors
+    /// [`Error::NameTooLong`]; [`Error::Store`].
+    pub fn insert_doc<T: ReadTxn>(&self, name: impl AsRef<[u8]>, txn: &T) -> Result<u64> {
+        self.push_update(name, &txn.encode_state_as_update_v1(&StateVector::default()))
+    }
+
+    /// Applies all updates of a document to a transaction. Returns the number of the document's
+    /// next update, from which [`updates`](Self::updates) goes on; `None` if the document does not
+    /// exist.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if an entry is not an update, and then the transaction is unchanged; also
+    /// if yrs cannot apply an update, and then the transaction has some of the updates: drop its
+    /// document. [`Error::NameTooLong`]; [`Error::Store`].
+    pub fn load_doc(&self, name: impl AsRef<[u8]>, txn: &mut TransactionMut<'_>) -> Result<Option<u64>> {
+        let name = name.as_ref();
+        let Some(batch) = self.batch(name, 0)? else { return Ok(None) };
+        let next = batch.next;
+        load(name, txn, batch.updates)?;
+        Ok(Some(next))
+    }
+
+    /// Returns the state vector of a document: the updates of each client that the document has,
+    /// up to the first one that is missing. `None` if the document does not exist.
+    ///
+    /// # Errors
+    /// Same errors as [`load_doc`](Self::load_doc).
+    pub fn get_state_vector(&self, name: impl AsRef<[u8]>) -> Result<Option<StateVector>> {
+        let doc = self.whole(name.as_ref())?;
+        Ok(doc.map(|doc| doc.transact().state_vector()))
+    }
+
+    /// Returns an update with all that a replica with this state vector lacks, also updates that
+    /// wait for others. `None` if the document does not exist.
+    ///
+    /// ```
+    /// use brooklet_yrs::Documents;
+    /// use yrs::updates::decoder::Decode;
+    /// use yrs::{Doc, GetString, ReadTxn, Text, Transact, Update};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// # let documents = Documents::new(&store, "docs/");
+    /// let doc = Doc::new();
+    /// doc.get_or_insert_text("text").push(&mut doc.transact_mut(), "hello");
+    /// documents.insert_doc("notes", &doc.transact())?;
+    ///
+    /// let replica = Doc::new();
+    /// let text = replica.get_or_insert_text("text");
+    /// let known = replica.transact().state_vector();
+    /// let diff = documents.get_diff("notes", &known)?.expect("the document exists");
+    /// replica.transact_mut().apply_update(Update::decode_v1(&diff)?)?;
+    /// assert_eq!(text.get_string(&replica.transact()), "hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same errors as [`load_doc`](Self::load_doc).
+    pub fn get_diff(&self, name: impl AsRef<[u8]>, known: &StateVector) -> Result<Option<Vec<u8>>> {
+        let doc = self.whole(name.as_ref())?;
+        Ok(doc.map(|doc| doc.transact().encode_state_as_update_v1(known)))
+    }
+
+    /// Lists the names of all documents, in the order of their bytes. A document that has only
+    /// metadata is not listed.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn iter_docs(&self) -> Result<DocNames> {
+        let prefix = self.keys.all_updates();
+        Ok(DocNames { logs: self.store.scan(&prefix)?, skip: prefix.len() })
+    }
+
+    /// Deletes a document with its metadata, and waits until the deletion is durable. A document
+    /// that does not exist is not an error. The next update of the name has number 0.
+    ///
+    /// Metadata that is inserted while the call runs may stay.
+    ///
+    /// # Errors
+    /// [`Error::NameTooLong`]; [`Error::Store`].
+    pub fn clear_doc(&self, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        let mut keys = vec![self.keys.updates(name)?];
+        // A name that is too long for metadata has none.
+        if let Ok(meta) = self.keys.meta(name, b"") {
+            for log in self.store.scan(meta)? {
+                keys.push(log?.key);
+            }
+        }
+        let mut commit = Commit::new();
+        commit.snapshot(self.keys.clears(), "");
+        for key in keys {
+            // The store deletes only what exists, and another call may just delete this log.
+            commit.append(&key, "").delete(&key);
+        }
+        self.store.commit(&commit)?.wait()?;
+        Ok(())
+    }
+
+    /// Reads the updates of a document from a number on. `None` if there are none.
+    pub(crate) fn batch(&self, name: &[u8], from: u64) -> Result<Option<Batch>> {
+        let entries = self.store.read_available(self.keys.updates(name)?, from..)?;
+        let range = entries.range();
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let updates = entries.map(|entry| decode_entry(name, &entry?)).collect::<Result<_>>()?;
+        Ok(Some(Batch { updates, next: range.end }))
+    }
+
+    /// Returns the document as its updates say, with all deleted content that they hold.
+    fn whole(&self, name: &[u8]) -> Result<Option<Doc>> {
+        let doc = Doc::with_options(Options { skip_gc: true, ..plain() });
+        let found = self.load_doc(name, &mut doc.transact_mut())?;
+        Ok(found.map(|_| doc))
+    }
+}
+
+/// Returns the options of documents that only merge updates, and change nothing by themselves.
+pub(crate) fn plain() -> Options {
+    Options { cleanup_formatting: false, ..Options::default() }
+}
+
+/// A push of a task; see [`Documents::push_update_async`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Pushing(Result<Appending>);
+
+impl Future for Pushing {
+    type Output = Result<u64>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(appending) => Pin::new(appending).poll(context).map_err(Error::from),
+            Err(error) => Poll::Ready(Err(error.clone())),
+        }
+    }
+}
+
+/// An iterator over the names of documents; see [`Documents::iter_docs`].
+pub struct DocNames {
+    logs: Logs,
+    /// Length of the part of a key before the name.
+    skip: usize,
+}
+
+impl Iterator for DocNames {
+    type Item = Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.logs.next()? {
+                Ok(log) if log.bounds.is_empty() => {}
+                Ok(mut log) => return Some(Ok(log.key.split_off(self.skip))),
+                Err(error) => return Some(Err(error.into())),
+            }
+        }
+    }
+}

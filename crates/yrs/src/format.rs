@@ -1,0 +1,120 @@
+//! The logs of documents, and the format of their entries. This is the only description of both.
+//!
+//! ```text
+//! <prefix>d<name>                  the updates of a document. An entry is one byte and an update of yrs in lib0 v1 encoding:
+//!                                  1 the merged state of all entries before a number, which the same commit dropped;
+//!                                    behind the state, the commit repeats the updates that are not part of it
+//!                                  2 an update
+//! <prefix>m<length><name><key>     one value of metadata: the last entry is the value. The length is that of the name,
+//!                                  in 2 bytes, big endian
+//! <prefix>c                        the next number of this log is the number of clears; its last entry is empty
+//! ```
+//!
+//! A name is the rest of its key, so that names may hold any bytes, do not collide, and are listed
+//! in their own order. A clear deletes the logs of its document, and numbers begin again at 0. The
+//! count of clears keeps a flush from merging what a clear removed.
+
+use brooklet::{Bytes, Entry, MAX_KEY};
+use yrs::Update;
+
+use crate::error::{Error, Result};
+use crate::update::decode;
+
+const UPDATES: u8 = b'd';
+const META: u8 = b'm';
+const CLEARS: u8 = b'c';
+
+const STATE: u8 = 1;
+const UPDATE: u8 = 2;
+
+/// The keys of all logs below a prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys(Box<[u8]>);
+
+impl Keys {
+    pub fn new(prefix: &[u8]) -> Self {
+        Self(prefix.into())
+    }
+
+    /// Returns the key of the updates of a document.
+    pub fn updates(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let limit = self.room(1);
+        if name.len() > limit {
+            return Err(Error::NameTooLong { len: name.len(), limit });
+        }
+        Ok([&self.0[..], &[UPDATES], name].concat())
+    }
+
+    /// Returns the prefix of the keys of the updates of all documents.
+    pub fn all_updates(&self) -> Vec<u8> {
+        [&self.0[..], &[UPDATES]].concat()
+    }
+
+    /// Returns the key of a value of metadata.
+    pub fn meta(&self, name: &[u8], key: &[u8]) -> Result<Vec<u8>> {
+        let (len, limit) = (name.len() + key.len(), self.room(3));
+        if len > limit {
+            return Err(Error::MetaKeyTooLong { len, limit });
+        }
+        let name_len = u16::try_from(name.len()).expect("a key of the store is shorter");
+        Ok([&self.0[..], &[META], &name_len.to_be_bytes(), name, key].concat())
+    }
+
+    /// Returns the key of the log whose next number is the number of clears.
+    pub fn clears(&self) -> Vec<u8> {
+        [&self.0[..], &[CLEARS]].concat()
+    }
+
+    /// Returns the bytes that a key has room for besides the prefix and `others` bytes.
+    fn room(&self, others: usize) -> usize {
+        MAX_KEY.saturating_sub(self.0.len() + others)
+    }
+}
+
+/// Returns the entry of an update.
+pub(crate) fn update_entry(update: &[u8]) -> Vec<u8> {
+    [&[UPDATE], update].concat()
+}
+
+/// Returns the entry of a merged state.
+pub(crate) fn state_entry(state: &[u8]) -> Vec<u8> {
+    [&[STATE], state].concat()
+}
+
+/// The bytes of an entry of a document.
+pub(crate) enum Payload {
+    State(Bytes),
+    Update(Bytes),
+}
+
+/// Returns the update or the state that an entry of a document holds.
+pub(crate) fn payload(name: &[u8], entry: &Entry) -> Result<Payload> {
+    match entry.payload.first() {
+        Some(&STATE) => Ok(Payload::State(entry.payload.slice(1..))),
+        Some(&UPDATE) => Ok(Payload::Update(entry.payload.slice(1..))),
+        Some(kind) => Err(Error::damaged(
+            name,
+            entry.seq,
+            format!("its kind is {kind}, which this version does not know"),
+        )),
+        None => Err(Error::damaged(name, entry.seq, "it is empty")),
+    }
+}
+
+/// A decoded entry of a document.
+pub(crate) struct Decoded {
+    pub seq: u64,
+    pub is_state: bool,
+    pub bytes: Bytes,
+    pub update: Update,
+}
+
+/// Decodes an entry of a document.
+pub(crate) fn decode_entry(name: &[u8], entry: &Entry) -> Result<Decoded> {
+    let (is_state, bytes) = match payload(name, entry)? {
+        Payload::State(bytes) => (true, bytes),
+        Payload::Update(bytes) => (false, bytes),
+    };
+    let update = decode(&bytes).map_err(|why| Error::damaged(name, entry.seq, why))?;
+    Ok(Decoded { seq: entry.seq, is_state, bytes, update })
+}
