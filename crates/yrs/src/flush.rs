@@ -77,50 +77,64 @@ impl Documents {
     /// Same errors as [`flush_doc`](Self::flush_doc).
     pub fn flush_doc_with(&self, name: impl AsRef<[u8]>, options: Options) -> Result<Option<Doc>> {
         let name = name.as_ref();
-        let key = self.keys.updates(name)?;
-        let mut merged: Option<Merged> = None;
+        let mut merged = None;
         let mut tries = 0;
         loop {
-            // Counted before the updates are read: a later clear makes the commit fail.
-            let clears = self.clears()?;
-            let mut now = match merged.take() {
-                Some(merged) if merged.clears == clears => merged,
-                _ => Merged::new(clears, options.clone()),
-            };
-            self.read_on(name, &mut now)?;
+            let now = self.merge(name, merged.take(), &options)?;
             if now.next == 0 {
                 return Ok(None);
             }
-            let waiting: BTreeSet<&Bytes> = now.waiting.iter().collect();
-            let bounds = self.store.get_bounds(&key)?;
-            let least = 1 + waiting.len() as u64;
-            if bounds.is_some_and(|bounds| bounds.len() <= least && bounds.next == now.next) {
-                return now.document(name);
+            if self.store_merged(name, &now, tries < IN_ORDER)? {
+                now.waiting.leave(name, &mut now.doc.transact_mut())?;
+                return Ok(Some(now.doc));
             }
-            let mut commit = Commit::new();
-            commit.expect_next(self.keys.clears(), clears);
-            if tries < IN_ORDER {
-                commit.expect_next(&key, now.next);
-            }
-            commit.append(&key, state_entry(&now.state(name)?));
-            for update in waiting {
-                commit.append(&key, update_entry(update));
-            }
-            commit.trim(&key, now.next);
-            match self.store.commit(&commit) {
-                Ok(ticket) => {
-                    ticket.wait()?;
-                    return now.document(name);
-                }
-                Err(error) if error.kind() == ErrorKind::Conflict => {
-                    // The updates in the way may not be durable yet, so that no reader sees them.
-                    self.store.flush()?;
-                    merged = Some(now);
-                    tries += 1;
-                }
-                Err(error) => return Err(error.into()),
-            }
+            // The updates in the way may not be durable yet, so that no reader sees them.
+            self.store.flush()?;
+            merged = Some(now);
+            tries += 1;
         }
+    }
+
+    /// Merges all updates of a document, or the updates since `merged`.
+    fn merge(&self, name: &[u8], merged: Option<Merged>, options: &Options) -> Result<Merged> {
+        // Counted before the updates are read: a later clear makes the commit fail.
+        let clears = self.clears()?;
+        let mut now = match merged {
+            Some(merged) if merged.clears == clears => merged,
+            _ => Merged::new(clears, options.clone()),
+        };
+        self.read_on(name, &mut now)?;
+        Ok(now)
+    }
+
+    /// Puts the merged state into the place of its updates, unless that drops no entry. Returns
+    /// whether the document is merged: another commit may be in the way.
+    ///
+    /// `in_order`: The state must come before all later updates.
+    fn store_merged(&self, name: &[u8], merged: &Merged, in_order: bool) -> Result<bool> {
+        let key = self.keys.updates(name)?;
+        let waiting: BTreeSet<&Bytes> = merged.waiting.iter().collect();
+        let bounds = self.store.get_bounds(&key)?;
+        let least = 1 + waiting.len() as u64;
+        if bounds.is_some_and(|bounds| bounds.len() <= least && bounds.next == merged.next) {
+            return Ok(true);
+        }
+        let mut commit = Commit::new();
+        commit.expect_next(self.keys.clears(), merged.clears);
+        if in_order {
+            commit.expect_next(&key, merged.next);
+        }
+        commit.append(&key, state_entry(&merged.state(name)?));
+        for update in waiting {
+            commit.append(&key, update_entry(update));
+        }
+        commit.trim(&key, merged.next);
+        match self.store.commit(&commit) {
+            Ok(ticket) => ticket.wait()?,
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
     }
 
     /// Applies the entries that the document has since the last read. Where another flush merged
@@ -161,10 +175,94 @@ impl Merged {
         }
         if self.ids.are_in(&ids) { Ok(state) } else { Err(Error::incomplete(name)) }
     }
+}
 
-    /// Returns the document, which keeps the updates that wait.
-    fn document(self, name: &[u8]) -> Result<Option<Doc>> {
-        self.waiting.leave(name, &mut self.doc.transact_mut())?;
-        Ok(Some(self.doc))
+#[cfg(test)]
+mod tests {
+    use brooklet::Store;
+    use yrs::{GetString, Text};
+
+    use super::*;
+
+    /// Returns the updates of a client that writes a text word by word.
+    fn words(client: u64, words: &[&str]) -> Vec<Vec<u8>> {
+        let doc = Doc::with_client_id(client);
+        let text = doc.get_or_insert_text("text");
+        let push = |word: &&str| {
+            let mut txn = doc.transact_mut();
+            text.push(&mut txn, word);
+            txn.encode_update_v1()
+        };
+        words.iter().map(push).collect()
+    }
+
+    fn push(documents: &Documents, updates: &[Vec<u8>]) {
+        for update in updates {
+            documents.push_update("doc", update).unwrap();
+        }
+    }
+
+    fn text(documents: &Documents) -> String {
+        let doc = Doc::new();
+        let text = doc.get_or_insert_text("text");
+        documents.load_doc("doc", &mut doc.transact_mut()).unwrap();
+        text.get_string(&doc.transact())
+    }
+
+    fn documents() -> Documents {
+        Documents::new(&Store::in_memory(1).unwrap(), "docs/")
+    }
+
+    #[test]
+    fn a_clear_between_read_and_commit_wins() {
+        let documents = documents();
+        push(&documents, &words(1, &["old ", "document"]));
+        let merged = documents.merge(b"doc", None, &plain()).unwrap();
+        documents.clear_doc("doc").unwrap();
+        // As many updates as were read: the next number is the same.
+        push(&documents, &words(2, &["new ", "document"]));
+        for in_order in [true, false] {
+            assert!(!documents.store_merged(b"doc", &merged, in_order).unwrap());
+        }
+        assert_eq!(text(&documents), "new document");
+        // The next try begins anew.
+        let merged = documents.merge(b"doc", Some(merged), &plain()).unwrap();
+        assert!(documents.store_merged(b"doc", &merged, true).unwrap());
+        assert_eq!(text(&documents), "new document");
+    }
+
+    #[test]
+    fn pushes_between_read_and_commit_stay() {
+        let documents = documents();
+        let updates = words(1, &["a", "b", "c", "d", "e", "f"]);
+        push(&documents, &updates[..2]);
+        let merged = documents.merge(b"doc", None, &plain()).unwrap();
+        push(&documents, &updates[2..4]);
+        assert!(!documents.store_merged(b"doc", &merged, true).unwrap());
+        let merged = documents.merge(b"doc", Some(merged), &plain()).unwrap();
+        assert_eq!(merged.next, 4);
+        push(&documents, &updates[4..]);
+        // The state is behind the updates that build on it.
+        assert!(documents.store_merged(b"doc", &merged, false).unwrap());
+        let bounds = documents.store.bounds("docs/ddoc").unwrap();
+        assert_eq!((bounds.first, bounds.next), (4, 7));
+        assert_eq!(text(&documents), "abcdef");
+        documents.flush_doc("doc").unwrap();
+        assert_eq!(documents.store.bounds("docs/ddoc").unwrap().len(), 1);
+        assert_eq!(text(&documents), "abcdef");
+    }
+
+    #[test]
+    fn another_flush_between_read_and_commit_does_no_harm() {
+        let documents = documents();
+        push(&documents, &words(1, &["a", "b", "c"]));
+        let merged = documents.merge(b"doc", None, &plain()).unwrap();
+        documents.flush_doc("doc").unwrap();
+        assert!(!documents.store_merged(b"doc", &merged, true).unwrap());
+        // Its state is all there is.
+        let merged = documents.merge(b"doc", Some(merged), &plain()).unwrap();
+        assert!(documents.store_merged(b"doc", &merged, true).unwrap());
+        assert_eq!(documents.store.bounds("docs/ddoc").unwrap().next, 4);
+        assert_eq!(text(&documents), "abc");
     }
 }
