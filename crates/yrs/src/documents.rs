@@ -9,7 +9,7 @@ use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
 use crate::error::{Error, Result};
 use crate::format::{Decoded, Keys, decode_entry, update_entry};
-use crate::merge::load;
+use crate::merge::{Waiting, load};
 use crate::update::decode;
 
 /// The documents below a prefix of a store. A clone is a handle to the same documents.
@@ -87,8 +87,9 @@ impl Documents {
         self
     }
 
-    /// Appends an update to a document, and waits until the update is durable. Returns the number
-    /// of the update. Creates the document if it does not exist.
+    /// Appends an update to a document, and waits until the update is durable, or as its
+    /// [space](brooklet::Space) requires. Returns the number of the update. Creates the document if
+    /// it does not exist.
     ///
     /// The update is in lib0 v1 encoding. The call decodes the update, and refuses bytes that do
     /// not decode. It does not apply the update: an update that names other updates which the
@@ -169,12 +170,13 @@ impl Documents {
 
     /// Appends the state of a yrs document as one update, and waits until the update is durable.
     /// Returns the number of the update. Updates that the document has already stay: the call
-    /// merges, and does not replace.
+    /// merges, and does not replace. Updates that wait in the yrs document for missing ones are not
+    /// part of its state.
     ///
     /// # Errors
     /// [`Error::NameTooLong`]; [`Error::Store`].
     pub fn insert_doc<T: ReadTxn>(&self, name: impl AsRef<[u8]>, txn: &T) -> Result<u64> {
-        self.push_update(name, &txn.encode_state_as_update_v1(&StateVector::default()))
+        self.push_update(name, &txn.encode_diff_v1(&StateVector::default()))
     }
 
     /// Applies all updates of a document to a transaction. Returns the number of the document's
@@ -203,8 +205,8 @@ impl Documents {
         Ok(doc.map(|doc| doc.transact().state_vector()))
     }
 
-    /// Returns an update with all that a replica with this state vector lacks, also updates that
-    /// wait for others. `None` if the document does not exist.
+    /// Returns an update with all that a replica with this state vector lacks. Updates that build
+    /// on missing ones are not part of it. `None` if the document does not exist.
     ///
     /// ```
     /// use brooklet_yrs::Documents;
@@ -232,7 +234,7 @@ impl Documents {
     /// Same errors as [`load_doc`](Self::load_doc).
     pub fn get_diff(&self, name: impl AsRef<[u8]>, known: &StateVector) -> Result<Option<Vec<u8>>> {
         let doc = self.whole(name.as_ref())?;
-        Ok(doc.map(|doc| doc.transact().encode_state_as_update_v1(known)))
+        Ok(doc.map(|doc| doc.transact().encode_diff_v1(known)))
     }
 
     /// Lists the names of all documents, in the order of their bytes. A document that has only
@@ -262,7 +264,7 @@ impl Documents {
             }
         }
         let mut commit = Commit::new();
-        commit.snapshot(self.keys.clears(), "");
+        commit.snapshot(self.keys.clears(name), "");
         for key in keys {
             // The store deletes only what exists, and another call may just delete this log.
             commit.append(&key, "").delete(&key);
@@ -282,11 +284,13 @@ impl Documents {
         Ok(Some(Batch { updates, next: range.end }))
     }
 
-    /// Returns the document as its updates say, with all deleted content that they hold.
+    /// Returns the document with all deleted content that its updates hold, and without updates
+    /// that build on missing ones.
     fn whole(&self, name: &[u8]) -> Result<Option<Doc>> {
+        let Some(batch) = self.batch(name, 0)? else { return Ok(None) };
         let doc = Doc::with_options(Options { skip_gc: true, ..plain() });
-        let found = self.load_doc(name, &mut doc.transact_mut())?;
-        Ok(found.map(|_| doc))
+        Waiting::default().apply(name, &mut doc.transact_mut(), batch.updates)?;
+        Ok(Some(doc))
     }
 }
 

@@ -98,7 +98,7 @@ impl Documents {
     /// Merges all updates of a document, or the updates since `merged`.
     fn merge(&self, name: &[u8], merged: Option<Merged>, options: &Options) -> Result<Merged> {
         // Counted before the updates are read: a later clear makes the commit fail.
-        let clears = self.clears()?;
+        let clears = self.clears(name)?;
         let mut now = match merged {
             Some(merged) if merged.clears == clears => merged,
             _ => Merged::new(clears, options.clone()),
@@ -120,7 +120,7 @@ impl Documents {
             return Ok(true);
         }
         let mut commit = Commit::new();
-        commit.expect_next(self.keys.clears(), merged.clears);
+        commit.expect_next(self.keys.clears(name), merged.clears);
         if in_order {
             commit.expect_next(&key, merged.next);
         }
@@ -148,9 +148,9 @@ impl Documents {
         merged.waiting.apply(name, &mut merged.doc.transact_mut(), batch.updates)
     }
 
-    /// Returns the number of clears of documents of this prefix.
-    fn clears(&self) -> Result<u64> {
-        Ok(self.store.get_bounds(self.keys.clears())?.map_or(0, |bounds| bounds.next))
+    /// Returns the number of clears of the documents among which this one is.
+    fn clears(&self, name: &[u8]) -> Result<u64> {
+        Ok(self.store.get_bounds(self.keys.clears(name))?.map_or(0, |bounds| bounds.next))
     }
 }
 
@@ -168,7 +168,7 @@ impl Merged {
     /// Returns the merged state. Checks that the state and the updates that wait have the ids of
     /// all updates.
     fn state(&self, name: &[u8]) -> Result<Vec<u8>> {
-        let state = self.doc.transact().encode_state_as_update_v1(&StateVector::default());
+        let state = self.doc.transact().encode_diff_v1(&StateVector::default());
         let mut ids = Ids::default();
         for bytes in self.waiting.iter().map(|bytes| &bytes[..]).chain([&state[..]]) {
             ids.add(&decode(bytes).map_err(|_| Error::incomplete(name))?);

@@ -21,7 +21,8 @@ pub enum DocEvent {
         update: Bytes,
     },
     /// A flush stored the merged state of updates before this entry. A reader that missed none of
-    /// these needs nothing of the state.
+    /// these needs nothing of the state. Updates that build on missing ones are not part of the
+    /// state: the flush stored them again, and they come again behind the state.
     State {
         /// Number of the entry.
         seq: u64,
@@ -29,7 +30,7 @@ pub enum DocEvent {
         state: Bytes,
     },
     /// A flush merged these updates before the follower returned them. A [`State`](Self::State)
-    /// follows, which has all of them. Apply the state when it comes, or
+    /// follows; with the updates behind it, it has all of them. Apply what follows, or
     /// [load](Documents::load_doc) the document.
     Missed(Range<u64>),
     /// The document was cleared, or the number from which the follower started is behind the end of

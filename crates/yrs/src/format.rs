@@ -7,12 +7,14 @@
 //!                                  2 an update
 //! <prefix>m<length><name><key>     one value of metadata: the last entry is the value. The length is that of the name,
 //!                                  in 2 bytes, big endian
-//! <prefix>c                        the next number of this log is the number of clears; its last entry is empty
+//! <prefix>c<part>                  the next number of this log is the number of clears of the documents of a part; its last
+//!                                  entry is empty. The part is '0' and the 32-bit FNV-1a hash of the name, modulo 64
 //! ```
 //!
 //! A name is the rest of its key, so that names may hold any bytes, do not collide, and are listed
 //! in their own order. A clear deletes the logs of its document, and numbers begin again at 0. The
-//! count of clears keeps a flush from merging what a clear removed.
+//! count of clears keeps a flush from merging what a clear removed. There are 64 counts, so that
+//! clears of many documents seldom delay the flush of another.
 
 use brooklet::{Bytes, Entry, MAX_KEY};
 use yrs::Update;
@@ -23,6 +25,9 @@ use crate::update::decode;
 const UPDATES: u8 = b'd';
 const META: u8 = b'm';
 const CLEARS: u8 = b'c';
+
+/// Number of parts of the documents that have a count of clears each.
+const PARTS: u32 = 64;
 
 const STATE: u8 = 1;
 const UPDATE: u8 = 2;
@@ -60,9 +65,13 @@ impl Keys {
         Ok([&self.0[..], &[META], &name_len.to_be_bytes(), name, key].concat())
     }
 
-    /// Returns the key of the log whose next number is the number of clears.
-    pub fn clears(&self) -> Vec<u8> {
-        [&self.0[..], &[CLEARS]].concat()
+    /// Returns the key of the log whose next number is the number of clears, for the part of the
+    /// documents that has this name.
+    pub fn clears(&self, name: &[u8]) -> Vec<u8> {
+        let hash = name
+            .iter()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        [&self.0[..], &[CLEARS, b'0' + (hash % PARTS) as u8]].concat()
     }
 
     /// Returns the bytes that a key has room for besides the prefix and `others` bytes.

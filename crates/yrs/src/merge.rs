@@ -1,8 +1,9 @@
 //! Merging: applies updates in an order in which none waits for a later one.
 //!
 //! yrs keeps an update that builds on missing ones until these come. yrs 0.28 sometimes keeps such
-//! an update for ever, if others wait at the same time. Here, each update waits by itself, and is
-//! applied again once others were applied.
+//! an update for ever, if others wait at the same time, and encodes such updates with wrong ids.
+//! Here, each update waits by itself, as the bytes that were pushed, and is applied again once
+//! others were applied.
 
 use brooklet::Bytes;
 use yrs::{IdSet, ReadTxn, TransactionMut, Update, WriteTxn};

@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 
 use yrs::encoding::read::{Cursor, Read};
 use yrs::updates::decoder::{Decode, DecoderV1};
-use yrs::{IdSet, Update};
+use yrs::{ID, IdSet, Update};
 
 /// Least number of bytes that a client has in an update: number of blocks, id, clock.
 const CLIENT: u64 = 3;
@@ -39,12 +39,21 @@ pub(crate) struct Ids {
 impl Ids {
     /// Adds the ids of an update.
     pub fn add(&mut self, update: &Update) {
-        self.inserted.merge_with(update.insertions(true));
-        self.deleted.merge_with(update.delete_set().clone());
+        insert(&mut self.inserted, &update.insertions(true));
+        insert(&mut self.deleted, update.delete_set());
     }
 
     /// Returns whether `other` has all of these ids.
     pub fn are_in(&self, other: &Self) -> bool {
         self.inserted.diff(&other.inserted).is_empty() && self.deleted.diff(&other.deleted).is_empty()
+    }
+}
+
+/// Adds ids to a set, in time that depends on the added ids rather than on the set.
+fn insert(set: &mut IdSet, added: &IdSet) {
+    for (client, ranges) in added.iter() {
+        for range in ranges {
+            set.insert(ID::new(*client, range.start), range.end - range.start);
+        }
     }
 }

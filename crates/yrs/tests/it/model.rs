@@ -35,6 +35,10 @@ enum Step {
         client: usize,
         which: usize,
     },
+    /// A client inserts its document, with all updates that are not pushed yet.
+    InsertDoc {
+        client: usize,
+    },
     /// Pushes an update once more.
     Again {
         which: usize,
@@ -61,6 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (client(), any::<u32>(), 1..5_u32).prop_map(|(client, at, len)| Step::Remove { client, at, len }),
         3 => (client(), 0..4_u8, any::<u8>()).prop_map(|(client, key, value)| Step::Set { client, key, value }),
         12 => (client(), 0..3_usize).prop_map(|(client, which)| Step::Push { client, which }),
+        2 => client().prop_map(|client| Step::InsertDoc { client }),
         1 => any::<usize>().prop_map(|which| Step::Again { which }),
         4 => client().prop_map(|client| Step::Pull { client }),
         4 => any::<bool>().prop_map(|skip_gc| Step::Flush { skip_gc }),
@@ -154,6 +159,13 @@ impl World {
                     self.push(update);
                 }
             }
+            Step::InsertDoc { client } => {
+                let txn = self.clients[client].replica.doc.transact();
+                self.documents.insert_doc("doc", &txn).unwrap();
+                let state = txn.encode_diff_v1(&StateVector::default());
+                drop(txn);
+                self.pushed.push(state);
+            }
             Step::Again { which } => {
                 if !self.pushed.is_empty() {
                     let update = self.pushed[which % self.pushed.len()].clone();
@@ -197,7 +209,7 @@ impl World {
         let (model, loaded) = (Client::new(1_000_001), self.loaded());
         let state = |client: &Client| {
             let txn = client.replica.doc.transact();
-            let update = Update::decode_v1(&txn.encode_state_as_update_v1(&StateVector::default())).unwrap();
+            let update = Update::decode_v1(&txn.encode_diff_v1(&StateVector::default())).unwrap();
             (txn.state_vector(), update.insertions(true), update.delete_set().clone())
         };
         // Updates that wait for one another may need several rounds.
