@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::format::run_entry::{Chunk, Head, PieceWriter, split_key};
 use crate::maintenance::merge::Input;
 use crate::memory_space::{LoadedLog, MemorySpace, Phase};
-use crate::model::space_config::{Class, MemoryConfig, SpaceConfig};
+use crate::model::space_config::{MemoryConfig, SpaceConfig};
 use crate::run::writer::Pending;
 use crate::run::writer::read_error;
 use crate::run::{Run, RunSet};
@@ -28,16 +28,19 @@ impl Inner {
     /// Loads the memory spaces when the store is opened. Logs that cannot be read are set aside,
     /// and logs that do not fit stay in the runs. Neither prevents the store from opening.
     pub fn load_memory(self: &Arc<Self>) -> Result<(), Error> {
-        for info in self.spaces() {
-            let Class::Memory(config) = info.config.class else { continue };
-            let memory_space = self.new_memory_space(&info.name, info.config, config, Phase::Open);
+        let in_memory = |(name, config): (String, SpaceConfig)| {
+            config.class.memory().map(|memory| (name, config, memory))
+        };
+        let spaces: Vec<_> = self.state().spaces.configs().filter_map(in_memory).collect();
+        for (name, config, memory) in spaces {
+            let memory_space = self.new_memory_space(&name, config, memory, Phase::Open);
             memory_space.logs().sets_aside = true;
             self.memory_spaces.insert(memory_space.clone());
             match self.bring_all(&memory_space) {
                 Ok(()) => {}
                 Err(error @ (Error::Stopped { .. } | Error::Closed)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(space = info.name, %error, "the store could not load a whole space into memory");
+                    tracing::warn!(space = name, %error, "the store could not load a whole space into memory");
                 }
             }
         }

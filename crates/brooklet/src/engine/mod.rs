@@ -398,15 +398,24 @@ impl Handle {
 }
 
 impl Inner {
-    /// Returns all spaces, by name.
-    pub fn spaces(&self) -> Vec<SpaceInfo> {
-        let mut infos = self.state().spaces.infos();
+    /// Returns the first `most` spaces, by name.
+    pub fn spaces(&self, most: usize) -> Vec<SpaceInfo> {
+        let mut infos = self.state().spaces.infos(most);
         for info in &mut infos {
             if let Some(memory_space) = self.memory_spaces.find(info.name.as_bytes()) {
                 memory_space.logs().report(info);
             }
         }
         infos
+    }
+
+    /// Returns the report on a space, if it exists.
+    pub fn space_info(&self, name: &str) -> Option<SpaceInfo> {
+        let mut info = self.state().spaces.info(name.as_bytes())?;
+        if let Some(memory_space) = self.memory_spaces.find(name.as_bytes()) {
+            memory_space.logs().report(&mut info);
+        }
+        Some(info)
     }
 
     /// Returns the reason why the store stopped writing, if it stopped.

@@ -150,6 +150,8 @@ pub(crate) struct Memtable {
     newest_block: u64,
     bytes: usize,
     claim: u64,
+    /// The part of the claim for the table of spaces.
+    table_claim: u64,
     largest: usize,
 }
 
@@ -214,6 +216,16 @@ impl Memtable {
     pub fn claims(&mut self, claim: u64, largest: usize) {
         self.claim += claim;
         self.largest = self.largest.max(largest);
+    }
+
+    /// Returns the part of the claim that is for the table of spaces.
+    pub fn table_claim(&self) -> u64 {
+        self.table_claim
+    }
+
+    /// Records that the claim has this part for the table of spaces.
+    pub fn claims_for_table(&mut self, claim: u64) {
+        self.table_claim = self.table_claim.max(claim);
     }
 
     pub fn is_empty(&self) -> bool {

@@ -7,8 +7,8 @@ use crate::model::retention::Retention;
 
 /// Maximum length of a space's name, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
-/// Maximum number of spaces of a store. Each change of one space commits all spaces.
-pub(crate) const MAX_SPACES: usize = 256;
+/// Maximum number of spaces of a store.
+pub(crate) const MAX_SPACES: usize = 100_000;
 /// The byte between the name of a space and the rest of a log's key.
 pub(crate) const SEPARATOR: u8 = b'/';
 /// The longest bound of a deferred commit, one hour.

@@ -24,6 +24,12 @@ use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::backpressure::Gauge;
 
+/// The table of spaces may take this part of the heap: one in so many bytes.
+const TABLE_SHARE: u64 = 8;
+
+/// Bytes that a change of spaces adds to the table beyond its own bytes: the totals of new spaces.
+const CHANGE: usize = 32;
+
 /// The budget of the heap that maintenance reports, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceBudget {
@@ -220,11 +226,36 @@ impl StoreState {
         Memtable::claim_of_table(self.spaces.bound())
     }
 
+    /// Returns an error if one more space would make the table of spaces too large for the heap:
+    /// each checkpoint needs room for the table, and so does each commit.
+    pub fn check_room_for_space(&self) -> Result<(), Error> {
+        let ((claim, _), whole) = (self.table_claim(), self.room.budget.whole);
+        if whole == 0 || claim <= whole / TABLE_SHARE {
+            return Ok(());
+        }
+        let why =
+            format!("the table of spaces may take {claim} bytes, and the whole heap holds {whole} bytes");
+        Err(Error::Full { what: "one more space", why })
+    }
+
     /// Adds the claim of the table of spaces to a recovered memtable.
     pub fn claim_table(&mut self) {
         if self.spaces.is_kept() && self.active.claim() > 0 {
             let (claim, largest) = self.table_claim();
             self.active.claims(claim, largest);
+            self.active.claims_for_table(claim);
+        }
+    }
+
+    /// Returns the claim that the active memtable must have for the table of spaces once it has
+    /// this commit, and the bytes of the table's entry. `None` if the commit does not change it.
+    pub(super) fn table_request(&self, ops: &[Op<'_>]) -> Option<(u64, usize)> {
+        match ops.first() {
+            Some(Op { key: [], action: Action::Snapshot(changes) }) => {
+                Some(Memtable::claim_of_table(self.spaces.bound() + changes.len() + CHANGE))
+            }
+            _ if self.spaces.is_kept() && self.active.claim() == 0 => Some(self.table_claim()),
+            _ => None,
         }
     }
 
@@ -243,10 +274,9 @@ impl StoreState {
             let largest = self.active.largest_with(undo.slot, entries, entry);
             request.largest = request.largest.max(largest);
         }
-        let changes = ops.first().is_some_and(|op| op.key.is_empty());
-        if changes || self.spaces.is_kept() && self.active.claim() == 0 {
-            let (claim, largest) = self.table_claim();
-            (request.claim, request.largest) = (request.claim + claim, request.largest.max(largest));
+        if let Some((claim, largest)) = self.table_request(ops) {
+            request.claim += claim.saturating_sub(self.active.table_claim());
+            request.largest = request.largest.max(largest);
         }
         if self.room.admits(self.claims(), request) {
             return Ok(request);

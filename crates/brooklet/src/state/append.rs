@@ -377,6 +377,7 @@ impl StoreState {
         let freeing = !ops.iter().any(|op| op.action.adds())
             && self.undo.iter().all(|undo| undo.bounds.is_some() || bug("begin-is-always-admitted"));
         let request = self.admit(ops, freeing)?;
+        let table = self.table_request(ops);
         let within = match durability {
             Durability::Durable => linger,
             // The device gets the other half of the time.
@@ -408,6 +409,7 @@ impl StoreState {
             Err(error) => return Err(Retry::Error(error.into())),
         };
         active.claims(request.claim, request.largest);
+        active.claims_for_table(table.map_or(0, |(claim, _)| claim));
         for pending in effects.iter_mut() {
             active.adds(pending.slot, pending.effect, pending.len as usize);
             pending.offset += appended.offset as u32;
@@ -430,7 +432,7 @@ impl StoreState {
         assert!(block.generation == self.generation, "a block belongs to one tier");
         block.effects.append(effects);
         if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
-            self.spaces.take_on(table).expect("it was just encoded");
+            self.spaces.apply(table).expect("it was just encoded");
         }
         let deferred = match durability {
             Durability::Durable => false,

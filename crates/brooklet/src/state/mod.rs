@@ -98,7 +98,8 @@ pub(crate) struct StoreState {
 
 impl StoreState {
     pub fn new(seed: u64, runs: Arc<RunSet>, bounds_cache: BoundsCache, table: SpaceTable) -> Self {
-        let SpaceTable { spaces, log: table_log } = table;
+        let SpaceTable { mut spaces, log: table_log } = table;
+        spaces.set_seed(seed);
         Self {
             active: Memtable::new(seed),
             frozen: None,
@@ -169,10 +170,10 @@ impl StoreState {
             return None;
         }
         let cut = wal.cut();
-        if self.spaces.is_kept() && self.active.claim() > 0 {
+        if self.spaces.is_changed() && self.active.claim() > 0 {
             let slot = self.active.expect_table(self.table_log);
             self.table_log = self.active.log(slot).appended;
-            self.last_table = Some((slot, self.spaces.encode()));
+            self.last_table = Some((slot, self.spaces.encode_for_run()));
         }
         let old = std::mem::replace(&mut self.active, Memtable::new(seed));
         self.frozen = Some(Arc::new(old));

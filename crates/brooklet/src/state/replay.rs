@@ -62,7 +62,7 @@ impl Memtable {
                 let key = entry.key;
                 previous = Some(key);
                 if let ([], Effect::Append(_)) = (key, entry.effect) {
-                    spaces.take_on(entry.payload)?;
+                    spaces.apply(entry.payload)?;
                 }
                 let slot = match self.find(key) {
                     Some(slot) => slot,

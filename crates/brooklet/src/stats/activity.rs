@@ -10,6 +10,9 @@ use crate::model::space_config::SpaceInfo;
 use crate::run::table_cache::LookupStats;
 use crate::sync::held;
 
+/// Most spaces of a report. A report of more would take long, under the lock of the store.
+const MOST_SPACES: usize = 1_000;
+
 /// The report of [`Store::activity`](crate::Store::activity). All counters start at opening and
 /// only grow. All times are in [`Histogram`]s.
 #[derive(Clone, Debug)]
@@ -52,7 +55,7 @@ pub struct Activity {
     pub run_entries: u64,
     /// Number of these entries that are known to be trimmed, truncated or deleted.
     pub dead_entries: u64,
-    /// The spaces, by name.
+    /// The spaces, by name; the first 1,000, if the store has more.
     pub spaces: Vec<SpaceInfo>,
     /// The reason why the store stopped writing, if it stopped.
     pub stopped: Option<String>,
@@ -95,7 +98,7 @@ impl Inner {
             run_bytes: runs.iter().map(|run| run.len()).sum(),
             run_entries: runs.iter().map(|run| run.meta.entries).sum(),
             dead_entries: runs.iter().map(|run| run.dead()).sum(),
-            spaces: self.spaces(),
+            spaces: self.spaces(MOST_SPACES),
             stopped: self.stopped(),
         }
     }

@@ -14,7 +14,7 @@ use crate::model::space_config::{Class, SpaceConfig, SpaceInfo};
 use crate::read::scan::{LogInfo, Logs, RunLogs};
 use crate::read::{Entries, Entry};
 use crate::run::Run;
-use crate::state::spaces::{Spaces, TABLE};
+use crate::state::spaces::{Changes, TABLE};
 use crate::store::Store;
 use crate::store::committing::{Appending, Committing};
 use crate::store::tail::Tail;
@@ -78,7 +78,7 @@ impl Store {
 
     /// Lists all spaces, by name.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
-        self.inner().spaces()
+        self.inner().spaces(usize::MAX)
     }
 
     /// Removes a space. Its logs remain and keep their retention. When the call returns, they are
@@ -90,10 +90,10 @@ impl Store {
         self.inner().may_wait()?;
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
-        self.inner().state().spaces.with(name, None)?;
+        self.inner().state().spaces.without(name)?;
         let commit = || {
-            let (table, _) = self.inner().state().spaces.with(name, None)?;
-            self.commit_table(&table)
+            let changes = self.inner().state().spaces.without(name)?;
+            self.commit_changes(&changes)
         };
         match self.inner().memory_spaces.find(name.as_bytes()) {
             Some(memory_space) => self.shared().move_out_of_memory(&memory_space, commit),
@@ -118,12 +118,13 @@ impl Store {
                     "space {name} exists already: configure it, or choose another name"
                 )));
             }
+            Ok(_) => {}
             Err(error) if !is_new => return Err(error),
-            _ => {}
+            Err(_) => inner.state().check_room_for_space()?,
         }
         let with = |counted| {
-            let (table, _) = inner.state().spaces.with(name, Some((config, counted)))?;
-            self.commit_table(&table)
+            let changes = inner.state().spaces.put([(name, config, counted)])?;
+            self.commit_changes(&changes)
         };
         let space = Space { store: self.clone(), name: name.into() };
         let memory_space = inner.memory_spaces.find(name.as_bytes());
@@ -167,9 +168,11 @@ impl Store {
     fn leave_memory_again(&self, name: &str, is_new: bool, old: SpaceConfig) -> Result<(), Error> {
         let Some(memory_space) = self.inner().memory_spaces.find(name.as_bytes()) else { return Ok(()) };
         self.shared().move_out_of_memory(&memory_space, || {
-            let was = (!is_new).then_some((old, false));
-            let (table, _) = self.inner().state().spaces.with(name, was)?;
-            self.commit_table(&table)
+            let changes = match is_new {
+                true => self.inner().state().spaces.without(name)?,
+                false => self.inner().state().spaces.put([(name, old, false)])?,
+            };
+            self.commit_changes(&changes)
         })
     }
 
@@ -183,8 +186,8 @@ impl Store {
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
         let mut entered = Vec::new();
-        for space in self.spaces() {
-            let (name, config) = (space.name, space.config);
+        let spaces: Vec<_> = self.inner().state().spaces.configs().collect();
+        for (name, config) in spaces {
             let space = Space { store: self.clone(), name };
             let prefix = space.key("");
             let logs = RunLogs::new(import, &prefix)?;
@@ -197,11 +200,10 @@ impl Store {
             }
         }
         let tell = |counted| {
-            let mut table = self.inner().state().spaces.clone();
-            for (space, config) in entered.iter().filter(|(_, config)| config.has_quota()) {
-                table = table.with(&space.name, Some((*config, counted)))?.0;
-            }
-            self.commit_table(&table)
+            let counting = entered.iter().filter(|(_, config)| config.has_quota());
+            let counting = counting.map(|(space, config)| (&*space.name, *config, counted));
+            let changes = self.inner().state().spaces.put(counting)?;
+            self.commit_changes(&changes)
         };
         if entered.is_empty() {
             return ingest();
@@ -216,10 +218,10 @@ impl Store {
         ingested
     }
 
-    /// Commits the table of spaces, and makes all earlier commits durable.
-    fn commit_table(&self, table: &Spaces) -> Result<(), Error> {
-        let table = table.encode();
-        let op = Op { key: TABLE, action: Action::Snapshot(&table) };
+    /// Commits changes of the spaces, and makes all earlier commits durable.
+    fn commit_changes(&self, changes: &Changes) -> Result<(), Error> {
+        let changes = changes.encode();
+        let op = Op { key: TABLE, action: Action::Snapshot(&changes) };
         self.inner().append(&[op], Some(Durability::Durable), true)?;
         self.inner().flush()
     }
@@ -242,8 +244,10 @@ impl Space {
     /// [`Error::UnknownSpace`] if the space was removed.
     pub fn info(&self) -> Result<SpaceInfo, Error> {
         self.store.inner().here()?;
-        let found = self.store.spaces().into_iter().find(|space| space.name == self.name);
-        found.ok_or_else(|| Error::UnknownSpace { name: self.name.clone() })
+        self.store
+            .inner()
+            .space_info(&self.name)
+            .ok_or_else(|| Error::UnknownSpace { name: self.name.clone() })
     }
 
     /// Changes the configuration of the space, while its logs are in use. When the call returns,

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{damage, damaged_runs, forks, kept, live, names, refusals, restart};
+use crate::{damage, damaged_runs, forks, kept, live, names, refusals, restart, spaces};
 
 const BUGS: &[(&str, fn())] = &[
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
@@ -15,6 +15,7 @@ const BUGS: &[(&str, fn())] = &[
     ("numbers-that-go-on-prove-a-log", damage::a_damaged_block_of_the_ring_hides_no_other),
     ("damage-ends-all-merging", damaged_runs::a_damaged_run_stays_and_newer_ones_are_merged),
     ("what-is-damaged-is-passed-over", damaged_runs::a_damaged_run_stays_and_newer_ones_are_merged),
+    ("changed-totals-stay-out-of-runs", spaces::many::a_table_that_did_not_change_is_not_written_again),
     ("closed-store-keeps-its-file", kept::a_closed_store_keeps_no_file),
     ("payload-pins-its-block", kept::a_small_payload_has_memory_of_its_own),
     ("folder-is-not-synced", names::a_power_cut_leaves_a_whole_store_or_none),

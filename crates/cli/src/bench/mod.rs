@@ -15,6 +15,7 @@ mod memory;
 mod plain;
 pub mod row;
 mod scale;
+mod spaces;
 mod store;
 mod system;
 pub mod table;
@@ -55,6 +56,8 @@ enum What {
     /// Measure the time from an append to a thread that follows the log, and the cost of tails that
     /// wait
     Tails(tails::Args),
+    /// Measure what many spaces cost: to make one more, to commit, and to open the store
+    Spaces(spaces::Args),
     /// Measure backups in object storage and restores, and compare them with the link and the disk
     #[cfg(feature = "archive")]
     Archive(archive::Args),
@@ -71,6 +74,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         Some(What::Import(args)) => import::run(args, out),
         Some(What::Memory(args)) => memory::run(args, out),
         Some(What::Tails(args)) => tails::run(args, out),
+        Some(What::Spaces(args)) => spaces::run(args, out),
         None => store::run(args.store, out),
     }
 }

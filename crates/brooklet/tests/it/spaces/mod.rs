@@ -3,6 +3,7 @@
 
 mod counting;
 mod deferred;
+pub mod many;
 mod memory;
 mod table;
 

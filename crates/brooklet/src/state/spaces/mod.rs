@@ -1,0 +1,413 @@
+//! The table of spaces: lists the spaces, their configurations, and their totals. It is a state
+//! machine that the append step drives under its lock. Only this module describes how the table is
+//! stored.
+//!
+//! The table is the newest entry of the log with the empty key, which no caller can name. It is
+//! therefore committed, replayed, checkpointed, viewed and backed up like all other entries.
+//!
+//! Each change of spaces commits its own entry. A run holds the whole table instead: a checkpoint
+//! replaces the last entry. `format.rs` describes both.
+//!
+//! Totals change with every commit, but they are not committed every time: replay computes them
+//! from the effects. A checkpoint writes the table with the totals of its cut into its run, if the
+//! spaces or their totals changed since the last such table. The next opening begins to count from
+//! the newest table.
+//!
+//! Invariants:
+//! 1. A log counts in the totals of a space if, and only if, its terms hold that space's number.
+//!    The change of the totals therefore follows from the log's state before and after. A space
+//!    that is removed and created again is a different space.
+//! 2. A space keeps its totals and counters as long as it keeps its number.
+
+mod format;
+mod index;
+
+use brooklet_io::seeded::bug;
+
+use crate::error::Error;
+use crate::model::Bounds;
+use crate::model::commit::{Action, Durability, Op};
+use crate::model::retention::Retention;
+use crate::model::retention_state::RetentionState;
+use crate::model::space_config::{
+    Class, MAX_NAME, MAX_SPACES, MemoryConfig, SEPARATOR, SpaceConfig, SpaceInfo,
+};
+pub(crate) use crate::state::spaces::format::Change;
+use crate::state::spaces::format::Decoded;
+use crate::state::spaces::index::{Index, Place};
+
+/// The key of the log that holds the table.
+pub(crate) const TABLE: &[u8] = b"";
+/// The smallest key of any other log.
+pub(crate) const FIRST: &[u8] = b"\0";
+
+/// The totals of the counted logs of a space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub logs: u64,
+    pub bytes: u64,
+}
+
+/// The share of a log in the totals of the space with number `space`; 0 is no space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    space: u64,
+    bytes: u64,
+}
+
+impl Share {
+    pub fn of(bounds: Option<Bounds>, terms: Option<&RetentionState>) -> Self {
+        let counted = terms.filter(|terms| bounds.is_some() && terms.space > 0);
+        counted.map_or_else(Self::default, |terms| Self { space: terms.space, bytes: terms.held })
+    }
+
+    fn totals(self, of: u64) -> Totals {
+        if self.space == of { Totals { logs: 1, bytes: self.bytes } } else { Totals::default() }
+    }
+}
+
+/// Counters of a space since the store was opened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    entries: u64,
+    bytes: u64,
+    reads: u64,
+    refused: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    name: Box<[u8]>,
+    pub number: u64,
+    pub config: SpaceConfig,
+    /// Whether all logs of the space are counted, including logs that are older than the space.
+    pub counted: bool,
+    totals: Totals,
+    done: Done,
+    /// The changes of the totals by the current commit: logs, bytes.
+    growth: Option<(i64, i64)>,
+}
+
+impl Space {
+    fn new(name: &[u8], number: u64, config: SpaceConfig, counted: bool) -> Self {
+        let (totals, done) = Default::default();
+        Self { name: name.into(), number, config, counted, totals, done, growth: None }
+    }
+}
+
+/// The spaces of a store according to its runs, and the bounds of the log that holds them; `None`
+/// if that log does not exist.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceTable {
+    pub spaces: Spaces,
+    pub log: Option<Bounds>,
+}
+
+/// Changes to the table of spaces that are not committed yet.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    next: u64,
+    changes: Vec<Change>,
+}
+
+impl Changes {
+    pub fn encode(&self) -> Vec<u8> {
+        format::encode_changes(self.next, &self.changes)
+    }
+}
+
+/// The spaces of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Spaces {
+    all: Index,
+    next: u64,
+    /// Whether a space has ever existed, and with it the log that holds the table.
+    kept: bool,
+    /// Whether the spaces or their totals changed since the newest table in a run.
+    changed: bool,
+    /// Bytes of all spaces in the table, without their totals.
+    fixed: usize,
+    /// The spaces whose totals the current commit changes.
+    grown: Vec<Place>,
+}
+
+impl Spaces {
+    /// Sets the seed of the hashes of names.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.all.set_seed(seed);
+    }
+
+    /// Returns whether a checkpoint may write the table into its run.
+    pub fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Returns whether the spaces or their totals changed since the newest table in a run.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Returns the place of the space that a log belongs to.
+    pub fn of(&self, key: &[u8]) -> Option<Place> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let name = &key[..key.iter().take(MAX_NAME + 1).position(|&byte| byte == SEPARATOR)?];
+        self.find(name)
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<Place> {
+        self.all.find(name)
+    }
+
+    /// Returns whether a log is in a memory space.
+    pub fn is_in_memory(&self, key: &[u8]) -> bool {
+        self.of(key).is_some_and(|at| self.get(at).config.class.memory().is_some())
+    }
+
+    /// Returns the memory configuration of a space; `None` if the space is not in memory.
+    pub fn memory_of(&self, name: &[u8]) -> Option<MemoryConfig> {
+        self.get(self.find(name)?).config.class.memory()
+    }
+
+    /// Returns the names and the configurations of all spaces, by name.
+    pub fn configs(&self) -> impl Iterator<Item = (String, SpaceConfig)> {
+        self.all.iter().map(|space| (text(&space.name), space.config))
+    }
+
+    pub fn get(&self, at: Place) -> &Space {
+        self.all.get(at)
+    }
+
+    /// Returns the changes that add or change these spaces. A flag says whether all logs of the
+    /// space are counted.
+    pub fn put<'a>(
+        &self,
+        spaces: impl IntoIterator<Item = (&'a str, SpaceConfig, bool)>,
+    ) -> Result<Changes, Error> {
+        let (mut next, mut changes, mut len) = (self.next.max(1), Vec::new(), self.all.len());
+        for (name, config, counted) in spaces {
+            let known = self.find(name.as_bytes()).map(|at| self.get(at));
+            let is_in_memory = config.class.memory().is_some();
+            let number = match known {
+                // A space that moves into memory or out of it counts anew.
+                Some(known) if known.config.class.memory().is_some() == is_in_memory => known.number,
+                _ => next,
+            };
+            next += u64::from(number == next);
+            len += usize::from(known.is_none());
+            changes.push(Change::Put(Space::new(name.as_bytes(), number, config, counted)));
+        }
+        if len > MAX_SPACES && len > self.all.len() {
+            let why = format!("the store has {MAX_SPACES} spaces, the maximum: remove one first");
+            return Err(Error::InvalidSpace(why));
+        }
+        Ok(Changes { next, changes })
+    }
+
+    /// Returns the change that removes a space.
+    pub fn without(&self, name: &str) -> Result<Changes, Error> {
+        self.find(name.as_bytes()).ok_or_else(|| Error::UnknownSpace { name: name.into() })?;
+        Ok(Changes { next: self.next, changes: vec![Change::Remove(name.as_bytes().into())] })
+    }
+
+    /// Applies an entry of the table's log, which was committed or found: changes, or a whole table
+    /// as older versions committed it. Spaces that keep their number keep their totals and
+    /// counters. Returns `None` if the entry is malformed.
+    pub fn apply(&mut self, entry: &[u8]) -> Option<()> {
+        let (next, changes) = match format::decode(entry)? {
+            Decoded::Changes(next, changes) => (next, changes),
+            Decoded::Table(next, spaces) => {
+                let is_listed =
+                    |name: &[u8]| spaces.binary_search_by(|space| (*space.name).cmp(name)).is_ok();
+                let gone = self.all.iter().filter(|space| !is_listed(&space.name));
+                let gone: Vec<_> = gone.map(|space| Change::Remove(space.name.clone())).collect();
+                (next, gone.into_iter().chain(spaces.into_iter().map(Change::Put)).collect())
+            }
+        };
+        // Places of removed spaces must not stay in the list.
+        self.begin();
+        for change in changes {
+            let name = match &change {
+                Change::Put(space) => &space.name,
+                Change::Remove(name) => name,
+            };
+            let known = self.all.remove(name);
+            self.fixed -= known.as_ref().map_or(0, format::fixed_len);
+            let Change::Put(mut space) = change else { continue };
+            if let Some(known) = known.filter(|known| known.number == space.number) {
+                (space.totals, space.done) = (known.totals, known.done);
+            }
+            self.fixed += format::fixed_len(&space);
+            self.all.add(space);
+        }
+        (self.next, self.kept, self.changed) = (next, true, true);
+        Some(())
+    }
+
+    /// Applies the change of a log's share to the totals.
+    pub fn shift(&mut self, key: &[u8], before: Share, after: Share) {
+        if before == after {
+            return;
+        }
+        let Some(at) = self.of(key) else { return };
+        let space = self.all.get_mut(at);
+        let (old, new) = (before.totals(space.number), after.totals(space.number));
+        let logs = new.logs as i64 - old.logs as i64;
+        let bytes = new.bytes.wrapping_sub(old.bytes) as i64;
+        space.totals.logs = space.totals.logs.saturating_add_signed(logs);
+        space.totals.bytes = space.totals.bytes.saturating_add_signed(bytes);
+        if space.growth.is_none() {
+            self.grown.push(at);
+        }
+        let (all_logs, all_bytes) = space.growth.get_or_insert_default();
+        (*all_logs, *all_bytes) = (*all_logs + logs, *all_bytes + bytes);
+        self.changed |= !bug("changed-totals-stay-out-of-runs");
+    }
+
+    /// Begins a commit.
+    pub fn begin(&mut self) {
+        for at in self.grown.drain(..) {
+            self.all.get_mut(at).growth = None;
+        }
+    }
+
+    /// Returns an error if the current commit takes a space beyond a quota.
+    pub fn check_quotas(&mut self) -> Result<(), Error> {
+        for &at in &self.grown {
+            let Space { name, config, totals, done, growth, .. } = self.all.get_mut(at);
+            let (logs, bytes) = growth.unwrap_or_default();
+            let over = |grows: i64, has: u64, most: Option<u64>| most.filter(|most| grows > 0 && has > *most);
+            let (what, limit) = if let Some(most) = over(logs, totals.logs, config.max_logs) {
+                ("logs", most)
+            } else if let Some(most) = over(bytes, totals.bytes, config.max_bytes) {
+                ("bytes", most)
+            } else {
+                continue;
+            };
+            done.refused += 1;
+            return Err(Error::QuotaReached { space: text(name), what, limit });
+        }
+        Ok(())
+    }
+
+    /// Returns the durability of a commit: the strictest of `asked` and of the classes of its logs'
+    /// spaces.
+    pub fn durability(&self, ops: &[Op<'_>], asked: Option<Durability>) -> Durability {
+        if self.all.is_empty() {
+            return asked.unwrap_or_default();
+        }
+        let of_log = |op: &Op<'_>| match (self.of(op.key).map(|at| self.get(at).config.class), asked) {
+            (_, Some(Durability::Durable)) | (Some(Class::Durable | Class::Memory(_)), _) | (None, None) => {
+                Durability::Durable
+            }
+            (None, Some(asked)) => asked,
+            (Some(Class::Deferred(bound)), None) => Durability::Deferred(bound),
+            (Some(Class::Deferred(bound)), Some(Durability::Deferred(asked))) => {
+                Durability::Deferred(bound.min(asked))
+            }
+        };
+        ops.iter().map(of_log).reduce(Durability::stricter).unwrap_or_default()
+    }
+
+    /// Returns the retention that a new log of this key gets, and the number of the space that
+    /// counts the log; 0 if no space does.
+    pub fn given(&self, key: &[u8]) -> Option<(Retention, u64)> {
+        let space = self.get(self.of(key)?);
+        let counts = if space.config.has_quota() { space.number } else { 0 };
+        let gives = counts > 0 || space.config.retention.is_limited();
+        gives.then_some((space.config.retention, counts))
+    }
+
+    /// Returns whether the space of a log limits or counts the log's bytes.
+    pub fn sizes(&self, key: &[u8]) -> bool {
+        self.of(key).is_some_and(|at| {
+            let config = &self.get(at).config;
+            config.has_quota() || config.retention.bytes.is_some()
+        })
+    }
+
+    /// Counts committed operations.
+    pub fn note(&mut self, ops: &[Op<'_>]) {
+        for op in ops {
+            if let Action::Append(payload) | Action::Snapshot(payload) = op.action
+                && let Some(at) = self.of(op.key)
+            {
+                let done = &mut self.all.get_mut(at).done;
+                (done.entries, done.bytes) = (done.entries + 1, done.bytes + payload.len() as u64);
+            }
+        }
+    }
+
+    /// Counts a read of a log.
+    pub fn note_read(&mut self, key: &[u8]) {
+        if let Some(at) = self.of(key) {
+            self.all.get_mut(at).done.reads += 1;
+        }
+    }
+
+    /// Returns the configurations and the activity of the first `most` spaces, by name.
+    pub fn infos(&self, most: usize) -> Vec<SpaceInfo> {
+        self.all.iter().take(most).map(Space::info).collect()
+    }
+
+    /// Returns the configuration and the activity of a space.
+    pub fn info(&self, name: &[u8]) -> Option<SpaceInfo> {
+        Some(self.get(self.find(name)?).info())
+    }
+
+    /// Returns the maximum bytes of the table, for any totals.
+    pub fn bound(&self) -> usize {
+        format::bound(self.all.len(), self.fixed)
+    }
+
+    /// Returns the table, as views have it.
+    pub fn encode(&self) -> Vec<u8> {
+        format::encode_table(self.next, self.all.iter())
+    }
+
+    /// Returns the table for a run, which is then the newest one.
+    pub fn encode_for_run(&mut self) -> Vec<u8> {
+        self.changed = false;
+        self.encode()
+    }
+
+    /// Decodes the table of a run. Returns `None` if the table is malformed.
+    pub fn decode(table: &[u8]) -> Option<Self> {
+        let Decoded::Table(next, all) = format::decode(table)? else { return None };
+        let mut numbers: Vec<u64> = all.iter().map(|space| space.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.len() < all.len() {
+            return None;
+        }
+        let mut spaces = Self { next, kept: true, ..Self::default() };
+        for space in all {
+            spaces.fixed += format::fixed_len(&space);
+            spaces.all.add(space);
+        }
+        Some(spaces)
+    }
+}
+
+impl Space {
+    fn info(&self) -> SpaceInfo {
+        let Self { name, config, counted, totals, done, .. } = self;
+        let totals = (*counted && config.has_quota()).then_some(*totals);
+        SpaceInfo {
+            name: text(name),
+            config: *config,
+            logs: totals.map(|totals| totals.logs),
+            bytes: totals.map(|totals| totals.bytes),
+            appended: done.entries,
+            appended_bytes: done.bytes,
+            reads: done.reads,
+            refused: done.refused,
+            memory: None,
+        }
+    }
+}
+
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
