@@ -16,7 +16,7 @@ use crate::logs::LogRow;
 use crate::output::{Output, progress};
 use crate::signals;
 use crate::store_args::StoreArgs;
-use std::time::{Duration, UNIX_EPOCH};
+use crate::time::Moment;
 
 #[derive(Args)]
 pub struct Inspect {
@@ -155,7 +155,7 @@ struct Map<'a> {
     name: &'a str,
     id: String,
     format: u32,
-    created: u64,
+    created: Moment,
     epoch: u64,
     generation: u64,
     size: u64,
@@ -274,7 +274,7 @@ impl<'a> Map<'a> {
             name: &info.volume.name,
             id: format!("{:032x}", info.id),
             format: info.format,
-            created: info.created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            created: Moment::whole_seconds(info.created),
             epoch: info.epoch,
             generation: info.generation,
             size: info.size,
@@ -318,7 +318,6 @@ impl fmt::Display for Map<'_> {
         let Self { name, id, format, created, epoch, generation, volume, ring, recent, .. } = self;
         let bytes = |n: u64| HumanBytes(n).to_string();
         writeln!(f, "{name}: {}, format {format}, id {id}", bytes(self.size))?;
-        let created = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(*created));
         writeln!(
             f,
             "created    {created}, opened {epoch} times for writing, superblock generation {generation}"

@@ -40,6 +40,7 @@ mod soak;
 mod space;
 mod store_args;
 mod tags;
+mod time;
 mod top;
 
 use std::io::{IsTerminal, stderr};

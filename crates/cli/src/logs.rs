@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{Octets, Output};
-use crate::size::{age, size};
+use crate::size::size;
 use crate::store_args::StoreArgs;
+use crate::time::{Span, age};
 
 /// A log of a store.
 #[derive(Args)]
@@ -308,6 +309,6 @@ impl fmt::Display for LogRow<'_> {
         let Some(Kept { entries, bytes, age_ms }) = retention else { return Ok(()) };
         entries.map_or(Ok(()), |n| write!(f, "  at most {n} entries"))?;
         bytes.map_or(Ok(()), |n| write!(f, "  at most {n} bytes"))?;
-        age_ms.map_or(Ok(()), |ms| write!(f, "  for {:?}", Duration::from_millis(ms)))
+        age_ms.map_or(Ok(()), |ms| write!(f, "  for {}", Span::millis(ms)))
     }
 }

@@ -1,7 +1,4 @@
-//! Numbers of bytes and lengths of time on the command line.
-
-use std::ops::RangeInclusive;
-use std::time::Duration;
+//! Numbers of bytes and of logs on the command line.
 
 /// Parses a number of bytes: digits, and K, M or G for 2^10, 2^20, 2^30.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -23,28 +20,6 @@ pub fn count(text: &str) -> Result<u64, String> {
     number.map(|n| n as u64).ok_or_else(|| "use 1 to 1e8".to_owned())
 }
 
-/// Parses seconds, if they are in `range`.
-pub fn seconds(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
-    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
-    time.filter(|time| range.contains(time))
-}
-
-/// Parses a length of time: digits, and ms, s, m, h, d or w.
-pub fn age(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 24 * 3_600_000,
-        "w" => 7 * 24 * 3_600_000,
-        _ => return Err("use digits, followed by ms, s, m, h, d or w".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "use digits before the unit".to_owned())?;
-    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(|| "the time is too long".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,15 +37,5 @@ mod tests {
         assert_eq!(size("2G"), Ok(2 << 30));
         assert!(size("").is_err() && size("M").is_err() && size("1T").is_err());
         assert!(size("99999999999G").is_err());
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(age("7d"), Ok(Duration::from_secs(7 * 24 * 3600)));
-        assert_eq!(age("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!([age("2w"), age("14d")], [age("336h"), age("20160m")]);
-        for wrong in ["", "7", "d", "7y", "-7d", "7 d", "99999999999999w"] {
-            assert!(age(wrong).is_err(), "{wrong}");
-        }
     }
 }

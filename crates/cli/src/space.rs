@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::size::{age, size};
+use crate::size::size;
 use crate::store_args::StoreArgs;
+use crate::time::{Span, age};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -286,14 +287,14 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.class)?;
         if let Some(within) = self.within_ms {
-            write!(f, " within {within} ms")?;
+            write!(f, " within {}", Span::millis(within))?;
         }
         if let Some(bytes) = self.memory_bytes {
             let full = if self.drops_oldest == Some(true) { ", then drops the oldest logs" } else { "" };
             write!(f, " of {bytes} bytes{full}")?;
         }
         if let Some(every) = self.dump_every_ms {
-            write!(f, ", dumped every {every} ms")?;
+            write!(f, ", dumped every {}", Span::millis(every))?;
         }
         for (what, used, most) in [("logs", self.logs, self.max_logs), ("bytes", self.bytes, self.max_bytes)]
         {
@@ -304,9 +305,13 @@ impl fmt::Display for Row {
                 (None, None) => {}
             }
         }
-        let limits = [("entries", self.keeps_entries), ("bytes", self.keeps_bytes), ("ms", self.keeps_ms)];
-        let limits: Vec<_> =
-            limits.iter().filter_map(|(what, most)| Some(format!("{} {what}", (*most)?))).collect();
+        let counts = [("entries", self.keeps_entries), ("bytes", self.keeps_bytes)];
+        let counts = counts.iter().filter_map(|(what, most)| Some(format!("{} {what}", (*most)?)));
+        let mut limits: Vec<_> = counts.collect();
+        if let Some(ms) = self.keeps_ms {
+            let what = if limits.is_empty() { "entries for" } else { "for" };
+            limits.push(format!("{what} {}", Span::millis(ms)));
+        }
         if !limits.is_empty() {
             write!(f, "; a log keeps {}", limits.join(", "))?;
         }

@@ -6,10 +6,11 @@ use brooklet_archive::{Backup, BackupInfo, Bucket};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use super::{BUCKETS, Costs, WhichArgs, moment};
+use super::{BUCKETS, Costs, WhichArgs};
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, progress};
 use crate::signals;
+use crate::time::Moment;
 
 /// Arguments of `brooklet backups`.
 #[derive(clap::Args)]
@@ -34,7 +35,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     }
     let backups = bucket.backups()?;
     for BackupInfo { number, written_ms, .. } in &backups {
-        out.put(&Row { backup: *number, written: moment(*written_ms).to_string() })?;
+        out.put(&Row { backup: *number, written: Moment::millis(*written_ms) })?;
     }
     if backups.is_empty() {
         let what = format!("{bucket} holds no backups: check the address");
@@ -66,7 +67,7 @@ fn verify(bucket: &Bucket, backup: &Backup, out: &mut Output) -> Result<(), Fail
 struct Row {
     backup: u64,
     /// By the bucket's clock.
-    written: String,
+    written: Moment,
 }
 
 impl Display for Row {
@@ -78,7 +79,7 @@ impl Display for Row {
 #[derive(Serialize)]
 struct One {
     backup: u64,
-    taken: String,
+    taken: Moment,
     owner: String,
     store: String,
     bytes: u64,
@@ -92,7 +93,7 @@ impl One {
     fn new(backup: &Backup) -> Self {
         Self {
             backup: backup.number(),
-            taken: moment(backup.taken_ms()).to_string(),
+            taken: Moment::millis(backup.taken_ms()),
             owner: backup.owner().into(),
             store: format!("{:032x}", backup.store_id()),
             bytes: backup.bytes(),

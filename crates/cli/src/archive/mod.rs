@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use brooklet::OffloadReport;
 use brooklet_archive::{Archive, Archived, Bucket, Pruned};
@@ -17,8 +17,9 @@ use serde::Serialize;
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, spinner};
 use crate::signals;
-use crate::size::{age, size};
+use crate::size::size;
 use crate::store_args::StoreArgs;
+use crate::time::{Moment, age, moment};
 pub use backups::{Args as BackupsArgs, run as backups};
 pub use restore::{Args as RestoreArgs, run as restore};
 
@@ -120,17 +121,11 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     Err(Failure::new(Kind::Damaged, what))
 }
 
-/// A moment, in milliseconds since the Unix epoch, as people read it.
-fn moment(millis: u64) -> impl Display {
-    // What is past the year 9999 cannot be told so.
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(millis.min(253_402_300_799_999)))
-}
-
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,
     backup: u64,
-    taken: String,
+    taken: Moment,
     /// Whether the store has changed since the backup before.
     new: bool,
     new_bytes: u64,
@@ -175,7 +170,7 @@ impl Report {
         Self {
             dry_run,
             backup: archived.number,
-            taken: moment(archived.taken_ms).to_string(),
+            taken: Moment::millis(archived.taken_ms),
             new: archived.is_new,
             new_bytes: archived.new_bytes,
             new_objects: archived.new_objects,
@@ -258,10 +253,10 @@ struct WhichArgs {
     /// Number of the backup [default: the last one, with the commits shipped behind it]
     #[arg(long, value_name = "N")]
     backup: Option<u64>,
-    /// Time of the logs' state, such as 2026-01-31T12:00:00Z: the last backup before it, with the
-    /// commits shipped behind that backup. If commits of the time were not shipped, only times of
-    /// backups work
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Time of the logs' state, such as 2026-01-31T12:00:00Z or "2026-01-31 12:00:00 UTC": the last
+    /// backup before it, with the commits shipped behind that backup. If commits of the time were
+    /// not shipped, only times of backups work
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<SystemTime>,
 }
 
@@ -271,8 +266,4 @@ impl WhichArgs {
         let at = self.at.map_or(Which::Latest, Which::At);
         self.backup.map_or(at, Which::Number)
     }
-}
-
-fn time(text: &str) -> Result<SystemTime, String> {
-    humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())
 }

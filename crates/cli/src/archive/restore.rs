@@ -10,13 +10,14 @@ use brooklet_archive::Bucket;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::{Serialize, Serializer};
 
-use super::{BUCKETS, Chosen, Costs, WhichArgs, moment};
+use super::{BUCKETS, Chosen, Costs, WhichArgs};
 
 use crate::failure::Failure;
 use crate::output::{Output, spinner};
 use crate::signals;
 use crate::size::size;
 use crate::store_args::StoreArgs;
+use crate::time::Moment;
 
 /// Arguments of `brooklet restore`.
 #[derive(clap::Args)]
@@ -52,7 +53,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     let backup = bucket.backup(args.which.which())?;
     let mut report = Report {
         backup: backup.number(),
-        taken: moment(backup.taken_ms()).to_string(),
+        taken: Moment::millis(backup.taken_ms()),
         backup_bytes: backup.bytes(),
         is_last: false,
         restored: None,
@@ -63,7 +64,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     }
     // Whether the archive knows a moment is told by what was shipped.
     let view = backup.view(args.memory as usize)?;
-    report.taken = moment(view.taken_ms()).to_string();
+    report.taken = Moment::millis(view.taken_ms());
     report.is_last = args.which.at.is_some_and(|at| UNIX_EPOCH + Duration::from_millis(view.taken_ms()) < at);
     report.costs = Costs::of(&bucket);
     if args.dry_run {
@@ -145,7 +146,7 @@ fn import(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -
 #[derive(Serialize)]
 struct Report {
     backup: u64,
-    taken: String,
+    taken: Moment,
     backup_bytes: u64,
     /// Whether the time that was asked for is after all that the archive knows.
     is_last: bool,

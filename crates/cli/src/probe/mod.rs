@@ -18,7 +18,8 @@ use crate::failure::Failure;
 use crate::output::{Output, progress};
 use crate::plot::{free_to_write, write_new};
 use crate::signals;
-use crate::size::{self, size};
+use crate::size::size;
+use crate::time;
 use guard::{Ground, LEAST};
 use measure::{Area, Cell, Samples};
 use plan::{Budget, PASSES, plan};
@@ -37,8 +38,9 @@ pub struct Args {
     /// --zeroout --length BYTES DEVICE`), or let `format --force` overwrite them.
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
-    /// Time of the measurement in seconds, about; a slow disk may need twice as long
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    /// Time of the measurement in seconds or with a unit (ms, s, m), about; a slow disk may need
+    /// twice as long
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = seconds)]
     seconds: Duration,
     /// Bytes that the probe may overwrite again and again (K, M and G are understood); in a
     /// directory at most a quarter of the free space
@@ -54,7 +56,7 @@ pub struct Args {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(100)..=Duration::from_secs(3600);
-    size::seconds(text, range).ok_or_else(|| "use 0.1 to 3600".to_owned())
+    time::seconds(text, range).ok_or_else(|| "use 0.1 to 3600".to_owned())
 }
 
 fn footprint(text: &str) -> Result<u64, String> {

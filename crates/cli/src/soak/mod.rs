@@ -24,6 +24,7 @@ use brooklet::{Commit, Create, Options};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::size::{count, size};
+use crate::time;
 use audit::{Audit, Eyes};
 use log::Log;
 use payload::{Mix, Payloads};
@@ -42,7 +43,8 @@ const CHECKS: u32 = 6;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Minutes to run, without the last round and the last comparison
+    /// Minutes to run, or a time with a unit (s, m, h and d are understood), without the last round
+    /// and the last comparison
     #[arg(long, default_value = "10", value_parser = minutes)]
     minutes: Duration,
     /// Number of logs
@@ -61,7 +63,7 @@ pub struct Args {
     /// Number of threads that write
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Seconds between kills, on average
+    /// Seconds between kills, or a time with a unit (ms, s, m), on average
     #[arg(long, default_value = "10", value_parser = seconds)]
     kill_every: Duration,
     /// Size of the store's ring in bytes (K, M and G are understood)
@@ -70,13 +72,15 @@ pub struct Args {
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {
-    let time = crate::size::seconds(text, Duration::ZERO..=Duration::from_secs(100_000));
-    time.map(|time| time * 60).ok_or_else(|| "use 0 to 100000".to_owned())
+    let range = Duration::ZERO..=Duration::from_secs(100_000 * 60);
+    let plain = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n * 60.0).ok());
+    let time = plain.or_else(|| time::age(text).ok()).filter(|time| range.contains(time));
+    time.ok_or_else(|| "use 0 to 100000, or a time with a unit".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(10)..=Duration::from_secs(3600);
-    crate::size::seconds(text, range).ok_or_else(|| "use 0.01 to 3600".to_owned())
+    time::seconds(text, range).ok_or_else(|| "use 0.01 to 3600".to_owned())
 }
 
 fn logs(text: &str) -> Result<u32, String> {
@@ -260,5 +264,17 @@ impl<'a> Soak<'a> {
         }
         self.report.checks += 1;
         self.checking += begin.elapsed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minutes_may_have_another_unit() {
+        assert_eq!([minutes("1.5"), minutes("0.02")], [minutes("90s"), minutes("1200ms")]);
+        assert_eq!(minutes("2h"), Ok(Duration::from_secs(7200)));
+        assert!(["-1", "100001", "x", "1y"].iter().all(|wrong| minutes(wrong).is_err()));
     }
 }

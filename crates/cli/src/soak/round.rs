@@ -15,6 +15,7 @@ use super::acks::{Line, Work};
 use super::story::Story;
 use super::{Args, Plan};
 use crate::failure::{Failure, Kind};
+use crate::time::Span;
 
 /// The longest wait for a store to be closed.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -113,7 +114,7 @@ pub fn run(
             let closed = listened.is_some() || ends.recv_timeout(PATIENCE).is_ok();
             if !closed {
                 told.lock().expect("no panics").wrong =
-                    Some(format!("the store was not closed within {PATIENCE:?}"));
+                    Some(format!("the store was not closed within {}", Span(PATIENCE)));
             }
         }
         // One that has ended is not harmed by it.

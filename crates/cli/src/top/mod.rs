@@ -22,7 +22,7 @@ use view::View;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::signals;
-use crate::size::age;
+use crate::time::age;
 
 /// Time between two looks at whether the file is a new one.
 const TICK: Duration = Duration::from_millis(50);

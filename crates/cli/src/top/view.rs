@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use super::sample::Sample;
+use crate::time::Span;
 
 /// Looks that are kept for the sparklines.
 const KEPT: usize = 240;
@@ -67,7 +68,10 @@ impl Display for Page<'_> {
             write!(f, "   THE STORE STOPPED WRITING: open it again")?;
         }
         match silent {
-            Some(silent) => writeln!(f, "   no new metrics for {} s", silent.as_secs())?,
+            Some(silent) => {
+                let whole = Duration::from_secs(silent.as_secs());
+                writeln!(f, "   no new metrics for {}", Span(whole))?;
+            }
             None => writeln!(f)?,
         }
         self.rates(f)?;
@@ -256,7 +260,7 @@ mod tests {
         });
         let page = view.page("s.prom", 50, Some(Duration::from_secs(7)));
         let has = |part: &str| assert!(page.contains(part), "{part}\n{page}");
-        has("s.prom   THE STORE STOPPED WRITING: open it again   no new metrics for 7 s\n");
+        has("s.prom   THE STORE STOPPED WRITING: open it again   no new metrics for 7s\n");
         has("waiting for ring: 9.0 commits/s, 40 % of a writer's time; 0 now");
         has("active 90 %, runs 10 %");
         has("games                5.0 entries/s, 0 reads/s, 0 refused/s, 5.0 MB in memory");

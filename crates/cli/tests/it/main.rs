@@ -19,3 +19,4 @@ mod space;
 mod tags;
 mod top;
 mod trials;
+mod units;

@@ -8,12 +8,12 @@ use common::{Place, text};
 fn a_space_is_made_changed_listed_and_removed() {
     let place = Place::new();
     let made = place.ok(&["space", "create", "STORE", "games", "--class", "deferred", "--max-logs", "2"]);
-    assert_eq!(made, "games: deferred within 100 ms, 0 of 2 logs, 0 bytes\n");
+    assert_eq!(made, "games: deferred within 100ms, 0 of 2 logs, 0 bytes\n");
     place.ok(&["append", "STORE", "games/7", "e4", "e5"]);
     let set =
         ["--within", "20ms", "--max-bytes", "1K", "--max-logs", "none", "--entries", "3", "--age", "1d"];
     let set = place.ok(&[&["space", "set", "STORE", "games"][..], &set].concat());
-    let all = "games: deferred within 20 ms, 1 logs, 4 of 1024 bytes; a log keeps 3 entries, 86400000 ms\n";
+    let all = "games: deferred within 20ms, 1 logs, 4 of 1024 bytes; a log keeps 3 entries, for 1d\n";
     assert_eq!(set, all);
     assert_eq!(place.ok(&["space", "list", "STORE"]), all);
     let json = place.json(&["space", "list", "STORE"]).remove(0);
@@ -40,7 +40,7 @@ fn a_space_is_kept_in_memory_and_dumped() {
     assert_eq!(place.ok(&["space", "dump", "STORE", "games"]), "nothing has changed since the last dump\n");
     let set = ["space", "set", "STORE", "games", "--when-full", "drop-oldest", "--dump-every", "5s"];
     let all =
-        "games: memory of 1048576 bytes, then drops the oldest logs, dumped every 5000 ms, 1 logs, 4 bytes\n";
+        "games: memory of 1048576 bytes, then drops the oldest logs, dumped every 5s, 1 logs, 4 bytes\n";
     assert_eq!(place.ok(&set), all);
     let json = place.json(&["space", "list", "STORE"]).remove(0);
     assert_eq!((&json[0]["memory_bytes"], &json[0]["dump_every_ms"]), (&1048576.into(), &5000.into()));

@@ -32,7 +32,8 @@ use crate::failure::Failure;
 use crate::latency::{Latencies, latencies, micros, record};
 use crate::output::Output;
 use crate::plot::{free_to_write, write_new};
-use crate::size::{self, count};
+use crate::size::count;
+use crate::time;
 use points::{Points, Settings};
 use report::{Point, Table};
 use steady::steady;
@@ -80,11 +81,11 @@ pub struct Args {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(10)..=Duration::from_secs(600);
-    size::seconds(text, range).ok_or_else(|| "use 0.01 to 600".to_owned())
+    time::seconds(text, range).ok_or_else(|| "use 0.01 to 600".to_owned())
 }
 
 fn left_alone(text: &str) -> Result<Duration, String> {
-    size::seconds(text, Duration::ZERO..=AGED).ok_or_else(|| "use 0 to 100".to_owned())
+    time::seconds(text, Duration::ZERO..=AGED).ok_or_else(|| "use 0 to 100".to_owned())
 }
 
 /// Runs the measurements and prints the table.

@@ -27,7 +27,8 @@ use std::time::Duration;
 use crate::bench::row::Row;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
-use crate::size::{self, size};
+use crate::size::size;
+use crate::time;
 use report::Table;
 use rig::{Ground, Rig};
 
@@ -64,7 +65,7 @@ pub struct Args {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(1)..=Duration::from_secs(60);
-    size::seconds(text, range).ok_or_else(|| "use 0.001 to 60".to_owned())
+    time::seconds(text, range).ok_or_else(|| "use 0.001 to 60".to_owned())
 }
 
 /// Parses the bytes of a ring.
