@@ -20,6 +20,7 @@ use tempfile::NamedTempFile;
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
 use crate::output::{Octets, Output, spinner};
+use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
 
@@ -31,11 +32,10 @@ const AT_ONCE: u64 = 1 << 20;
 pub struct Args {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Prefix of the keys of the logs to export
-    #[arg(long, conflicts_with = "log")]
-    prefix: Option<OsString>,
+    #[command(flatten)]
+    prefix: Prefix,
     /// The key of the one log to export
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", conflicts_with = "by_prefix")]
     log: Option<OsString>,
     /// Format of the export
     #[arg(long, value_enum, default_value_t = Format::Ndjson)]
@@ -66,9 +66,9 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     let store = store_args.open_to_read(&args.store)?;
     let view = store.view()?;
     let bar = spinner();
-    let chosen = match (&args.prefix, &args.log) {
-        (_, Some(log)) => Chosen::Log(log.as_bytes()),
-        (prefix, None) => Chosen::Prefix(prefix.as_deref().unwrap_or_default().as_bytes()),
+    let chosen = match &args.log {
+        Some(log) => Chosen::Log(log.as_bytes()),
+        None => Chosen::Prefix(args.prefix.bytes()),
     };
     if let Chosen::Log(log) = chosen {
         // Told before anything is written.

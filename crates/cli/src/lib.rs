@@ -30,6 +30,7 @@ mod logs;
 mod missing;
 mod output;
 mod plot;
+mod prefix;
 mod probe;
 mod replay;
 #[cfg(feature = "serve")]

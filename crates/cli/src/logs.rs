@@ -2,7 +2,7 @@
 
 mod follow;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::{Octets, Output};
+use crate::prefix::Prefix;
 use crate::size::size;
 use crate::store_args::StoreArgs;
 use crate::time::{Span, age};
@@ -112,8 +113,8 @@ struct Limits {
 pub struct List {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Prefix of the keys of the logs to list
-    prefix: Option<OsString>,
+    #[command(flatten)]
+    prefix: Prefix,
     /// Most logs to list
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -212,10 +213,9 @@ pub fn delete(log: Log, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
 /// Prints the logs and their bounds.
 pub fn list(args: List, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let mut store = store_args.open_to_read(&args.store)?;
-    let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
     let (mut from, mut left) = (Vec::new(), args.limit.unwrap_or(usize::MAX));
     'again: loop {
-        for log in store.scan_from(prefix, &from)?.take(left) {
+        for log in store.scan_from(args.prefix.bytes(), &from)?.take(left) {
             match log {
                 Ok(log) => {
                     out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, spinner};
+use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
 use crate::store_args::StoreArgs;
@@ -236,13 +237,11 @@ impl Display for Costs {
 
 /// The choice of logs.
 #[derive(clap::Args)]
-#[group(multiple = false)]
 struct Chosen {
-    /// Prefix of the keys of the chosen logs
-    #[arg(long)]
-    prefix: Option<OsString>,
+    #[command(flatten)]
+    prefix: Prefix,
     /// The key of the one chosen log
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", conflicts_with = "by_prefix")]
     log: Option<OsString>,
 }
 

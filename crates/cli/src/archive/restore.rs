@@ -71,7 +71,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         return out.put(&report);
     }
     let bar = spinner();
-    let is_whole = args.chosen.prefix.is_none() && args.chosen.log.is_none();
+    let is_whole = args.chosen.prefix.get().is_none() && args.chosen.log.is_none();
     let restored = if is_whole && !args.store.try_exists()? {
         copy(&args, &view, store_args, &bar)?
     } else {
@@ -120,7 +120,7 @@ fn copy(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -> 
 
 /// Brings some of it, or all, into a store.
 fn import(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -> Result<Restored, Failure> {
-    let prefix = args.chosen.prefix.as_deref().unwrap_or_default().as_bytes();
+    let prefix = args.chosen.prefix.bytes();
     let log = args.chosen.log.as_deref().map(OsStrExt::as_bytes);
     if let Some(log) = log {
         // A log that is not there makes no store.

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Octets, Output, progress, spinner};
+use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
 use input::{Format, Wrong};
@@ -103,14 +104,13 @@ pub struct Get {
 pub struct Scan {
     /// The file
     codex: PathBuf,
-    /// Prefix of the keys to print
-    #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<OsString>,
+    #[command(flatten)]
+    prefix: Prefix,
     /// First key to print
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", conflicts_with = "by_prefix")]
     from: Option<OsString>,
     /// Key to stop before
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", conflicts_with = "by_prefix")]
     to: Option<OsString>,
     /// Print the last keys first
     #[arg(long)]
@@ -238,8 +238,8 @@ fn get(args: &Get, out: &mut Output) -> Result<(), Failure> {
 fn scan(args: Scan, out: &mut Output) -> Result<(), Failure> {
     let reader = open(&args.codex)?;
     let own = |key: Option<OsString>| key.map(OsString::into_vec);
-    let range = match args.prefix {
-        Some(prefix) => reader.prefix(prefix.as_bytes()),
+    let range = match args.prefix.get() {
+        Some(prefix) => reader.prefix(prefix),
         None => {
             let from = own(args.from).map_or(Bound::Unbounded, Bound::Included);
             reader.range((from, own(args.to).map_or(Bound::Unbounded, Bound::Excluded)))

@@ -27,6 +27,15 @@ pub enum Line<'a> {
     Log { key: Cow<'a, [u8]>, first: u64, retention: Retention },
 }
 
+impl Line<'_> {
+    /// Returns the key of the log.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Line::Entry { key, .. } | Line::Log { key, .. } => key,
+        }
+    }
+}
+
 /// Why not all lines were taken.
 #[derive(Debug)]
 pub enum Refused<E> {

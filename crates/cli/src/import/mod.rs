@@ -6,7 +6,6 @@ mod lines;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, spinner};
+use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
 use crate::store_args::StoreArgs;
@@ -33,9 +33,8 @@ pub struct Args {
     /// Format of the input [default: by the extension, .ndjson, .jsonl, .csv or .codex]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Prefix of the keys of the logs to import, of an export or a store
-    #[arg(long)]
-    prefix: Option<std::ffi::OsString>,
+    #[command(flatten)]
+    prefix: Prefix,
     /// Leave out logs that exist in the store, instead of importing nothing
     #[arg(long)]
     skip_existing: bool,
@@ -97,9 +96,6 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         );
         Failure::new(Kind::Usage, what)
     })?;
-    if args.prefix.is_some() && matches!(format, Format::Ndjson | Format::Csv) {
-        return Err(Failure::new(Kind::Usage, "--prefix is for exports and stores"));
-    }
     signals::listen()?;
     // What cannot be read makes no store.
     let input = Input::open(&args, format)?;
@@ -151,7 +147,7 @@ impl Input {
     }
 
     fn take(self, args: &Args, import: Import, bar: &ProgressBar) -> Result<brooklet::ImportReport, Failure> {
-        let prefix = args.prefix.as_deref().unwrap_or_default().as_bytes();
+        let prefix = args.prefix.bytes();
         match self {
             Input::Store(other) => Ok(import.view(&other.view()?, prefix)?),
             Input::Codex(reader) if ExportReport::of(&reader)?.is_some() => {
@@ -167,7 +163,10 @@ impl Input {
             }
             Input::Lines(source, reader) => {
                 let mut taking = Taking { import: import.unsorted(scratch(args))?, bar, taken: 0 };
-                let took = each_line(&source, reader, |line| taking.line(&line));
+                let took = each_line(&source, reader, |line| match line.key().starts_with(prefix) {
+                    true => taking.line(&line),
+                    false => Ok(()),
+                });
                 took.map_err(|refused| match refused {
                     Refused::Input(what) => Failure::malformed(&args.input, what),
                     Refused::Io(error) => Failure::io(format!("reading {}", args.input.display()))(error),

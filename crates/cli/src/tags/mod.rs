@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Octets, Output, spinner};
+use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
 use words::Fields;
@@ -68,9 +69,8 @@ pub enum Command {
     List {
         #[command(flatten)]
         place: Place,
-        /// Prefix of the tags to list
-        #[arg(default_value = "")]
-        prefix: String,
+        #[command(flatten)]
+        prefix: Prefix,
     },
     /// Remove a record
     Remove {
@@ -102,7 +102,7 @@ pub struct Wanted {
     /// Tags that a record must not have
     #[arg(long, value_name = "TAG")]
     none: Vec<String>,
-    /// Prefix of a tag that a record must have
+    /// Prefix of a tag that a record must have; may be given again
     #[arg(long, value_name = "TEXT")]
     prefix: Vec<String>,
 }
@@ -199,7 +199,7 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             out.put(&Count { count })
         }
         Command::List { place, prefix } => {
-            for tag in place.read(store_args)?.tags(prefix)? {
+            for tag in place.read(store_args)?.tags(prefix.bytes())? {
                 let (tag, records) = tag?;
                 out.put(&Tag { tag: Octets::tag(&tag), records })?;
             }

@@ -96,7 +96,6 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
         (2, &["limit.ndjson"], "limit.ndjson: line 1: an age of 0ns"),
         (2, &["x.csv"], "x.csv: there is no column key, only a, b"),
         (2, &["x.data"], "the name does not show the format"),
-        (2, &["x.csv", "--prefix", "a"], "--prefix is for exports and stores"),
         (4, &["none.csv"], "opening none.csv failed"),
         (4, &["cut.codex"], "cut.codex: "),
         (4, &["none", "--format", "store"], "none"),

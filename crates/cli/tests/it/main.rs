@@ -12,6 +12,7 @@ mod export;
 mod faults;
 mod import;
 mod live;
+mod prefix;
 mod probe;
 mod serve;
 mod soak;
