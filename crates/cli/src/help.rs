@@ -1,17 +1,28 @@
 //! Help for people: examples at the end of each `--help`, completions for shells, and man pages.
 
+use std::fmt::{self, Display};
 use std::fs::create_dir_all;
 use std::io;
 use std::path::PathBuf;
 
 use clap::Command;
 use clap_complete::Shell;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// The examples of each command.
+/// The examples of each command; the first of the command without a subcommand.
 const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "brooklet append logs.brooklet doc/1 'first entry' 'second entry'",
+            "brooklet read logs.brooklet doc/1",
+            "brooklet list logs.brooklet doc/ --json",
+            "brooklet demo",
+        ],
+    ),
     (
         "format",
         &["brooklet format /dev/nvme1n1", "brooklet format logs.brooklet --capacity 10G --ring-size 256M"],
@@ -50,7 +61,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("delete", &["brooklet delete logs.brooklet doc/1"]),
-    ("list", &["brooklet list logs.brooklet", "brooklet list logs.brooklet doc/ --limit 20 --json"]),
+    (
+        "list",
+        &[
+            "brooklet list logs.brooklet",
+            "brooklet list logs.brooklet doc/ --limit 20 --json",
+            "brooklet list logs.brooklet --prefix doc/",
+        ],
+    ),
     (
         "export",
         &[
@@ -61,7 +79,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "import",
         &[
-            "brooklet import logs.brooklet docs.ndjson --skip-existing",
+            "brooklet import logs.brooklet docs.ndjson --prefix doc/ --skip-existing",
             "brooklet import logs.brooklet users.csv --key-column id --payload-column profile",
         ],
     ),
@@ -74,16 +92,27 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "brooklet restore s3://bucket/logs restored.brooklet --prefix doc/",
         ],
     ),
+    (
+        "space",
+        &["brooklet space create logs.brooklet tenant-7 --age 7d", "brooklet space list logs.brooklet"],
+    ),
     ("space list", &["brooklet space list logs.brooklet"]),
     ("space create", &["brooklet space create logs.brooklet tenant-7 --class deferred --age 7d"]),
     ("space set", &["brooklet space set logs.brooklet tenant-7 --age 30d"]),
     ("space dump", &["brooklet space dump logs.brooklet sessions"]),
     ("space remove", &["brooklet space remove logs.brooklet tenant-7"]),
+    (
+        "tags",
+        &[
+            "brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin",
+            "brooklet tags find logs.brooklet open berlin",
+        ],
+    ),
     ("tags put", &["brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin"]),
     ("tags get", &["brooklet tags get logs.brooklet order-17"]),
     ("tags find", &["brooklet tags find logs.brooklet open berlin --limit 10"]),
     ("tags count", &["brooklet tags count logs.brooklet open"]),
-    ("tags list", &["brooklet tags list logs.brooklet"]),
+    ("tags list", &["brooklet tags list logs.brooklet", "brooklet tags list logs.brooklet city="]),
     ("tags remove", &["brooklet tags remove logs.brooklet order-17"]),
     (
         "tags import",
@@ -95,6 +124,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("checkpoint", &["brooklet checkpoint logs.brooklet"]),
     ("compact", &["brooklet compact logs.brooklet"]),
     ("serve", &["brooklet serve logs.brooklet"]),
+    ("codex", &["brooklet codex build words.codex words.tsv", "brooklet codex scan words.codex --prefix a"]),
     (
         "codex build",
         &[
@@ -103,7 +133,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("codex get", &["brooklet codex get words.codex ash"]),
-    ("codex scan", &["brooklet codex scan words.codex"]),
+    ("codex scan", &["brooklet codex scan words.codex --prefix a --limit 10"]),
     ("codex stat", &["brooklet codex stat words.codex"]),
     ("codex verify", &["brooklet codex verify words.codex"]),
     ("replay", &["brooklet replay trace.json.gz"]),
@@ -137,21 +167,31 @@ pub struct ManArgs {
     folder: PathBuf,
 }
 
-/// Adds the examples of this command and of the commands below it. `path` is the names of the
-/// commands above it, each with a space behind it.
+/// The folder of the man pages.
+#[derive(Serialize)]
+struct Pages {
+    folder: String,
+}
+
+impl Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = PathBuf::from(&self.folder).join("brooklet.1");
+        write!(f, "the pages are in {}: try `man -l {}`", self.folder, first.display())
+    }
+}
+
+/// Adds the examples of this command and of the commands below it, at the end of each help. `path`
+/// is the names of the command and of the commands above it, without `brooklet`.
 pub fn with_examples(mut command: Command, path: &str) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     for name in names {
-        let path = format!("{path}{name}");
-        command = command.mut_subcommand(&name, |sub| with_examples(sub, &format!("{path} ")));
-        let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == path) else { continue };
-        let lines: String = examples.iter().map(|line| format!("\n  {line}")).collect();
-        command = command.mut_subcommand(&name, |sub| {
-            let before = sub.get_after_help().map(|help| format!("\n\n{help}")).unwrap_or_default();
-            sub.after_help(format!("Examples:{lines}{before}"))
-        });
+        let below = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
+        command = command.mut_subcommand(name, |sub| with_examples(sub, &below));
     }
-    command
+    let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == path) else { return command };
+    let lines: String = examples.iter().map(|line| format!("\n  {line}")).collect();
+    let before = command.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
+    command.after_help(format!("{before}Examples:{lines}"))
 }
 
 /// Prints the completions for a shell.
@@ -167,29 +207,12 @@ pub fn man(args: &ManArgs, command: Command, out: &mut Output) -> Result<(), Fai
     let written = create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
     written
         .map_err(|error: io::Error| Failure::io(format!("writing pages to {}", folder.display()))(error))?;
-    out.line(format_args!(
-        "the pages are in {}: try `man -l {}`",
-        folder.display(),
-        folder.join("brooklet.1").display()
-    ))
+    out.put(&Pages { folder: folder.display().to_string() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns the paths of all commands that people see and that do something by themselves.
-    fn paths(command: &Command, above: &str) -> Vec<String> {
-        let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
-        visible
-            .flat_map(|sub| {
-                let path = format!("{above}{}", sub.get_name());
-                let below = paths(sub, &format!("{path} "));
-                let alone = !sub.is_subcommand_required_set();
-                alone.then_some(path).into_iter().chain(below).collect::<Vec<_>>()
-            })
-            .collect()
-    }
 
     /// Splits a line as a shell does: words, quotes, and nothing behind a redirection.
     fn words(line: &str) -> Vec<String> {
@@ -207,13 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn each_command_has_examples_and_each_example_is_a_call() {
+    fn each_example_is_a_call_of_its_command() {
         let command = crate::command();
         command.clone().debug_assert();
-        let paths = paths(&command, "");
-        for path in &paths {
-            let of = EXAMPLES.iter().find(|(of, _)| of == path);
-            let (_, examples) = of.unwrap_or_else(|| panic!("{path} has no example"));
+        for (path, examples) in EXAMPLES {
             for call in examples.iter().flat_map(|line| line.split(" | ")) {
                 let words = words(call);
                 if words[0] == "brooklet" {
@@ -221,8 +241,54 @@ mod tests {
                     assert!(called.is_ok(), "{call}: {}", called.unwrap_err());
                 }
             }
-            assert!(examples.iter().any(|line| line.contains(&format!("brooklet {path}"))), "{examples:?}");
+            let of = format!("brooklet {path}");
+            assert!(examples.iter().any(|line| line.contains(of.trim_end())), "{path}: {examples:?}");
         }
-        assert_eq!(EXAMPLES.len(), paths.len(), "examples of commands that do not exist");
+    }
+
+    /// Calls `each` with every command that people see, built, and its path.
+    fn walk(command: &mut Command, path: &str, each: &mut impl FnMut(&mut Command, &str)) {
+        each(command, path);
+        let visible = |sub: &&mut Command| !sub.is_hide_set() && sub.get_name() != "help";
+        for sub in command.get_subcommands_mut().filter(visible) {
+            let path = format!("{path} {}", sub.get_name());
+            walk(sub, &path, each);
+        }
+    }
+
+    #[test]
+    fn each_help_ends_with_examples() {
+        let mut command = crate::command();
+        command.build();
+        let (mut wrong, mut seen) = (Vec::new(), 0);
+        walk(&mut command, "brooklet", &mut |command, path| {
+            let help = command.render_long_help().to_string();
+            let last = help.trim_end().rsplit("\n\n").next().unwrap_or_default();
+            if !last.starts_with("Examples:\n  brooklet ") {
+                wrong.push(path.to_owned());
+            }
+            seen += 1;
+        });
+        assert!(wrong.is_empty(), "no examples at the end of the help of {wrong:?}");
+        assert_eq!(EXAMPLES.len(), seen, "examples of commands that do not exist");
+    }
+
+    #[test]
+    fn each_prefix_is_an_argument_and_an_option() {
+        let mut command = crate::command();
+        command.build();
+        let mut wrong = Vec::new();
+        walk(&mut command, "brooklet", &mut |command, path| {
+            let is_option = command.get_opts().any(|arg| arg.get_long() == Some("prefix"));
+            // The arguments of `tags find` and `tags count` are tags.
+            let argument = ["PREFIX", "TAGS"];
+            let is_argument = command
+                .get_positionals()
+                .any(|arg| arg.get_value_names().is_some_and(|names| argument.contains(&names[0].as_str())));
+            if is_option != is_argument {
+                wrong.push(path.to_owned());
+            }
+        });
+        assert!(wrong.is_empty(), "only one of PREFIX and --prefix: {wrong:?}");
     }
 }
