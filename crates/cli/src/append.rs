@@ -58,18 +58,23 @@ pub fn run(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     }
     let store = options.open(&args.log.store)?;
     let key = args.log.key();
-    let (json, mut all) = (out.is_json(), Vec::new());
-    let mut done = |seqs: &[u64]| {
-        all.extend(seqs);
-        seqs.iter().try_for_each(|seq| out.line(seq))?;
+    let (json, mut seqs) = (out.is_json(), Vec::new());
+    let mut done = |new: &[u64]| {
+        seqs.extend(new);
+        new.iter().try_for_each(|seq| out.line(seq))?;
         out.flush()
     };
-    match payloads {
-        Some(payloads) => done(&append_at_once(&store, key, &payloads, args.snapshot)?)?,
-        None => append_lines(&store, key, args.snapshot, json, done)?,
-    }
-    store.close()?;
-    out.document(&Appended { key: Octets::key(key), seqs: all })
+    let appended = match payloads {
+        Some(payloads) => {
+            done(&append_at_once(&store, key, &payloads, args.snapshot)?)?;
+            store.close().map_err(Failure::from)
+        }
+        None => append_lines(&store, key, args.snapshot, json, done)
+            .and_then(|()| store.close().map_err(Failure::from)),
+    };
+    // The lines before a refused one are in the log.
+    let told = out.document(&Appended { key: Octets::key(key), seqs }).and_then(|()| out.flush());
+    appended.and(told)
 }
 
 impl Append {
@@ -155,8 +160,14 @@ fn append_lines(
         let pause = ticket.is_none() || input.buffer().is_empty();
         waiting.extend(ticket);
         if pause {
-            waiting.iter().try_for_each(Ticket::wait)?;
-            done(&waiting.drain(..).map(|ticket| ticket.seq()).collect::<Vec<_>>())?;
+            let mut durable = Vec::new();
+            let waited = waiting.drain(..).try_for_each(|ticket| {
+                ticket.wait()?;
+                durable.push(ticket.seq());
+                Ok::<_, Failure>(())
+            });
+            done(&durable)?;
+            waited?;
         }
         match refused {
             Some(error) => return Err(error),

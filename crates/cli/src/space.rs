@@ -185,8 +185,7 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             if spaces.is_empty() {
                 out.line("no spaces")?;
             }
-            spaces.iter().try_for_each(|space| out.line(space))?;
-            out.document(&spaces)?;
+            spaces.iter().try_for_each(|space| out.put(space))?;
             Ok(store.close()?)
         }
         Command::Create { space: Named { store, name }, asks } => {
@@ -209,7 +208,8 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
         Command::Remove(Named { store, name }) => {
             let store = store_args.options()?.open(store)?;
             store.remove_space(&name)?;
-            Ok(store.close()?)
+            store.close()?;
+            out.put(&Removed { name, removed: true })
         }
     }
 }
@@ -218,6 +218,18 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
 fn show(store: &Store, name: &str, out: &mut Output) -> Result<(), Failure> {
     out.put(&Row::of(&store.space(name)?.info()?))?;
     Ok(store.close()?)
+}
+
+#[derive(Serialize)]
+struct Removed {
+    name: String,
+    removed: bool,
+}
+
+impl fmt::Display for Removed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: removed", self.name)
+    }
 }
 
 /// What a dump wrote.

@@ -263,7 +263,7 @@ fn stat(args: &Of, out: &mut Output) -> Result<(), Failure> {
         (first.map_err(named)?, last.map_err(named)?, reader.metadata().map_err(named)?);
     out.put(&Stat {
         version: reader.version(),
-        id: reader.id(),
+        file_id: reader.id(),
         bytes: reader.len(),
         entries: reader.entries(),
         blocks: reader.blocks(),
@@ -340,7 +340,7 @@ impl Display for Entry<'_> {
 #[derive(Serialize)]
 struct Stat<'a> {
     version: u32,
-    id: u64,
+    file_id: u64,
     bytes: u64,
     entries: u64,
     blocks: u64,
@@ -354,10 +354,10 @@ struct Stat<'a> {
 
 impl Display for Stat<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, id, bytes, entries, blocks, raw_bytes, metadata_bytes, .. } = self;
+        let Self { version, file_id, bytes, entries, blocks, raw_bytes, metadata_bytes, .. } = self;
         writeln!(f, "{entries} entries in {blocks} blocks, {}", HumanBytes(*bytes))?;
         writeln!(f, "blocks before compressing: {}", HumanBytes(*raw_bytes))?;
-        write!(f, "format version {version}, id {id}, {metadata_bytes} bytes of metadata")?;
+        write!(f, "format version {version}, id {file_id}, {metadata_bytes} bytes of metadata")?;
         if self.first.is_null() { Ok(()) } else { write!(f, "\nfrom {} to {}", self.first, self.last) }
     }
 }

@@ -173,8 +173,9 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
                 }
             };
             let store = store_args.options()?.create(Create::IfMissing).open(&place.store)?;
-            place.tags(&store)?.put(id, tags, payload)?.wait()?;
-            Ok(store.close()?)
+            place.tags(&store)?.put(&id, tags, payload)?.wait()?;
+            store.close()?;
+            out.put(&Put { id: Octets::id(id.as_bytes()), put: true })
         }
         Command::Get { place, id } => match place.read(store_args)?.get(&id)? {
             Some(Record { tags, payload, .. }) => out.put(&Row::of(id.as_bytes(), &tags, &payload, None)),
@@ -208,8 +209,9 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
         Command::Remove { place, id } => {
             let store = store_args.options()?.open(&place.store)?;
             let removed = place.tags(&store)?.remove(&id)?;
-            removed.map_or(Ok(()), |written| written.wait())?;
-            Ok(store.close()?)
+            removed.as_ref().map_or(Ok(()), |written| written.wait())?;
+            store.close()?;
+            out.put(&Removed { id: Octets::id(id.as_bytes()), removed: removed.is_some() })
         }
         Command::Import(args) => import(&args, store_args, out),
     }
@@ -291,6 +293,33 @@ impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags = self.tags.iter().map(Octets::to_string).collect::<Vec<_>>().join(" ");
         write!(f, "{}\t{tags}\t{}", self.id, self.payload)
+    }
+}
+
+#[derive(Serialize)]
+struct Put<'a> {
+    #[serde(flatten)]
+    id: Octets<'a>,
+    put: bool,
+}
+
+impl fmt::Display for Put<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  put", self.id)
+    }
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    #[serde(flatten)]
+    id: Octets<'a>,
+    /// Whether there was a record.
+    removed: bool,
+}
+
+impl fmt::Display for Removed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}", self.id, if self.removed { "removed" } else { "not there" })
     }
 }
 

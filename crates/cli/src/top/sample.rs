@@ -23,9 +23,9 @@ pub struct Sample {
     /// How full the ring is, and what is kept in memory until it is checkpointed.
     pub ring: f64,
     pub memory: f64,
-    pub queued_blocks: f64,
-    pub writes_in_flight: f64,
-    pub waiting_writers: f64,
+    pub queued_blocks: u64,
+    pub writes_in_flight: u64,
+    pub waiting_writers: u64,
     pub stalls: Vec<Stall>,
     /// Which part of all reads was answered by what.
     pub reads: Vec<(String, f64)>,
@@ -38,12 +38,12 @@ pub struct Sample {
     pub maintenance: f64,
     pub checkpointing: bool,
     pub compacting: bool,
-    pub checkpoints: f64,
-    pub compactions: f64,
-    pub runs: f64,
-    pub run_bytes: f64,
+    pub checkpoints: u64,
+    pub compactions: u64,
+    pub runs: u64,
+    pub run_bytes: u64,
     pub dead_entries: Option<f64>,
-    pub heap_bytes: f64,
+    pub heap_bytes: u64,
     pub heap_free: Option<f64>,
     pub spaces: Vec<Space>,
     /// Whether it stopped writing for good.
@@ -66,7 +66,7 @@ pub struct Stall {
     /// Seconds that commits waited, all together, in each second.
     pub share: f64,
     /// How many wait now.
-    pub now: f64,
+    pub now: u64,
 }
 
 /// What was done in a space.
@@ -76,7 +76,7 @@ pub struct Space {
     pub appended_per_second: f64,
     pub reads_per_second: f64,
     pub refused_per_second: f64,
-    pub memory_bytes: f64,
+    pub memory_bytes: u64,
 }
 
 const STAGES: [&str; 5] = ["append", "wait", "seal", "write", "ack"];
@@ -97,6 +97,7 @@ impl Sample {
         };
         let since = |name: &str| grown(name, "");
         let rate = |name: &str| since(name) / seconds;
+        let whole = |name: &str| now.number(name) as u64;
         let micros = |name: &str, label: &str, part: f64| {
             now.times_since(before, name, label).quantile(part).map(|seconds| seconds * 1e6)
         };
@@ -109,14 +110,14 @@ impl Sample {
             reason: reason.to_owned(),
             per_second: grown("brooklet_stalls_total", reason) / seconds,
             share: grown("brooklet_stalled_seconds_total", reason) / seconds,
-            now,
+            now: now as u64,
         };
         let space = |(space, _): (&str, f64)| Space {
             space: space.to_owned(),
             appended_per_second: grown("brooklet_space_appended_total", space) / seconds,
             reads_per_second: grown("brooklet_space_reads_total", space) / seconds,
             refused_per_second: grown("brooklet_space_refused_total", space) / seconds,
-            memory_bytes: now.labelled("brooklet_space_memory_bytes", space),
+            memory_bytes: now.labelled("brooklet_space_memory_bytes", space) as u64,
         };
         let sources = now
             .labels("brooklet_reads_total")
@@ -143,9 +144,9 @@ impl Sample {
             written_per_byte: part(written, since("brooklet_ring_raw_bytes_total")),
             ring: share("brooklet_ring_used_bytes", "brooklet_ring_size_bytes").unwrap_or_default(),
             memory: share("brooklet_memtable_bytes", "brooklet_memtable_budget_bytes").unwrap_or_default(),
-            queued_blocks: now.number("brooklet_ring_queued_blocks"),
-            writes_in_flight: now.number("brooklet_ring_writes_in_flight"),
-            waiting_writers: now.number("brooklet_waiting_writers"),
+            queued_blocks: whole("brooklet_ring_queued_blocks"),
+            writes_in_flight: whole("brooklet_ring_writes_in_flight"),
+            waiting_writers: whole("brooklet_waiting_writers"),
             stalls: now.labels("brooklet_stalled_commits").map(stall).collect(),
             reads: sources
                 .iter()
@@ -159,12 +160,12 @@ impl Sample {
             maintenance: rate("brooklet_maintenance_slice_seconds_sum"),
             checkpointing: now.number("brooklet_checkpointing") > 0.0,
             compacting: now.number("brooklet_compacting") > 0.0,
-            checkpoints: now.number("brooklet_checkpoints_total"),
-            compactions: now.number("brooklet_compactions_total"),
-            runs: now.number("brooklet_runs"),
-            run_bytes: now.number("brooklet_run_bytes"),
+            checkpoints: whole("brooklet_checkpoints_total"),
+            compactions: whole("brooklet_compactions_total"),
+            runs: whole("brooklet_runs"),
+            run_bytes: whole("brooklet_run_bytes"),
             dead_entries: share("brooklet_run_dead_entries", "brooklet_run_entries"),
-            heap_bytes: now.number("brooklet_heap_bytes"),
+            heap_bytes: whole("brooklet_heap_bytes"),
             heap_free: share("brooklet_heap_free_bytes", "brooklet_heap_bytes"),
             spaces: now.labels("brooklet_space_appended_total").map(space).collect(),
             stopped: now.number("brooklet_stopped") > 0.0,
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!((sample.commits_per_second, sample.reads_per_second, sample.ring), (100.0, 20.0, 0.25));
         assert_eq!(sample.reads, [("active".to_owned(), 0.75), ("runs".to_owned(), 0.25)]);
         let Stall { reason, per_second, share, now: waiting } = &sample.stalls[0];
-        assert_eq!((&reason[..], *per_second, *share, *waiting), ("ring", 2.0, 0.5, 2.0));
+        assert_eq!((&reason[..], *per_second, *share, *waiting), ("ring", 2.0, 0.5, 2));
         assert_eq!((sample.stalled(), sample.commit_p50, sample.cache_hits), (0.5, None, None));
         assert_eq!(Sample::between(&now, &before, 1.0).commits_per_second, 100.0, "another store");
     }

@@ -129,7 +129,7 @@ impl Page<'_> {
     }
 
     fn stalls(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stalls = self.last.stalls.iter().filter(|stall| stall.share > 0.0 || stall.now > 0.0);
+        let stalls = self.last.stalls.iter().filter(|stall| stall.share > 0.0 || stall.now > 0);
         let mut none = true;
         for stall in stalls {
             none = false;
@@ -173,7 +173,7 @@ impl Page<'_> {
             f,
             "\n  maintenance: {at_work}, {share} of a core; {checkpoints} checkpoints, {compactions} compactions"
         )?;
-        let (runs, size, heap) = (last.runs, bytes(last.run_bytes), bytes(last.heap_bytes));
+        let (runs, size, heap) = (last.runs, bytes(last.run_bytes as f64), bytes(last.heap_bytes as f64));
         let dead = last.dead_entries.map_or("-".into(), percent);
         let free = last.heap_free.map_or("-".into(), percent);
         writeln!(f, "    {runs} runs of {size}, {dead} of their entries dead; heap of {heap}, {free} free")
@@ -186,7 +186,8 @@ impl Page<'_> {
             let (appended, read) = (count(space.appended_per_second), count(space.reads_per_second));
             let refused = count(space.refused_per_second);
             write!(f, "{head}    {name:<20} {appended} entries/s, {read} reads/s, {refused} refused/s")?;
-            let memory = if memory > 0.0 { format!(", {} in memory", bytes(memory)) } else { String::new() };
+            let memory =
+                if memory > 0 { format!(", {} in memory", bytes(memory as f64)) } else { String::new() };
             writeln!(f, "{memory}")?;
         }
         Ok(())
@@ -241,7 +242,7 @@ mod tests {
         for n in 0..300 {
             view.push(Sample { commits_per_second: f64::from(n), ..Sample::default() });
         }
-        let stall = |reason: &str, share| Stall { reason: reason.into(), per_second: 9.0, share, now: 0.0 };
+        let stall = |reason: &str, share| Stall { reason: reason.into(), per_second: 9.0, share, now: 0 };
         let space = "games".to_owned();
         view.push(Sample {
             commits_per_second: 150.0,
@@ -253,7 +254,7 @@ mod tests {
                 appended_per_second: 5.0,
                 reads_per_second: 0.0,
                 refused_per_second: 0.0,
-                memory_bytes: 5e6,
+                memory_bytes: 5_000_000,
             }],
             stopped: true,
             ..Sample::default()

@@ -11,6 +11,7 @@ mod damage;
 mod export;
 mod faults;
 mod import;
+mod json;
 mod live;
 mod prefix;
 mod probe;

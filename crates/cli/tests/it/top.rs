@@ -48,6 +48,10 @@ fn a_store_at_work_is_watched_until_it_is_closed() {
         assert!(number("ring") > 0.0 && number("records_per_block") > 0.9, "{look}");
         assert_eq!((&look["stages"][3]["stage"], &look["stopped"]), (&"write".into(), &false.into()));
         assert!(look["stages"][3]["p50"].as_f64() > Some(0.0), "{look}");
+        let counts = ["queued_blocks", "waiting_writers", "checkpoints", "runs", "run_bytes", "heap_bytes"];
+        for count in counts.map(|name| &look[name]).into_iter().chain([&look["stalls"][0]["now"]]) {
+            assert!(count.is_u64(), "{count} is no int: {look}");
+        }
         assert_eq!(look["stalls"].as_array().unwrap().len(), 8);
         assert_eq!(look["reads"][0][0], "active");
     }
