@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use brooklet::ErrorKind;
 use serde::Serialize;
 
+use crate::colours::bad;
+
 /// The exit codes, for `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -82,7 +84,7 @@ impl Failure {
             let line = if json {
                 serde_json::to_string(self).expect("a failure is plain data")
             } else {
-                format!("brooklet: {}", self.message)
+                format!("{} {}", bad("brooklet:").for_stderr(), self.message)
             };
             // Where even this cannot be told, the code still tells it.
             let _ = writeln!(io::stderr(), "{line}");

@@ -11,6 +11,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use crate::colours::{bad, good, warning};
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
 use crate::output::{Output, progress};
@@ -137,10 +138,11 @@ struct Checked<'a> {
 impl fmt::Display for Checked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
-            writeln!(f, "{}: {}", if finding.harmless { "harmless" } else { "damage" }, finding.what)?;
+            let kind = if finding.harmless { warning("harmless") } else { bad("damage") };
+            writeln!(f, "{kind}: {}", finding.what)?;
         }
         let Self { blocks, runs, logs, entries, .. } = self;
-        let verdict = if self.sound { "sound" } else { "not sound" };
+        let verdict = if self.sound { good("sound") } else { bad("not sound") };
         write!(f, "{verdict}: checked {blocks} ring blocks, {runs} runs, {logs} logs, {entries} entries")?;
         match self.doubtful {
             0 => Ok(()),

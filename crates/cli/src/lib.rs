@@ -13,6 +13,7 @@ mod append;
 mod archive;
 mod bench;
 mod codex;
+mod colours;
 mod demo;
 mod device;
 mod export;
@@ -44,7 +45,7 @@ mod tags;
 mod time;
 mod top;
 
-use std::io::{IsTerminal, stderr};
+use std::io::stderr;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -169,7 +170,7 @@ pub fn main() -> ExitCode {
     if as_json {
         log.json().init()
     } else {
-        log.with_ansi(stderr().is_terminal()).init()
+        log.with_ansi(console::colors_enabled_stderr()).init()
     }
     match run(command, &store_args, &mut Output::new(json)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use super::{BUCKETS, Costs, WhichArgs};
+use crate::colours::{bad, good};
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, progress};
 use crate::signals;
@@ -132,7 +133,7 @@ struct Verified {
 impl Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { objects, bytes, defects, costs } = self;
-        let found = if defects.is_empty() { "sound" } else { "damaged" };
+        let found = if defects.is_empty() { good("sound") } else { bad("damaged") };
         write!(
             f,
             "{found}: {objects} objects with {}, {} defects\n{costs}",

@@ -17,6 +17,7 @@ use brooklet_codex::{BuilderOptions, Duplicates, FileBuilder, FileOptions, Map, 
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
+use crate::colours::good;
 use crate::failure::{Failure, Kind};
 use crate::output::{Octets, Output, progress, spinner};
 use crate::prefix::Prefix;
@@ -375,7 +376,7 @@ struct Verified {
 impl Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, entries, blocks, index_blocks, filter_items, .. } = self;
-        write!(f, "sound: {entries} entries in {blocks} blocks, {index_blocks} of the index, ")?;
+        write!(f, "{}: {entries} entries in {blocks} blocks, {index_blocks} of the index, ", good("sound"))?;
         write!(f, "{filter_items} filter items, {}", HumanBytes(*bytes))
     }
 }

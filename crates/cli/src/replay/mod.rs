@@ -16,6 +16,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::colours::{bad, good};
 use crate::failure::Failure;
 use crate::latency::{Latencies, Micros};
 use crate::output::{Output, progress};
@@ -220,8 +221,11 @@ impl fmt::Display for Report {
         writeln!(f, "upkeep     {} checkpoints, {} compactions", self.checkpoints, self.compactions)?;
         writeln!(f, "reopened   in {:.1} ms, all read back in {:.2} s", self.open_ms, self.read_seconds)?;
         match &*self.differing {
-            [] => write!(f, "✓ every log reads as it was appended, every text as it was typed"),
-            differing => write!(f, "✗ {}", differing.join("\n✗ ")),
+            [] => write!(f, "{} every log reads as it was appended, every text as it was typed", good("✓")),
+            differing => {
+                let lines = differing.iter().map(|line| format!("{} {line}", bad("✗")));
+                f.write_str(&lines.collect::<Vec<_>>().join("\n"))
+            }
         }
     }
 }

@@ -87,11 +87,12 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
             looks += 1;
         }
         let silent = before.0.elapsed().ok().filter(|silent| *silent > SILENT.max(args.every * 2));
+        let colours = terminal.is_some() && console::colors_enabled();
         let width = terminal.as_ref().map_or(100, |terminal| usize::from(terminal.size().1));
         match &terminal {
             Some(terminal) if is_new || silent.is_some() => {
                 terminal.move_cursor_to(0, 0)?;
-                for line in view.page(&name, width, silent).lines() {
+                for line in view.page(&name, width, silent, colours).lines() {
                     terminal.clear_line()?;
                     terminal.write_line(&console::truncate_str(line, width, "…"))?;
                 }
@@ -101,7 +102,7 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
                 }
             }
             None if is_new => {
-                let page = view.page(&name, width, silent);
+                let page = view.page(&name, width, silent, colours);
                 let sample = view.last().expect("it was just taken");
                 out.put(&Shown { sample, page: &page })?;
                 out.flush()?;

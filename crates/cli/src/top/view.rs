@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use super::sample::Sample;
+use crate::colours::{bad, warning};
 use crate::time::Span;
 
 /// Looks that are kept for the sparklines.
@@ -32,10 +33,11 @@ impl View {
         self.looks.back()
     }
 
-    /// The last look, `width` columns wide; `silent` is how long nothing has been heard.
-    pub fn page(&self, name: &str, width: usize, silent: Option<Duration>) -> String {
+    /// The last look, `width` columns wide; `silent` is how long nothing has been heard. With
+    /// `colours`, trouble is red or yellow.
+    pub fn page(&self, name: &str, width: usize, silent: Option<Duration>, colours: bool) -> String {
         match self.last() {
-            Some(last) => Page { view: self, name, last, width, silent }.to_string(),
+            Some(last) => Page { view: self, name, last, width, silent, colours }.to_string(),
             None => format!("{name}: looking\n"),
         }
     }
@@ -58,6 +60,7 @@ struct Page<'a> {
     last: &'a Sample,
     width: usize,
     silent: Option<Duration>,
+    colours: bool,
 }
 
 impl Display for Page<'_> {
@@ -65,12 +68,14 @@ impl Display for Page<'_> {
         let Self { name, last, silent, .. } = self;
         write!(f, "{name}")?;
         if last.stopped {
-            write!(f, "   THE STORE STOPPED WRITING: open it again")?;
+            let stopped = bad("THE STORE STOPPED WRITING: open it again").force_styling(self.colours);
+            write!(f, "   {stopped}")?;
         }
         match silent {
             Some(silent) => {
                 let whole = Duration::from_secs(silent.as_secs());
-                writeln!(f, "   no new metrics for {}", Span(whole))?;
+                let since = format!("no new metrics for {}", Span(whole));
+                writeln!(f, "   {}", warning(since).force_styling(self.colours))?;
             }
             None => writeln!(f)?,
         }
@@ -134,11 +139,11 @@ impl Page<'_> {
         for stall in stalls {
             none = false;
             let (reason, rate, share) = (&stall.reason, count(stall.per_second), percent(stall.share));
-            writeln!(
-                f,
-                "    waiting for {reason}: {rate} commits/s, {share} of a writer's time; {} now",
+            let line = format!(
+                "waiting for {reason}: {rate} commits/s, {share} of a writer's time; {} now",
                 stall.now
-            )?;
+            );
+            writeln!(f, "    {}", warning(line).force_styling(self.colours))?;
         }
         if none { writeln!(f, "    no commit had to wait for room") } else { Ok(()) }
     }
@@ -238,7 +243,7 @@ mod tests {
     #[test]
     fn a_page_tells_what_is_slow_and_why() {
         let mut view = View::default();
-        assert_eq!(view.page("s.prom", 80, None), "s.prom: looking\n");
+        assert_eq!(view.page("s.prom", 80, None, false), "s.prom: looking\n");
         for n in 0..300 {
             view.push(Sample { commits_per_second: f64::from(n), ..Sample::default() });
         }
@@ -259,7 +264,7 @@ mod tests {
             stopped: true,
             ..Sample::default()
         });
-        let page = view.page("s.prom", 50, Some(Duration::from_secs(7)));
+        let page = view.page("s.prom", 50, Some(Duration::from_secs(7)), false);
         let has = |part: &str| assert!(page.contains(part), "{part}\n{page}");
         has("s.prom   THE STORE STOPPED WRITING: open it again   no new metrics for 7s\n");
         has("waiting for ring: 9.0 commits/s, 40 % of a writer's time; 0 now");
@@ -270,5 +275,12 @@ mod tests {
         assert_eq!(spark.chars().filter(|c| STEPS.contains(c)).count(), 20, "as wide as there is room");
         assert!(spark.ends_with("█▅"), "{spark}");
         assert_eq!(view.looks.len(), KEPT);
+        let coloured = view.page("s.prom", 50, Some(Duration::from_secs(7)), true);
+        assert!(
+            coloured.contains("\x1b[31m\x1b[1mTHE STORE STOPPED") && !page.contains('\x1b'),
+            "{coloured:?}"
+        );
+        assert!(coloured.contains("\x1b[33mwaiting for ring") && coloured.contains("\x1b[33mno new"));
+        assert_eq!(console::strip_ansi_codes(&coloured), page);
     }
 }

@@ -6,6 +6,7 @@ mod bench_wal;
 mod cli;
 mod codes;
 mod codex;
+mod colours;
 mod common;
 mod damage;
 mod export;

@@ -2,16 +2,13 @@
 
 use crate::common;
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brooklet::Options;
-use common::{Place, text};
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use common::{Place, terminal, text};
 use rustix::termios::tcgetattr;
 
 #[test]
@@ -78,16 +75,6 @@ fn commands_on_a_store_tell_what_they_count() {
     place.ok(&["append", "STORE", "log", "x", "--metrics", "s.prom"]);
     assert!(!place.dir.path().join("s.prom").exists(), "the command is over");
     assert!(place.fails(2, &["demo", "--metrics", "s.prom"]).contains("commands that open a store"));
-}
-
-/// Returns both ends of a new terminal: the end of the person, and the end of the program.
-fn terminal() -> (File, File) {
-    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&person).unwrap();
-    unlockpt(&person).unwrap();
-    let name = ptsname(&person, Vec::new()).unwrap();
-    let program = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
-    (person.into(), program.into())
 }
 
 #[test]

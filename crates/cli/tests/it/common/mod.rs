@@ -1,9 +1,12 @@
 //! A place with a store, and the command at work on it.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use brooklet::{Options, Store};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -75,4 +78,14 @@ impl Place {
 /// What a program printed.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
+}
+
+/// Returns both ends of a new terminal: the end of the person, and the end of the program.
+pub fn terminal() -> (File, File) {
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let program = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    (person.into(), program.into())
 }
