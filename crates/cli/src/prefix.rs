@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 #[derive(clap::Args)]
 #[group(id = "by_prefix", multiple = false)]
 pub struct Prefix {
-    /// Take only keys (`tags list`: tags) that begin with PREFIX
+    /// First bytes of the keys or tags to take [default: take all]
     #[arg(value_name = "PREFIX")]
     below: Option<OsString>,
     /// The same as the argument PREFIX

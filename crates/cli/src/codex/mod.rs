@@ -334,7 +334,7 @@ impl<'a> Entry<'a> {
 impl Display for Entry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.key)?;
-        if self.value.is_null() { Ok(()) } else { write!(f, "\t{}", self.value) }
+        if self.value.is_null() { Ok(()) } else { write!(f, "\t{}", self.value.dumped()) }
     }
 }
 

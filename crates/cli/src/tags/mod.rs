@@ -292,7 +292,7 @@ impl<'a> Row<'a> {
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags = self.tags.iter().map(Octets::to_string).collect::<Vec<_>>().join(" ");
-        write!(f, "{}\t{tags}\t{}", self.id, self.payload)
+        write!(f, "{}\t{tags}\t{}", self.id, self.payload.dumped())
     }
 }
 

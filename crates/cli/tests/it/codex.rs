@@ -55,6 +55,9 @@ fn json_goes_round() {
         json!({"key": "b", "key_base16": null, "value": "{\"n\": 1}", "value_base16": null}),
     ];
     assert_eq!(printed, expected);
+    // People get a value that is not text as `read` shows a payload.
+    let shown = format!("\\u{{0}}\\xff\t{:48} |.|\na\t\nb\t{{\"n\": 1}}\n", "fe");
+    assert_eq!(place.ok(&["codex", "scan", "one.codex"]), shown);
     let again: Vec<String> = printed.iter().map(Value::to_string).collect();
     place.file("again.ndjson", &again.join("\n"));
     place.ok(&["codex", "build", "two.codex", "again.ndjson"]);

@@ -63,3 +63,16 @@ fn lines_are_imported_and_found_as_grep_finds_them() {
     let said = place.fails(2, &["tags", "import", "STORE", file.to_str().unwrap(), "--name", "bad"]);
     assert!(said.contains("bad.ndjson") && said.contains("line 2"), "{said}");
 }
+
+/// As `read` shows a payload.
+#[test]
+fn a_record_that_is_not_text_is_shown_as_digits() {
+    let place = Place::new();
+    let bytes = place.dir.path().join("bytes");
+    std::fs::write(&bytes, b"a\xff\0").unwrap();
+    let mut put = place.command(&["tags", "put", "STORE", "1", "-t", "raw"]);
+    assert!(put.stdin(std::fs::File::open(&bytes).unwrap()).output().unwrap().status.success());
+    let row = format!("1\traw\t{:48} |a..|\n", "61 ff 00");
+    assert_eq!(place.ok(&["tags", "get", "STORE", "1"]), row);
+    assert_eq!(place.ok(&["tags", "find", "STORE", "raw"]), row);
+}
