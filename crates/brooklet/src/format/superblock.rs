@@ -36,10 +36,11 @@
 //! only runs of version 1 of the codex format (`brooklet-codex`, `format.rs`); in version 3, runs
 //! may also be of version 2. Up to version 3, no log had terms (`format/commit_record.rs`,
 //! `format/run_entry.rs`), and no manifest was of version 3. Up to version 4, there were no spaces
-//! (`state/spaces.rs`), and so no log with an empty key. Up to version 5, no run was of version 4
+//! (`state/spaces`), and so no log with an empty key. Up to version 5, no run was of version 4
 //! of the codex format, which has notes (`format/bounds_note.rs`). Up to version 6, no log began at
-//! another number than 0 (`format/commit_record.rs`). Opening an older store for writing changes it
-//! to version 7, because it then gets blocks, runs and a manifest of that version.
+//! another number than 0 (`format/commit_record.rs`), and each change of a space committed the
+//! whole table. Opening an older store for writing changes it to version 7, because it then gets
+//! blocks, runs and a manifest of that version.
 //!
 //! Every change writes all copies, one after another, each durable before the next. So either all
 //! copies hold the newest generation, or a crash happened in between. In the latter case the older
