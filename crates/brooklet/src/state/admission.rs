@@ -223,7 +223,15 @@ impl StoreState {
     /// Returns the claim of the table of spaces, which a checkpoint adds to its run, and the bytes
     /// of the table's entry.
     fn table_claim(&self) -> (u64, usize) {
-        Memtable::claim_of_table(self.spaces.bound())
+        self.table_claim_with(0)
+    }
+
+    /// Returns the claim of a table that may have `more` bytes. The bytes are rounded up, so that
+    /// few changes of spaces need a larger claim, for which they would have to wait.
+    fn table_claim_with(&self, more: usize) -> (u64, usize) {
+        let bytes = self.spaces.bound() + more;
+        let step = (bytes / 8).next_power_of_two().max(64);
+        Memtable::claim_of_table(bytes.next_multiple_of(step))
     }
 
     /// Returns an error if one more space would make the table of spaces too large for the heap:
@@ -252,7 +260,7 @@ impl StoreState {
     pub(super) fn table_request(&self, ops: &[Op<'_>]) -> Option<(u64, usize)> {
         match ops.first() {
             Some(Op { key: [], action: Action::Snapshot(changes) }) => {
-                Some(Memtable::claim_of_table(self.spaces.bound() + changes.len() + CHANGE))
+                Some(self.table_claim_with(changes.len() + CHANGE))
             }
             _ if self.spaces.is_kept() && self.active.claim() == 0 => Some(self.table_claim()),
             _ => None,

@@ -103,6 +103,31 @@ pub(crate) struct SpaceTable {
     pub log: Option<Bounds>,
 }
 
+/// What all spaces have together.
+#[derive(Debug, Default)]
+struct Sums {
+    /// Bytes of all spaces in the table, without their totals.
+    fixed: usize,
+    /// Number of spaces in memory, and of spaces with deferred commits. Without any, no look-up is
+    /// needed.
+    in_memory: usize,
+    deferred: usize,
+}
+
+impl Sums {
+    fn add(&mut self, space: &Space) {
+        self.fixed += format::fixed_len(space);
+        self.in_memory += usize::from(space.config.class.memory().is_some());
+        self.deferred += usize::from(matches!(space.config.class, Class::Deferred(_)));
+    }
+
+    fn subtract(&mut self, space: &Space) {
+        self.fixed -= format::fixed_len(space);
+        self.in_memory -= usize::from(space.config.class.memory().is_some());
+        self.deferred -= usize::from(matches!(space.config.class, Class::Deferred(_)));
+    }
+}
+
 /// Changes to the table of spaces that are not committed yet.
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -125,8 +150,7 @@ pub(crate) struct Spaces {
     kept: bool,
     /// Whether the spaces or their totals changed since the newest table in a run.
     changed: bool,
-    /// Bytes of all spaces in the table, without their totals.
-    fixed: usize,
+    sums: Sums,
     /// The spaces whose totals the current commit changes.
     grown: Vec<Place>,
 }
@@ -162,7 +186,7 @@ impl Spaces {
 
     /// Returns whether a log is in a memory space.
     pub fn is_in_memory(&self, key: &[u8]) -> bool {
-        self.of(key).is_some_and(|at| self.get(at).config.class.memory().is_some())
+        self.sums.in_memory > 0 && self.of(key).is_some_and(|at| self.get(at).config.class.memory().is_some())
     }
 
     /// Returns the memory configuration of a space; `None` if the space is not in memory.
@@ -228,21 +252,27 @@ impl Spaces {
         // Places of removed spaces must not stay in the list.
         self.begin();
         for change in changes {
-            let name = match &change {
-                Change::Put(space) => &space.name,
-                Change::Remove(name) => name,
-            };
-            let known = self.all.remove(name);
-            self.fixed -= known.as_ref().map_or(0, format::fixed_len);
-            let Change::Put(mut space) = change else { continue };
-            if let Some(known) = known.filter(|known| known.number == space.number) {
-                (space.totals, space.done) = (known.totals, known.done);
+            match change {
+                Change::Put(space) => self.put_one(space),
+                Change::Remove(name) => {
+                    let known = self.all.remove(&name);
+                    known.iter().for_each(|known| self.sums.subtract(known));
+                }
             }
-            self.fixed += format::fixed_len(&space);
-            self.all.add(space);
         }
         (self.next, self.kept, self.changed) = (next, true, true);
         Some(())
+    }
+
+    fn put_one(&mut self, mut space: Space) {
+        self.sums.add(&space);
+        let Some(place) = self.all.find(&space.name) else { return self.all.add(space) };
+        let known = self.all.get_mut(place);
+        self.sums.subtract(known);
+        if known.number == space.number {
+            (space.totals, space.done) = (known.totals, known.done);
+        }
+        *known = space;
     }
 
     /// Applies the change of a log's share to the totals.
@@ -294,8 +324,8 @@ impl Spaces {
     /// Returns the durability of a commit: the strictest of `asked` and of the classes of its logs'
     /// spaces.
     pub fn durability(&self, ops: &[Op<'_>], asked: Option<Durability>) -> Durability {
-        if self.all.is_empty() {
-            return asked.unwrap_or_default();
+        if self.sums.deferred == 0 && asked.is_none_or(|asked| asked == Durability::Durable) {
+            return Durability::Durable;
         }
         let of_log = |op: &Op<'_>| match (self.of(op.key).map(|at| self.get(at).config.class), asked) {
             (_, Some(Durability::Durable)) | (Some(Class::Durable | Class::Memory(_)), _) | (None, None) => {
@@ -358,7 +388,7 @@ impl Spaces {
 
     /// Returns the maximum bytes of the table, for any totals.
     pub fn bound(&self) -> usize {
-        format::bound(self.all.len(), self.fixed)
+        format::bound(self.all.len(), self.sums.fixed)
     }
 
     /// Returns the table, as views have it.
@@ -383,7 +413,7 @@ impl Spaces {
         }
         let mut spaces = Self { next, kept: true, ..Self::default() };
         for space in all {
-            spaces.fixed += format::fixed_len(&space);
+            spaces.sums.add(&space);
             spaces.all.add(space);
         }
         Some(spaces)
