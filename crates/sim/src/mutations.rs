@@ -236,6 +236,11 @@ pub const BUGS: &[Bug] = &[
         "a read of what is not durable keeps the wrong entries after a truncation",
         Seed(14),
     ),
+    bug(
+        "reading-back-forgets-the-frozen-memtable",
+        "a read of what is not durable does not look into the memtable of a checkpoint",
+        Seed(21),
+    ),
     bug("begin-forgets-its-number", "the ring does not record at which number a log begins", Seed(0)),
     // A reader beside the store.
     bug("freed-space-is-read", "a reader beside the store reads space that the store has freed", Seed(36)),

@@ -59,8 +59,11 @@ impl StoreState {
             matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. })) || spaces.sizes(op.key)
         };
         for (i, op) in ops.iter().enumerate() {
-            let (slot, wanted) = (self.slots[i], wants(&self.spaces, op));
+            let slot = self.slots[i];
             let log = self.active.log_mut(slot);
+            // A lone append to a log that exists gives it no limits: its space does not matter.
+            let gives = ops.len() > 1 || log.appended.is_none() || !matches!(op.action, Action::Append(_));
+            let wanted = gives && wants(&self.spaces, op);
             let limited = log.terms().is_some_and(|terms| terms.bytes.is_some());
             let first = log.appended.map_or(0, |bounds| bounds.first);
             match (log.sizes_mut(), limited || wanted) {

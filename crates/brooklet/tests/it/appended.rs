@@ -10,8 +10,6 @@ use brooklet::{
     Class, Commit, Durability, Entry, Error, MemoryConfig, Options, Retention, SpaceConfig, Store,
 };
 
-use crate::common::gate::Gate;
-
 fn options() -> Options {
     Options::new().ring_size(256 << 10).memory_budget(256 << 10).max_payload(32 << 10).block_size(4 << 10)
 }
@@ -114,27 +112,6 @@ fn limits_spaces_and_deferred_commits_count() {
     drop(memory.append("log", "m").unwrap());
     assert_eq!(memory.read_appended("log", ..).unwrap().count(), 1);
     assert_eq!(memory.bounds_appended("log").unwrap().map(|bounds| bounds.next), Some(1));
-}
-
-/// A checkpoint begins while commits are in flight: they belong to two memtables.
-#[test]
-fn commits_in_flight_before_and_behind_a_checkpoint_count() {
-    let gate = Gate::new(1);
-    let store = options().create_on(Arc::new(gate.clone())).unwrap();
-    store.append("log", "durable").unwrap().wait().unwrap();
-    let open = gate.close();
-    thread::scope(|scope| {
-        drop(store.append_many("log", ["in", "flight"]).unwrap());
-        let checkpoint = scope.spawn(|| store.checkpoint());
-        while !store.info().unwrap().checkpointing && !checkpoint.is_finished() {
-            thread::yield_now();
-        }
-        drop(store.append_many("log", ["be", "hind"]).unwrap());
-        let texts: Vec<_> = appended(&store, "log", ..).into_iter().map(|(_, payload)| payload).collect();
-        assert_eq!(texts, [&b"durable"[..], b"in", b"flight", b"be", b"hind"]);
-        drop(open);
-        checkpoint.join().unwrap().unwrap();
-    });
 }
 
 /// Writers read back while others write: each sees its own entries at once.

@@ -33,9 +33,9 @@ const TOTALS: usize = 2 * 10;
 const HEAD: usize = 1 + 2 * 10;
 
 /// A change to the table.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Change {
-    Put(Space),
+    Put(Box<Space>),
     Remove(Box<[u8]>),
 }
 
@@ -95,7 +95,7 @@ pub(super) fn decode(entry: &[u8]) -> Option<Decoded> {
             let mut spaces: Vec<Space> = Vec::new();
             for _ in 0..take_varint(rest)? {
                 let space = take_space(rest)?;
-                let in_order = spaces.last().is_none_or(|last| last.name < space.name);
+                let in_order = spaces.last().is_none_or(|last| *last.name < *space.name);
                 if !in_order || !(1..next).contains(&space.number) {
                     return None;
                 }
@@ -107,7 +107,10 @@ pub(super) fn decode(entry: &[u8]) -> Option<Decoded> {
             let mut changes = Vec::new();
             while !rest.is_empty() {
                 changes.push(match take_byte(rest)? {
-                    PUT => Change::Put(take_space(rest).filter(|space| (1..next).contains(&space.number))?),
+                    PUT => {
+                        let space = take_space(rest).filter(|space| (1..next).contains(&space.number))?;
+                        Change::Put(space.into())
+                    }
                     REMOVE => Change::Remove(take_name(rest)?.into()),
                     _ => return None,
                 });

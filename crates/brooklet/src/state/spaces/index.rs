@@ -59,7 +59,7 @@ impl Index {
 
     /// Adds a space whose name is new.
     pub fn add(&mut self, space: Space) {
-        let at = self.in_order.partition_point(|&place| self.get(place).name < space.name);
+        let at = self.in_order.partition_point(|&place| *self.get(place).name < *space.name);
         let hash = hash(self.seed, &space.name);
         let place = self.free.pop().unwrap_or(self.spaces.len());
         if place == self.spaces.len() {

@@ -27,6 +27,7 @@ use brooklet_io::seeded::bug;
 use crate::error::Error;
 use crate::model::Bounds;
 use crate::model::commit::{Action, Durability, Op};
+use crate::model::key::Key;
 use crate::model::retention::Retention;
 use crate::model::retention_state::RetentionState;
 use crate::model::space_config::{
@@ -75,9 +76,9 @@ struct Done {
     refused: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Space {
-    name: Box<[u8]>,
+    name: Key,
     pub number: u64,
     pub config: SpaceConfig,
     /// Whether all logs of the space are counted, including logs that are older than the space.
@@ -220,7 +221,7 @@ impl Spaces {
             };
             next += u64::from(number == next);
             len += usize::from(known.is_none());
-            changes.push(Change::Put(Space::new(name.as_bytes(), number, config, counted)));
+            changes.push(Change::Put(Space::new(name.as_bytes(), number, config, counted).into()));
         }
         if len > MAX_SPACES && len > self.all.len() {
             let why = format!("the store has {MAX_SPACES} spaces, the maximum: remove one first");
@@ -245,15 +246,16 @@ impl Spaces {
                 let is_listed =
                     |name: &[u8]| spaces.binary_search_by(|space| (*space.name).cmp(name)).is_ok();
                 let gone = self.all.iter().filter(|space| !is_listed(&space.name));
-                let gone: Vec<_> = gone.map(|space| Change::Remove(space.name.clone())).collect();
-                (next, gone.into_iter().chain(spaces.into_iter().map(Change::Put)).collect())
+                let gone: Vec<_> = gone.map(|space| Change::Remove((*space.name).into())).collect();
+                let put = spaces.into_iter().map(|space| Change::Put(space.into()));
+                (next, gone.into_iter().chain(put).collect())
             }
         };
         // Places of removed spaces must not stay in the list.
         self.begin();
         for change in changes {
             match change {
-                Change::Put(space) => self.put_one(space),
+                Change::Put(space) => self.put_one(*space),
                 Change::Remove(name) => {
                     let known = self.all.remove(&name);
                     known.iter().for_each(|known| self.sums.subtract(known));
