@@ -157,7 +157,7 @@ fn command() -> clap::Command {
 
 /// Runs the command that the process's arguments ask for.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = command().color(colours::choice()).get_matches();
     let Cli { json, store_args, command } =
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let (level, as_json) = match &command {
