@@ -5,12 +5,11 @@
 //! first such call.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::engine::Inner;
 use crate::error::Error;
-use crate::sync::thread::{self, Thread};
-use crate::sync::{Mutex, held};
+use crate::sync::{Mutex, Sleeper, held, thread};
 
 /// A call that may wait.
 pub(crate) type Call = Box<dyn FnOnce(&Arc<Inner>) + Send>;
@@ -19,7 +18,8 @@ pub(crate) type Call = Box<dyn FnOnce(&Arc<Inner>) + Send>;
 #[derive(Default)]
 pub(crate) struct BlockingCalls {
     state: Mutex<State>,
-    thread: OnceLock<Thread>,
+    /// The thread that makes the calls.
+    pub sleeper: Sleeper,
 }
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl BlockingCalls {
 
     /// Returns whether this is the thread that makes the calls.
     pub fn is_here(&self) -> bool {
-        self.thread.get().is_some_and(|thread| thread.id() == thread::current().id())
+        self.sleeper.thread().is_some_and(|thread| thread.id() == thread::current().id())
     }
 
     /// Takes the next call; `None` if there is none now. `closing`: the thread then ends.
@@ -58,23 +58,23 @@ impl Inner {
     /// # Errors
     /// [`Error::Closed`]; the call is dropped.
     pub fn call_blocking(self: &Arc<Self>, call: Call) -> Result<(), Error> {
-        let BlockingCalls { state, thread } = &self.blocking_calls;
+        let BlockingCalls { state, sleeper } = &self.blocking_calls;
         let mut queue = held(state);
-        if queue.ended || self.is_closing() && thread.get().is_none() {
+        if queue.ended || self.is_closing() && sleeper.thread().is_none() {
             return Err(Error::Closed);
         }
         queue.calls.push_back(call);
-        if thread.get().is_none() {
+        if sleeper.thread().is_none() {
             let run = self.watched("the thread for calls that wait", |inner| inner.make_blocking_calls());
             let spawned = thread::Builder::new().name("brooklet-block".into()).spawn(run);
             let spawned = spawned.map_err(Error::io("starting a thread")).inspect_err(|_| {
                 queue.calls.pop_back();
             })?;
-            thread.get_or_init(|| spawned.thread().clone());
+            sleeper.set_thread(spawned.thread());
             self.keep_thread(spawned);
         }
         drop(queue);
-        thread.get().into_iter().for_each(Thread::unpark);
+        sleeper.wake();
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Inner {
             match self.blocking_calls.next(closing) {
                 Some(call) => call(self),
                 None if closing => return,
-                None => thread::park(),
+                None => self.blocking_calls.sleeper.sleep(None),
             }
         }
     }

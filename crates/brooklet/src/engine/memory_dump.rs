@@ -44,14 +44,14 @@ impl Inner {
         if !self.options.threads || !self.memory_spaces.all().iter().any(due) {
             return Ok(());
         }
-        if let Some(thread) = self.dump_thread.get() {
-            thread.unpark();
+        if self.dump_sleeper.thread().is_some() {
+            self.dump_sleeper.wake();
             return Ok(());
         }
         let run = self.watched("the thread that dumps", |inner| inner.dump_on_schedule());
         let spawned = thread::Builder::new().name("brooklet-dump".into()).spawn(run);
         let spawned = spawned.map_err(Error::io("starting a thread"))?;
-        self.dump_thread.get_or_init(|| spawned.thread().clone());
+        self.dump_sleeper.set_thread(spawned.thread());
         self.keep_thread(spawned);
         Ok(())
     }
@@ -61,10 +61,7 @@ impl Inner {
     /// Dumps spaces when they are due, until the store is closed.
     fn dump_on_schedule(self: &Arc<Self>) {
         while !self.is_closing() {
-            match self.dump_what_is_due() {
-                Some(wait) => thread::park_timeout(wait),
-                None => thread::park(),
-            }
+            self.dump_sleeper.sleep(self.dump_what_is_due());
         }
     }
 

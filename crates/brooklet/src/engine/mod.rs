@@ -17,7 +17,7 @@ pub mod worker;
 
 use std::io;
 use std::mem;
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 use brooklet_io::Process;
 use brooklet_io::panics::caught;
@@ -43,8 +43,8 @@ use crate::state::backpressure::Ration;
 use crate::state::retention::wall;
 use crate::state::watchers::Watchers;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::thread::{self, JoinHandle, Thread};
-use crate::sync::{Mutex, MutexGuard, held};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Mutex, MutexGuard, Sleeper, held};
 use crate::volume::Volumes;
 
 /// A handle to an open store. Dropping the last handle closes the store and ends its threads.
@@ -65,7 +65,7 @@ pub(crate) struct Inner {
     pub wal: Option<Wal>,
     pub maintenance: Mutex<Maintenance>,
     pub recovery: Recovery,
-    maintenance_thread: OnceLock<Thread>,
+    maintenance_sleeper: Arc<Sleeper>,
     quiet: Mutex<Quiet>,
     /// The caches for look-ups.
     pub table_cache: Arc<TableCache>,
@@ -75,7 +75,7 @@ pub(crate) struct Inner {
     pub configuring: Mutex<()>,
     pub memory_spaces: MemorySpaces,
     /// The thread that dumps memory spaces when a dump is due.
-    pub dump_thread: OnceLock<Thread>,
+    pub dump_sleeper: Sleeper,
     /// The calls of tasks that wait.
     pub blocking_calls: BlockingCalls,
     /// Number of the store's own commits, which do not end its idle time.
@@ -262,9 +262,7 @@ impl Inner {
     }
 
     pub fn nudge(&self) {
-        if let Some(thread) = self.maintenance_thread.get() {
-            thread.unpark();
-        }
+        self.maintenance_sleeper.wake();
     }
 
     pub fn is_closing(&self) -> bool {
@@ -304,8 +302,8 @@ impl Inner {
         let maintenance = spawn("brooklet-maint", Box::new(maintain))?;
         // Set here and not by the new thread: the thread might check whether it is wanted before
         // others can wake it.
-        self.maintenance_thread.get_or_init(|| maintenance.thread().clone());
-        self.table_cache.watched_by(maintenance.thread());
+        self.maintenance_sleeper.set_thread(maintenance.thread());
+        self.table_cache.watched_by(&self.maintenance_sleeper);
         held(&self.threads).extend([run, maintenance]);
         Ok(())
     }
@@ -341,14 +339,14 @@ impl Handle {
             wal,
             maintenance,
             recovery,
-            maintenance_thread: OnceLock::new(),
+            maintenance_sleeper: Arc::default(),
             quiet: Mutex::new(Quiet::new(now)),
             table_cache,
             ages: Mutex::new(Ages::new(now)),
             expiry: Mutex::default(),
             configuring: Mutex::default(),
             memory_spaces: MemorySpaces::default(),
-            dump_thread: OnceLock::new(),
+            dump_sleeper: Sleeper::default(),
             blocking_calls: BlockingCalls::default(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
@@ -495,8 +493,10 @@ impl Inner {
 
     pub fn end_threads(&self) {
         self.closing.store(true, Ordering::Release);
+        for sleeper in [&*self.maintenance_sleeper, &self.dump_sleeper, &self.blocking_calls.sleeper] {
+            sleeper.wake();
+        }
         let threads = mem::take(&mut *held(&self.threads));
-        threads.iter().for_each(|thread| thread.thread().unpark());
         for thread in threads {
             let _ = thread.join();
         }

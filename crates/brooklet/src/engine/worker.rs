@@ -13,7 +13,7 @@ use crate::maintenance::compaction::backlog;
 use crate::maintenance::pace::{self, IDLE, Load};
 use crate::state::StoreState;
 use crate::sync::atomic::Ordering;
-use crate::sync::{held, thread};
+use crate::sync::held;
 
 /// The shortest sleep of the maintenance thread while it waits for idleness.
 const LEAST_NAP: Duration = Duration::from_millis(10);
@@ -169,22 +169,21 @@ impl Inner {
                 Ok(true) => {
                     let rest = pace::rest(self.options.clock.now().saturating_sub(begun), self.load());
                     if !rest.is_zero() {
-                        thread::park_timeout(rest);
+                        self.maintenance_sleeper.sleep(Some(rest));
                     }
                 }
                 Ok(false) if self.maintenance().is_checkpointing() => {
                     // The frozen memtable's last block is being written. The flush pushes it,
-                    // because no other thread may be waiting for it. The wait may have consumed the
-                    // wake-up of a thread that closes the store.
-                    if self.flush().is_err() && !self.closing.load(Ordering::Acquire) {
-                        thread::park();
+                    // because no other thread may be waiting for it.
+                    if self.flush().is_err() {
+                        self.maintenance_sleeper.sleep(None);
                     }
                 }
                 Ok(false) => self.sleep(),
-                Err(Error::Stopped { .. } | Error::Closed) => thread::park(),
+                Err(Error::Stopped { .. } | Error::Closed) => self.maintenance_sleeper.sleep(None),
                 Err(error) => {
                     tracing::warn!(%error, "a checkpoint or compaction failed; the store retries it later");
-                    thread::park_timeout(Duration::from_millis(100));
+                    self.maintenance_sleeper.sleep(Some(Duration::from_millis(100)));
                 }
             }
         }
@@ -216,10 +215,7 @@ impl Inner {
         self.asleep.store(true, Ordering::Relaxed);
         let Nap { most, woken_by_commits } = self.nap();
         self.asleep.store(woken_by_commits, Ordering::Relaxed);
-        match most {
-            Some(wait) => thread::park_timeout(wait),
-            None => thread::park(),
-        }
+        self.maintenance_sleeper.sleep(most);
         self.asleep.store(false, Ordering::Relaxed);
     }
 
@@ -265,6 +261,7 @@ mod tests {
     use brooklet_io::{ManualClock, MemVolume};
 
     use super::*;
+    use crate::sync::{Sleeper, thread};
     use crate::{Options, Retention, Store};
 
     #[test]
@@ -459,16 +456,17 @@ mod tests {
             assert!(!store.step().unwrap());
             inner.table_cache.cache.stats()
         };
+        let woken = Arc::<Sleeper>::default();
+        woken.set_thread(&thread::current());
         for _ in 0..2 {
             while inner.nap() != rests {
                 step(pace::AGE);
             }
             assert_eq!(inner.table_cache.cache.stats().bytes(), 0);
-            let woken = thread::current();
             inner.table_cache.watched_by(&woken);
             assert_eq!(store.read("log", ..).unwrap().count(), 1);
             // A look-up wakes the sleeping thread, so this call returns.
-            thread::park();
+            woken.sleep(None);
             let Nap { most, woken_by_commits } = inner.nap();
             assert!(most.is_some_and(|most| most <= pace::AGE) && woken_by_commits);
             let read = step(Duration::ZERO);

@@ -18,8 +18,8 @@ use crate::model::keyed_hash::Secret;
 use crate::run::bounds_cache::BoundsCache;
 use crate::run::read_cost::ReadCost;
 use crate::run::whole_logs::WholeLogs;
+use crate::sync::Sleeper;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::thread::Thread;
 
 /// Bits of filter for each log. For one in two hundred look-ups of a log that a run does not have,
 /// the filter answers "maybe", and the look-up continues in the run's index. Filter and index
@@ -54,7 +54,7 @@ pub(crate) struct TableCache {
     /// and wakes the thread.
     unwatched: AtomicBool,
     /// The thread that ages the cache and merges runs.
-    watcher: OnceLock<Thread>,
+    watcher: OnceLock<Arc<Sleeper>>,
 }
 
 /// Counters of look-ups in the runs since the store was opened, and the memory of their caches.
@@ -140,8 +140,8 @@ impl TableCache {
     }
 
     /// Sets the thread that ages the cache and merges runs. Only the first call has an effect.
-    pub fn watched_by(&self, thread: &Thread) {
-        self.watcher.get_or_init(|| thread.clone());
+    pub fn watched_by(&self, watcher: &Arc<Sleeper>) {
+        self.watcher.get_or_init(|| watcher.clone());
     }
 
     /// Returns whether the cache holds anything to age. If not, the next look-up wakes the watcher.
@@ -159,7 +159,7 @@ impl TableCache {
     pub fn asked(&self, filters: u64) {
         self.questions.fetch_add(filters, Ordering::Relaxed);
         if self.unwatched.load(Ordering::Relaxed) && self.unwatched.swap(false, Ordering::Relaxed) {
-            self.watcher.get().inspect(|thread| thread.unpark());
+            self.watcher.get().inspect(|watcher| watcher.wake());
         }
     }
 
@@ -167,7 +167,7 @@ impl TableCache {
     /// this makes a merge due, wakes the thread that merges.
     pub fn read(&self, pieces: usize, blocks: u64) {
         if self.read_cost.read(pieces as u64, blocks) {
-            self.watcher.get().inspect(|thread| thread.unpark());
+            self.watcher.get().inspect(|watcher| watcher.wake());
         }
     }
 
