@@ -101,6 +101,7 @@ pub use model::Bounds;
 pub use model::commit::{Commit, Durability};
 pub use model::progress::Progress;
 pub use model::retention::Retention;
+pub use model::retention_rule::RetentionRule;
 pub use model::space_config::{Class, MemoryConfig, MemoryInfo, SpaceConfig, SpaceInfo, WhenFull};
 pub use options::{Create, Options};
 pub use read::scan::{LogInfo, Logs};

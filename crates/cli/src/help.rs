@@ -98,7 +98,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("space list", &["brooklet space list logs.brooklet"]),
     ("space create", &["brooklet space create logs.brooklet tenant-7 --class deferred --age 7d"]),
-    ("space set", &["brooklet space set logs.brooklet tenant-7 --age 30d"]),
+    ("space set", &["brooklet space set logs.brooklet tenant-7 --age 30d --rule 'audit/*=none'"]),
     ("space dump", &["brooklet space dump logs.brooklet sessions"]),
     ("space remove", &["brooklet space remove logs.brooklet tenant-7"]),
     (

@@ -40,6 +40,7 @@ mod signals;
 mod size;
 mod soak;
 mod space;
+mod space_rules;
 mod store_args;
 mod tags;
 mod time;

@@ -131,6 +131,11 @@ impl<'a> Octets<'a> {
         Self { bytes: Some(bytes), names: ["last", "last_base16"] }
     }
 
+    /// A pattern of keys: `pattern` and `pattern_base16`.
+    pub fn pattern(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["pattern", "pattern_base16"] }
+    }
+
     /// Returns the fields of `named`, both null if there are no bytes.
     pub fn or_null(named: fn(&'a [u8]) -> Self, bytes: Option<&'a [u8]>) -> Self {
         Self { bytes, ..named(&[]) }

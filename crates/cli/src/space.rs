@@ -4,13 +4,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brooklet::{Class, Create, MemoryConfig, Retention, SpaceConfig, SpaceInfo, Store, WhenFull};
+use brooklet::{Class, Create, MemoryConfig, SpaceConfig, SpaceInfo, Store, WhenFull};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::size::size;
+use crate::space_rules::{Limits, Rule, RuleRow, rule};
 use crate::store_args::StoreArgs;
 use crate::time::{Span, age};
 
@@ -82,6 +83,12 @@ pub struct Asks {
     /// Age at which each log drops entries (ms, s, m, h, d and w are understood), or `none`
     #[arg(long, value_name = "TIME", value_parser = time)]
     age: Option<Limit<Duration>>,
+    /// Other limits for the logs whose keys match, as PATTERN=LIMITS, such as `*/feed=entries:100`
+    /// or `audit/*=none`; limits are entries:N, bytes:SIZE and age:TIME, with commas. `*` matches any
+    /// characters of the key after the space's name; the first rule that matches counts. Repeat it
+    /// for more rules; they replace all rules of before. `none` removes them
+    #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
+    rules: Vec<Rule>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -172,6 +179,14 @@ impl Asks {
         set(&mut config.retention.entries, self.entries);
         set(&mut config.retention.bytes, self.bytes);
         set(&mut config.retention.age, self.age);
+        if !self.rules.is_empty() {
+            config.rules.clear();
+        }
+        for rule in &self.rules {
+            if let Rule::For(pattern, retention) = rule {
+                config = config.retention_for(pattern, *retention);
+            }
+        }
         config
     }
 }
@@ -181,11 +196,11 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
     match command {
         Command::List { store } => {
             let store = store_args.options()?.read_only(true).open(store)?;
-            let spaces: Vec<Row> = store.spaces().iter().map(Row::of).collect();
+            let spaces = store.spaces();
             if spaces.is_empty() {
                 out.line("no spaces")?;
             }
-            spaces.iter().try_for_each(|space| out.put(space))?;
+            spaces.iter().try_for_each(|space| out.put(&Row::of(space)))?;
             Ok(store.close()?)
         }
         Command::Create { space: Named { store, name }, asks } => {
@@ -250,8 +265,8 @@ impl fmt::Display for Written {
 }
 
 #[derive(Serialize)]
-struct Row {
-    name: String,
+struct Row<'a> {
+    name: &'a str,
     class: &'static str,
     within_ms: Option<u64>,
     memory_bytes: Option<u64>,
@@ -261,15 +276,14 @@ struct Row {
     max_logs: Option<u64>,
     bytes: Option<u64>,
     max_bytes: Option<u64>,
-    keeps_entries: Option<u64>,
-    keeps_bytes: Option<u64>,
-    keeps_ms: Option<u64>,
+    #[serde(flatten)]
+    limits: Limits,
+    rules: Vec<RuleRow<'a>>,
 }
 
-impl Row {
-    fn of(info: &SpaceInfo) -> Self {
-        let SpaceConfig { class, max_logs, max_bytes, retention, .. } = info.config;
-        let Retention { entries, bytes, age, .. } = retention;
+impl<'a> Row<'a> {
+    fn of(info: &'a SpaceInfo) -> Self {
+        let SpaceConfig { class, max_logs, max_bytes, retention, ref rules, .. } = info.config;
         let memory = class.memory();
         let (class, within) = match class {
             Class::Deferred(bound) => ("deferred", Some(bound)),
@@ -278,7 +292,7 @@ impl Row {
         };
         let ms = |time: Duration| time.as_millis() as u64;
         Self {
-            name: info.name.clone(),
+            name: &info.name,
             class,
             within_ms: within.map(ms),
             memory_bytes: memory.map(|memory| memory.bytes),
@@ -288,14 +302,13 @@ impl Row {
             max_logs,
             bytes: info.bytes,
             max_bytes,
-            keeps_entries: entries,
-            keeps_bytes: bytes,
-            keeps_ms: age.map(ms),
+            limits: Limits::of(retention),
+            rules: rules.iter().map(RuleRow::of).collect(),
         }
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.class)?;
         if let Some(within) = self.within_ms {
@@ -317,16 +330,10 @@ impl fmt::Display for Row {
                 (None, None) => {}
             }
         }
-        let counts = [("entries", self.keeps_entries), ("bytes", self.keeps_bytes)];
-        let counts = counts.iter().filter_map(|(what, most)| Some(format!("{} {what}", (*most)?)));
-        let mut limits: Vec<_> = counts.collect();
-        if let Some(ms) = self.keeps_ms {
-            let what = if limits.is_empty() { "entries for" } else { "for" };
-            limits.push(format!("{what} {}", Span::millis(ms)));
+        if self.limits.are_set() {
+            write!(f, "; a log keeps {}", self.limits)?;
         }
-        if !limits.is_empty() {
-            write!(f, "; a log keeps {}", limits.join(", "))?;
-        }
+        self.rules.iter().try_for_each(|rule| write!(f, "; {rule}"))?;
         Ok(())
     }
 }

@@ -231,7 +231,8 @@ impl Logs {
     }
 
     fn create(&mut self, key: &[u8], now: &dyn Fn() -> u64) -> Slot {
-        let limited = Some(self.space.retention).filter(Retention::is_limited);
+        let given = self.space.retention_of(&key[self.prefix.len()..]);
+        let limited = Some(given).filter(Retention::is_limited);
         let terms = limited.and_then(|retention| RetentionState::of(retention, Bounds::default(), 0, now()));
         self.put(key, Log::empty_at(0, terms), self.generation)
     }
@@ -304,10 +305,11 @@ impl Logs {
         true
     }
 
-    /// Sets the retention of all logs.
-    pub fn retain_all(&mut self, retention: Retention, now: &dyn Fn() -> u64) {
+    /// Sets the retention of the space on all logs.
+    pub fn retain_all(&mut self, now: &dyn Fn() -> u64) {
         for slot in 0..self.places.end() {
-            if self.places.occupied(slot).is_some() {
+            if let Some(place) = self.places.occupied(slot) {
+                let retention = self.space.retention_of(&place.key[self.prefix.len()..]);
                 self.change(slot, |log| -(log.retain(retention, now) as i64));
             }
         }

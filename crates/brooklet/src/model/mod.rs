@@ -15,6 +15,7 @@ pub mod key;
 pub mod keyed_hash;
 pub mod progress;
 pub mod retention;
+pub mod retention_rule;
 pub mod retention_state;
 pub mod space_config;
 

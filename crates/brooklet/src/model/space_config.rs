@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::retention::Retention;
+use crate::model::retention_rule::RetentionRule;
 
 /// Maximum length of a space's name, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
@@ -137,7 +138,7 @@ impl MemoryConfig {
 ///     .retention(Retention::new().entries(1000));
 /// assert_eq!(games.max_logs, Some(100_000));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpaceConfig {
     /// Storage class.
@@ -146,9 +147,12 @@ pub struct SpaceConfig {
     pub max_logs: Option<u64>,
     /// Most bytes of payloads in all logs of the space, at most 2^62; `None`: no limit.
     pub max_bytes: Option<u64>,
-    /// Retention of each log, unless [another limit](crate::Store::set_retention) is set on the
-    /// log.
+    /// Retention of each log that no rule matches, unless
+    /// [another limit](crate::Store::set_retention) is set on the log.
     pub retention: Retention,
+    /// Retention of the logs whose keys match a pattern. The first rule that matches counts. At
+    /// most 32 rules, each with another pattern.
+    pub rules: Vec<RetentionRule>,
 }
 
 impl SpaceConfig {
@@ -177,10 +181,52 @@ impl SpaceConfig {
         self
     }
 
-    /// Sets the retention of each log.
+    /// Sets the retention of each log that no rule matches.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
+    }
+
+    /// Adds a rule after the other rules: the retention of each log whose key matches `pattern`
+    /// and no rule before. The pattern applies to the key without the name of the space and the
+    /// slash. A `*` matches any number of bytes, also slashes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// use brooklet::{Retention, SpaceConfig};
+    /// use std::time::Duration;
+    ///
+    /// let config = SpaceConfig::new()
+    ///     .retention_for("audit/*", Retention::new()) // keeps all entries
+    ///     .retention_for("*/presence", Retention::new().entries(1))
+    ///     .retention(Retention::new().age(Duration::from_secs(30 * 24 * 3600)));
+    /// let tenant = store.create_space("tenant", config)?;
+    /// tenant.append_many("7/presence", ["here", "away"])?.wait()?;
+    /// assert_eq!(tenant.bounds("7/presence")?.first, 1);
+    /// assert!(tenant.retention("7/edits")?.age.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retention_for(mut self, pattern: impl AsRef<[u8]>, retention: Retention) -> Self {
+        self.rules.push(RetentionRule { pattern: pattern.as_ref().into(), retention });
+        self
+    }
+
+    /// Returns the retention that the space gives to a log. `key` omits the name of the space.
+    pub(crate) fn retention_of(&self, key: &[u8]) -> Retention {
+        let rule = self.rules.iter().find(|rule| rule.matches(key));
+        rule.map_or(self.retention, |rule| rule.retention)
+    }
+
+    /// Returns whether the space may give limits to a log.
+    pub(crate) fn limits_logs(&self) -> bool {
+        self.retention.is_limited() || self.rules.iter().any(|rule| rule.retention.is_limited())
+    }
+
+    /// Returns whether the space gives the same retention to each log as `other` does.
+    pub(crate) fn retains_like(&self, other: &Self) -> bool {
+        self.retention == other.retention && self.rules == other.rules
     }
 
     /// Returns whether the store counts the logs of the space.
@@ -211,6 +257,7 @@ impl SpaceConfig {
         if let Some(most) = self.max_logs.into_iter().chain(self.max_bytes).find(|most| *most > MOST) {
             return wrong(format!("a quota of {most} for space {name}: use at most 2^62, or none"));
         }
+        RetentionRule::check_all(&self.rules, name)?;
         self.retention.check()
     }
 }

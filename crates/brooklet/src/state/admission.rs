@@ -234,16 +234,17 @@ impl StoreState {
         Memtable::claim_of_table(bytes.next_multiple_of(step))
     }
 
-    /// Returns an error if one more space would make the table of spaces too large for the heap:
-    /// each checkpoint needs room for the table, and so does each commit.
-    pub fn check_room_for_space(&self) -> Result<(), Error> {
+    /// Returns an error if `what`, one more space or more rules of a space, would make the table of
+    /// spaces too large for the heap: each checkpoint needs room for the table, and so does each
+    /// commit.
+    pub fn check_room_in_table(&self, what: &'static str) -> Result<(), Error> {
         let ((claim, _), whole) = (self.table_claim(), self.room.budget.whole);
         if whole == 0 || claim <= whole / TABLE_SHARE {
             return Ok(());
         }
         let why =
             format!("the table of spaces may take {claim} bytes, and the whole heap holds {whole} bytes");
-        Err(Error::Full { what: "one more space", why })
+        Err(Error::Full { what, why })
     }
 
     /// Adds the claim of the table of spaces to a recovered memtable.

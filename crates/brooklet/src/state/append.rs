@@ -304,7 +304,7 @@ impl StoreState {
         let space = self.spaces.get(space);
         let number = if space.config.has_quota() { space.number } else { counts };
         let given = gives == EnrollScope::All || gives == EnrollScope::Unlimited && !own.is_limited();
-        let wanted = if given { space.config.retention } else { own };
+        let wanted = if given { space.retention_of(op.key) } else { own };
         if counts == number && own == wanted {
             return Ok(());
         }

@@ -110,7 +110,7 @@ impl Store {
         let (old, was_counted) = {
             let state = inner.state();
             let known = state.spaces.find(name.as_bytes()).map(|at| state.spaces.get(at));
-            known.map_or((SpaceConfig::default(), false), |space| (space.config, space.counted))
+            known.map_or_else(Default::default, |space| (space.config.clone(), space.counted))
         };
         match self.space(name) {
             Ok(_) if is_new => {
@@ -118,35 +118,38 @@ impl Store {
                     "space {name} exists already: configure it, or choose another name"
                 )));
             }
-            Ok(_) => {}
+            Ok(_) if config.rules == old.rules || config.rules.is_empty() => {}
+            Ok(_) => inner.state().check_room_in_table("other rules of a space")?,
             Err(error) if !is_new => return Err(error),
-            Err(_) => inner.state().check_room_for_space()?,
+            Err(_) => inner.state().check_room_in_table("one more space")?,
         }
         let with = |counted| {
-            let changes = inner.state().spaces.put([(name, config, counted)])?;
+            let changes = inner.state().spaces.put([(name, config.clone(), counted)])?;
             self.commit_changes(&changes)
         };
         let space = Space { store: self.clone(), name: name.into() };
         let memory_space = inner.memory_spaces.find(name.as_bytes());
         let was_counted = was_counted && memory_space.is_none();
-        let changed = config.retention != old.retention;
+        let changed = !config.retains_like(&old);
         match (config.class, memory_space) {
             (Class::Memory(memory), Some(memory_space)) => {
                 with(false)?;
-                memory_space.configure(config, memory);
+                memory_space.configure(config.clone(), memory);
                 if changed {
-                    memory_space.logs().retain_all(config.retention, &|| inner.now());
+                    memory_space.logs().retain_all(&|| inner.now());
                 }
                 self.shared().see_to_dumps()?;
                 return Ok(space);
             }
             (Class::Memory(memory), None) => {
-                self.shared().move_into_memory(name, config, memory, || with(false)).or_else(|error| {
-                    // The space keeps its old class, with all commits that arrived meanwhile.
-                    self.leave_memory_again(name, is_new, old).and(Err(error))
-                })?;
+                self.shared().move_into_memory(name, config.clone(), memory, || with(false)).or_else(
+                    |error| {
+                        // The space keeps its old class, with all commits that arrived meanwhile.
+                        self.leave_memory_again(name, is_new, old).and(Err(error))
+                    },
+                )?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
-                    memory_space.logs().retain_all(config.retention, &|| inner.now());
+                    memory_space.logs().retain_all(&|| inner.now());
                 }
                 return Ok(space);
             }
@@ -195,13 +198,13 @@ impl Store {
             if enters && config.class.memory().is_some() {
                 return Err(Error::InMemory { space: space.name });
             }
-            if enters && (config.has_quota() || config.retention.is_limited()) {
+            if enters && (config.has_quota() || config.limits_logs()) {
                 entered.push((space, config));
             }
         }
         let tell = |counted| {
             let counting = entered.iter().filter(|(_, config)| config.has_quota());
-            let counting = counting.map(|(space, config)| (&*space.name, *config, counted));
+            let counting = counting.map(|(space, config)| (&*space.name, config.clone(), counted));
             let changes = self.inner().state().spaces.put(counting)?;
             self.commit_changes(&changes)
         };

@@ -165,7 +165,7 @@ fn spaces_count_and_limit_logs_that_begin_anywhere() {
     let store = Store::in_memory(1).unwrap();
     let kept = Retention::new().entries(2);
     let config = SpaceConfig::new().max_logs(2).max_bytes(100).retention(kept);
-    let memory = config.class(Class::Memory(MemoryConfig::new(1 << 20)));
+    let memory = config.clone().class(Class::Memory(MemoryConfig::new(1 << 20)));
     for (name, config) in [("plain", config), ("memory", memory)] {
         let space = store.create_space(name, config).unwrap();
         space.begin_at("a", 10).unwrap().wait().unwrap();

@@ -28,6 +28,8 @@ use brooklet::{
 use common::Logs;
 
 const SECTOR: usize = 4096;
+/// The age in a rule of the golden store's space: longer than anybody keeps the store.
+const RULE_AGE: Duration = Duration::from_secs(31_557_600 * 900);
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
@@ -73,7 +75,7 @@ fn fill(store: &Store, format: u32) -> Logs {
             let quota = SpaceConfig::new().max_logs(9).max_bytes(1 << 20);
             let games = match store.space("games") {
                 Ok(games) => games,
-                Err(_) => store.create_space("games", quota).unwrap(),
+                Err(_) => store.create_space("games", quota.clone()).unwrap(),
             };
             wait(games.append_many("7", ["e4", "e5"]));
             let soon = Class::Deferred(Duration::from_millis(20));
@@ -93,6 +95,13 @@ fn fill(store: &Store, format: u32) -> Logs {
             wait(store.append_many("begun", ["one", "two"]));
             wait(store.begin_at("limited", if checkpointed { 20 } else { 30 }));
             wait(store.append_many("limited", ["nine", "ten"]));
+            let games = store.space("games").unwrap();
+            let mut config = games.info().unwrap().config;
+            config.rules.clear();
+            let doc = Retention::new().entries(2).bytes(1 << 10);
+            config = config.retention_for("doc/*", if checkpointed { Retention::new() } else { doc });
+            games.configure(config.retention_for("*/feed", Retention::new().age(RULE_AGE))).unwrap();
+            wait(games.append_many("doc/1", ["a", "b", "c"]));
             if checkpointed {
                 store.checkpoint().unwrap();
             }
@@ -343,8 +352,9 @@ fn format_7_is_what_it_was() {
     let [games] = &store.spaces()[..] else { panic!("one space") };
     let (class, kept) = (Class::Deferred(Duration::from_millis(20)), Retention::new().entries(3));
     let config = SpaceConfig::new().max_logs(9).max_bytes(1 << 20).class(class).retention(kept);
-    assert_eq!(
-        (&games.name[..], games.config, games.logs, games.bytes),
-        ("games", config, Some(2), Some(12))
-    );
+    let config = config
+        .retention_for("doc/*", Retention::new().entries(2).bytes(1 << 10))
+        .retention_for("*/feed", Retention::new().age(RULE_AGE));
+    assert_eq!((&games.name[..], &games.config), ("games", &config));
+    assert_eq!((games.logs, games.bytes), (Some(3), Some(14)));
 }

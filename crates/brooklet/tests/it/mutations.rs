@@ -31,6 +31,7 @@ const BUGS: &[(&str, fn())] = &[
         "pace-forgets-the-time",
         refusals::a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound,
     ),
+    ("rules-are-not-stored", spaces::rules::rules_hold_whatever_happens),
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),
     ("slots-are-read-at-once", restart::an_old_copy_of_the_superblock_is_not_taken_for_all),

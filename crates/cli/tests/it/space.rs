@@ -3,6 +3,7 @@
 use crate::common;
 
 use common::{Place, text};
+use serde_json::Value;
 
 #[test]
 fn a_space_is_made_changed_listed_and_removed() {
@@ -27,6 +28,31 @@ fn a_space_is_made_changed_listed_and_removed() {
     assert_eq!(place.ok(&["space", "list", "STORE"]), "no spaces\n");
     assert_eq!(place.ok(&["append", "STORE", "games/8", "d4"]), "0\n");
     assert_eq!(text(&place.run(&["list", "STORE"]).stdout).lines().count(), 3);
+}
+
+#[test]
+fn rules_are_set_shown_and_removed() {
+    let place = Place::new();
+    let rules = ["--age", "30d", "--rule", "audit/*=none", "--rule", "*/presence=entries:1,age:1h"];
+    let made = place.ok(&[&["space", "create", "STORE", "t"][..], &rules].concat());
+    let shown = "t: durable; a log keeps entries for 30d; audit/* keeps all entries; ";
+    assert_eq!(made, format!("{shown}*/presence keeps 1 entries, for 1h\n"));
+    place.ok(&["append", "STORE", "t/7/presence", "here", "away"]);
+    assert_eq!(place.ok(&["read", "STORE", "t/7/presence"]).lines().count(), 1);
+    let json = place.json(&["space", "list", "STORE"]).remove(0);
+    let [audit, presence] = &json["rules"].as_array().unwrap()[..] else { panic!("{json}") };
+    assert_eq!((&audit["pattern"], &audit["keeps_entries"]), (&"audit/*".into(), &Value::Null));
+    assert_eq!((&presence["keeps_entries"], &presence["keeps_ms"]), (&1.into(), &3_600_000.into()));
+    // Other settings leave the rules, and new rules replace them.
+    assert!(place.ok(&["space", "set", "STORE", "t", "--max-logs", "9"]).contains("audit/*"));
+    let set = place.ok(&["space", "set", "STORE", "t", "--rule", "x=bytes:1K"]);
+    assert!(set.ends_with("for 30d; x keeps 1024 bytes\n"), "{set}");
+    assert!(place.ok(&["space", "set", "STORE", "t", "--rule", "none"]).ends_with("for 30d\n"));
+    let wrong = place.run(&["space", "set", "STORE", "t", "--rule", "x=7d"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("use limits such as entries:100"), "{}", text(&wrong.stderr));
+    let said = place.fails(2, &["space", "set", "STORE", "t", "--rule", "=age:7d"]);
+    assert!(said.contains("a pattern of 0 bytes"), "{said}");
 }
 
 #[test]

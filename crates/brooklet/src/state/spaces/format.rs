@@ -10,15 +10,20 @@
 //!           [bytes of memory (varint), 1 byte: 0 refuses when that is full, 1 drops the oldest, milliseconds from one dump to
 //!           the next (varint; 0: none): in memory],
 //!           flags (1 byte: 1 most logs, 2 most bytes, 4 most entries of a log, 8 most bytes of a log, 16 age in a log,
-//!           32 all of its logs are counted), a varint for each of the first five (the age in milliseconds),
+//!           32 all of its logs are counted, 64 it has rules, since format 7 of the store),
+//!           a varint for each of the first five (the age in milliseconds), [number of rules (varint), rules],
 //!           logs counted, bytes counted (varints; 0 in a change)
+//! rule    = length of the pattern (varint), pattern, flags (1 byte: 1 most entries, 2 most bytes, 4 age),
+//!           a varint for each of them (the age in milliseconds)
 //! ```
 
 use std::time::Duration;
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 
 use crate::model::retention::Retention;
+use crate::model::retention_rule::{MAX_RULES, RetentionRule};
 use crate::model::space_config::{Class, MemoryConfig, SpaceConfig, WhenFull};
 use crate::state::spaces::{Space, Totals};
 
@@ -142,12 +147,29 @@ fn put_fixed(out: &mut Vec<u8>, Space { name, number, config, counted, .. }: &Sp
             put(out, dump_every.map_or(0, |every| every.as_millis() as u64));
         }
     }
-    let Retention { entries, bytes, age } = config.retention;
-    let age = age.map(|age| age.as_millis() as u64);
-    let limits = [config.max_logs, config.max_bytes, entries, bytes, age];
-    let flags = limits.iter().zip(0..).map(|(limit, bit)| u8::from(limit.is_some()) << bit).sum::<u8>();
-    out.push(flags | u8::from(*counted) << 5);
-    limits.into_iter().flatten().for_each(|limit| put(out, limit));
+    let [entries, bytes, age] = limits_of(config.retention);
+    let rules = if bug("rules-are-not-stored") { &[] } else { &*config.rules };
+    let more = u8::from(*counted) << 5 | u8::from(!rules.is_empty()) << 6;
+    put_limits(out, &[config.max_logs, config.max_bytes, entries, bytes, age], more);
+    if !rules.is_empty() {
+        put(out, rules.len() as u64);
+    }
+    for RetentionRule { pattern, retention } in rules {
+        put(out, pattern.len() as u64);
+        out.extend_from_slice(pattern);
+        put_limits(out, &limits_of(*retention), 0);
+    }
+}
+
+fn limits_of(Retention { entries, bytes, age }: Retention) -> [Option<u64>; 3] {
+    [entries, bytes, age.map(|age| age.as_millis() as u64)]
+}
+
+/// Writes flags, from bit 0 on for the limits that are set, and these limits.
+fn put_limits(out: &mut Vec<u8>, limits: &[Option<u64>], more_flags: u8) {
+    let set = limits.iter().zip(0..).map(|(limit, bit)| u8::from(limit.is_some()) << bit).sum::<u8>();
+    out.push(set | more_flags);
+    limits.iter().flatten().for_each(|limit| put(out, *limit));
 }
 
 fn put_space(out: &mut Vec<u8>, space: &Space, totals: Totals) {
@@ -185,15 +207,40 @@ fn take_space(rest: &mut &[u8]) -> Option<Space> {
         _ => return None,
     };
     let flags = take_byte(rest)?;
-    let mut limit = |bit: u8| match flags >> bit & 1 {
-        0 => Some(None),
-        _ => take_varint(rest).map(Some),
-    };
-    let (max_logs, max_bytes) = (limit(0)?, limit(1)?);
-    let (entries, bytes, age) = (limit(2)?, limit(3)?, limit(4)?);
-    let retention = Retention { entries, bytes, age: age.map(Duration::from_millis) };
-    let config = SpaceConfig { class, max_logs, max_bytes, retention };
+    let [max_logs, max_bytes] = take_limits(rest, flags)?;
+    let retention = take_retention(rest, flags >> 2)?;
+    let rules = if flags & 64 != 0 { take_rules(rest)? } else { Vec::new() };
+    let config = SpaceConfig { class, max_logs, max_bytes, retention, rules };
     let totals = Totals { logs: take_varint(rest)?, bytes: take_varint(rest)? };
-    let lawful = config.check(std::str::from_utf8(name).ok()?).is_ok() && flags < 64;
+    let lawful = config.check(std::str::from_utf8(name).ok()?).is_ok() && flags < 128;
     lawful.then(|| Space { totals, ..Space::new(name, number, config, flags & 32 != 0) })
+}
+
+/// Takes the limits that the flags name, from bit 0 on.
+fn take_limits<const N: usize>(rest: &mut &[u8], flags: u8) -> Option<[Option<u64>; N]> {
+    let mut limits = [None; N];
+    for (bit, limit) in limits.iter_mut().enumerate() {
+        if flags >> bit & 1 != 0 {
+            *limit = Some(take_varint(rest)?);
+        }
+    }
+    Some(limits)
+}
+
+fn take_retention(rest: &mut &[u8], flags: u8) -> Option<Retention> {
+    let [entries, bytes, age] = take_limits(rest, flags)?;
+    Some(Retention { entries, bytes, age: age.map(Duration::from_millis) })
+}
+
+fn take_rules(rest: &mut &[u8]) -> Option<Vec<RetentionRule>> {
+    let count = take_varint(rest).filter(|count| (1..=MAX_RULES as u64).contains(count))?;
+    let mut rules = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let len = usize::try_from(take_varint(rest)?).ok()?;
+        let (pattern, after) = rest.split_at_checked(len)?;
+        *rest = after;
+        let flags = take_byte(rest).filter(|flags| *flags < 8)?;
+        rules.push(RetentionRule { pattern: pattern.into(), retention: take_retention(rest, flags)? });
+    }
+    Some(rules)
 }

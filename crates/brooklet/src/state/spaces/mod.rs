@@ -197,7 +197,7 @@ impl Spaces {
 
     /// Returns the names and the configurations of all spaces, by name.
     pub fn configs(&self) -> impl Iterator<Item = (String, SpaceConfig)> {
-        self.all.iter().map(|space| (text(&space.name), space.config))
+        self.all.iter().map(|space| (text(&space.name), space.config.clone()))
     }
 
     pub fn get(&self, at: Place) -> &Space {
@@ -347,15 +347,15 @@ impl Spaces {
     pub fn given(&self, key: &[u8]) -> Option<(Retention, u64)> {
         let space = self.get(self.of(key)?);
         let counts = if space.config.has_quota() { space.number } else { 0 };
-        let gives = counts > 0 || space.config.retention.is_limited();
-        gives.then_some((space.config.retention, counts))
+        let retention = space.retention_of(key);
+        (counts > 0 || retention.is_limited()).then_some((retention, counts))
     }
 
     /// Returns whether the space of a log limits or counts the log's bytes.
     pub fn sizes(&self, key: &[u8]) -> bool {
         self.of(key).is_some_and(|at| {
-            let config = &self.get(at).config;
-            config.has_quota() || config.retention.bytes.is_some()
+            let space = self.get(at);
+            space.config.has_quota() || space.retention_of(key).bytes.is_some()
         })
     }
 
@@ -423,12 +423,17 @@ impl Spaces {
 }
 
 impl Space {
+    /// Returns the retention that the space gives to a log. `key` is the whole key.
+    pub fn retention_of(&self, key: &[u8]) -> Retention {
+        self.config.retention_of(&key[self.name.len() + 1..])
+    }
+
     fn info(&self) -> SpaceInfo {
         let Self { name, config, counted, totals, done, .. } = self;
         let totals = (*counted && config.has_quota()).then_some(*totals);
         SpaceInfo {
             name: text(name),
-            config: *config,
+            config: config.clone(),
             logs: totals.map(|totals| totals.logs),
             bytes: totals.map(|totals| totals.bytes),
             appended: done.entries,

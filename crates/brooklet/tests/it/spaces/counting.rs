@@ -36,9 +36,13 @@ fn config(rng: &mut Rng) -> SpaceConfig {
     if rng.percent(60) {
         config = config.max_bytes(rng.below(20_000));
     }
-    match rng.below(4) {
+    match rng.below(5) {
         0 => config.retention(Retention::new().entries(rng.below(5))),
         1 => config.retention(Retention::new().bytes(rng.below(3000))),
+        2 => config
+            .retention_for("*3", Retention::new().bytes(rng.below(3000)))
+            .retention_for("4", Retention::new().entries(rng.below(5)))
+            .retention(Retention::new().entries(9)),
         _ => config,
     }
 }
@@ -73,7 +77,7 @@ fn act(store: &Store, rng: &mut Rng) -> bool {
         Err(Error::QuotaReached { space, what, limit }) => {
             let totals = |space: &brooklet::SpaceInfo| (space.logs, space.bytes);
             assert!(store.spaces().iter().map(totals).eq(before.iter().map(totals)), "it left traces");
-            let config = before.iter().find(|known| known.name == space).unwrap().config;
+            let config = &before.iter().find(|known| known.name == space).unwrap().config;
             let limits = [("logs", config.max_logs), ("bytes", config.max_bytes)];
             assert!(limits.contains(&(what, Some(limit))));
             return true;
@@ -138,14 +142,14 @@ fn totals_are_those_of_the_logs_whatever_happens() {
 fn imported_logs_count() {
     let quota = SpaceConfig::new().max_bytes(10_000);
     let from = create(&MemVolume::new(1));
-    let space = from.create_space("a", quota).unwrap();
+    let space = from.create_space("a", quota.clone()).unwrap();
     for n in 0..9 {
         space.append_many(format!("{n}"), [vec![n; 100], vec![n; 10]]).unwrap().wait().unwrap();
     }
     assert_eq!(counted(&from, "a"), (9, 990));
     let volume = MemVolume::new(2);
     let to = create(&volume);
-    to.create_space("b", quota).unwrap();
+    to.create_space("b", quota.clone()).unwrap();
     let space = to.create_space("a", quota).unwrap();
     space.append("own", "own").unwrap().wait().unwrap();
     to.import().view(&from.view().unwrap(), "").unwrap();
@@ -173,8 +177,10 @@ fn a_quota_counts_what_is_there_though_it_was_cut_short() {
     let image = volume.image();
     let count = |store: &Store| {
         let config = SpaceConfig::new().max_logs(1000).max_bytes(1 << 20);
-        let space = store.create_space("a", config).or_else(|error| match error {
-            Error::InvalidSpace(_) => store.space("a").inspect(|space| space.configure(config).unwrap()),
+        let space = store.create_space("a", config.clone()).or_else(|error| match error {
+            Error::InvalidSpace(_) => {
+                store.space("a").inspect(|space| space.configure(config.clone()).unwrap())
+            }
             error => Err(error),
         });
         space.and_then(|space| space.info())

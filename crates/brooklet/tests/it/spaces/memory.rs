@@ -51,7 +51,7 @@ impl Twin {
         let volume = MemVolume::new(seed);
         let store = create(&volume);
         let config = SpaceConfig::new();
-        store.create_space("s", config).unwrap();
+        store.create_space("s", config.clone()).unwrap();
         let (now, dumped) = Default::default();
         Self { volume, store, rng: Rng::new(seed), config, now, dumped, written: 0 }
     }
@@ -139,9 +139,9 @@ impl Twin {
             3 => {
                 self.config = if self.is_in_memory() { SpaceConfig::new() } else { in_memory(1 << 20) };
                 if self.rng.percent(30) {
-                    self.config = self.config.max_logs(100);
+                    self.config.max_logs = Some(100);
                 }
-                self.store.space("s").unwrap().configure(self.config).unwrap();
+                self.store.space("s").unwrap().configure(self.config.clone()).unwrap();
                 self.dumped = self.now.clone();
             }
             4 => self.store.checkpoint().unwrap(),
@@ -188,7 +188,7 @@ fn cut_anywhere_a_move_or_a_dump_loses_nothing() {
             } else {
                 (in_memory(1 << 20), SpaceConfig::new())
             };
-            twin.store.space("s").unwrap().configure(from).unwrap();
+            twin.store.space("s").unwrap().configure(from.clone()).unwrap();
             twin.config = from;
             (0..40).for_each(|_| twin.commit());
             twin.store.flush().unwrap();
@@ -200,7 +200,7 @@ fn cut_anywhere_a_move_or_a_dump_loses_nothing() {
             twin.store.flush().unwrap();
             twin.volume.fail(Fault::PowerOffAfter(at));
             let space = twin.store.space("s").unwrap();
-            let done = if way == 2 { space.dump().map(drop) } else { space.configure(to) };
+            let done = if way == 2 { space.dump().map(drop) } else { space.configure(to.clone()) };
             twin.store.clone().abandon();
             twin.volume = MemVolume::from_image(twin.volume.crash(), 1);
             twin.store = open(&twin.volume).unwrap();

@@ -5,6 +5,7 @@ mod counting;
 mod deferred;
 pub mod many;
 mod memory;
+pub mod rules;
 mod table;
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ fn spaces_that_make_no_sense_are_refused_and_change_nothing() {
         SpaceConfig::new().max_bytes(u64::MAX),
     ];
     for config in wrong {
-        assert!(matches!(store.create_space("a", config), Err(Error::InvalidSpace(_))), "{config:?}");
+        assert!(matches!(store.create_space("a", config.clone()), Err(Error::InvalidSpace(_))), "{config:?}");
     }
     let kept = SpaceConfig::new().retention(Retention::new().age(Duration::ZERO));
     assert!(matches!(store.create_space("a", kept), Err(Error::InvalidRetention(_))));
