@@ -84,9 +84,9 @@ pub struct Asks {
     #[arg(long, value_name = "TIME", value_parser = time)]
     age: Option<Limit<Duration>>,
     /// Other limits for the logs whose keys match, as PATTERN=LIMITS, such as `*/feed=entries:100`
-    /// or `audit/*=none`; limits are entries:N, bytes:SIZE and age:TIME, with commas. `*` matches any
-    /// characters of the key after the space's name; the first rule that matches counts. Repeat it
-    /// for more rules; they replace all rules of before. `none` removes them
+    /// or `audit/*=none`; limits are entries:N, bytes:SIZE and age:TIME, with commas. `*` matches
+    /// any characters of the key after the space's name; the first rule that matches counts.
+    /// Repeat the option for more rules. They replace all rules of before; `none` removes these
     #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
     rules: Vec<Rule>,
 }

@@ -36,6 +36,17 @@ fn options() -> Options {
     Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(42)
 }
 
+/// Sets rules on the space: those of the checkpoint, or those of the ring.
+fn give_rules(store: &Store, checkpointed: bool) -> brooklet::Space {
+    let games = store.space("games").unwrap();
+    let mut config = games.info().unwrap().config;
+    config.rules.clear();
+    let doc = Retention::new().entries(2).bytes(1 << 10);
+    let config = config.retention_for("doc/*", if checkpointed { Retention::new() } else { doc });
+    games.configure(config.retention_for("*/feed", Retention::new().age(RULE_AGE))).unwrap();
+    games
+}
+
 /// Exercises every kind of record, run entry and superblock field.
 fn fill(store: &Store, format: u32) -> Logs {
     let wait = |ticket: Result<brooklet::Ticket, Error>| ticket.unwrap().wait().unwrap();
@@ -95,12 +106,7 @@ fn fill(store: &Store, format: u32) -> Logs {
             wait(store.append_many("begun", ["one", "two"]));
             wait(store.begin_at("limited", if checkpointed { 20 } else { 30 }));
             wait(store.append_many("limited", ["nine", "ten"]));
-            let games = store.space("games").unwrap();
-            let mut config = games.info().unwrap().config;
-            config.rules.clear();
-            let doc = Retention::new().entries(2).bytes(1 << 10);
-            config = config.retention_for("doc/*", if checkpointed { Retention::new() } else { doc });
-            games.configure(config.retention_for("*/feed", Retention::new().age(RULE_AGE))).unwrap();
+            let games = give_rules(store, checkpointed);
             wait(games.append_many("doc/1", ["a", "b", "c"]));
             if checkpointed {
                 store.checkpoint().unwrap();
