@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
 use super::client::ClientId;
-use super::proto::{Args, Limits, Parser};
+use super::proto::{Args, Invalid, Limits, Parser};
 use super::serve::Shared;
 use crate::net::Stream;
 
@@ -169,6 +169,11 @@ impl Connection {
                     engine.run(self.id, &mut self.requests);
                     engine.refuse(self.id, &why);
                     self.shared.tell(&mut engine);
+                    let address = engine.client(self.id).map(|client| client.address.clone());
+                    drop(engine);
+                    if let (Invalid::Foreign, Some(address)) = (why, address) {
+                        self.shared.note_foreign(&address);
+                    }
                 }
             }
         }

@@ -21,7 +21,7 @@ use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told};
 use super::keys::{Committed, Keys, Keyspace};
-use super::proto::Args;
+use super::proto::{Args, Invalid};
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
@@ -210,10 +210,12 @@ impl Engine {
     }
 
     /// Reports an error in the client's bytes, and then disconnects the client.
-    pub fn refuse(&mut self, id: ClientId, why: &str) {
+    pub fn refuse(&mut self, id: ClientId, why: &Invalid) {
         if let Some(client) = self.client(id) {
-            client.reply.error(&format!("ERR Protocol error: {why}"));
-            client.mark(0);
+            if let Invalid::Syntax(why) = why {
+                client.reply.error(&format!("ERR Protocol error: {why}"));
+                client.mark(0);
+            }
             client.is_leaving = true;
         }
     }

@@ -7,6 +7,7 @@ mod acl;
 mod client;
 mod commands;
 mod connection;
+mod cross_protocol;
 mod engine;
 mod fail;
 #[cfg(fuzzing)]

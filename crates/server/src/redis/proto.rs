@@ -11,6 +11,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use super::cross_protocol::is_foreign;
+
 /// Longest line, of words or of a number, in bytes.
 const MAX_LINE: usize = 64 << 10;
 /// Most arguments of a request.
@@ -34,6 +36,21 @@ pub struct Limits {
     pub is_known: bool,
 }
 
+/// The reason why bytes are no request. The bytes that follow cannot be parsed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// The error message, as Redis words it.
+    Syntax(String),
+    /// A line of another protocol. The client gets no reply.
+    Foreign,
+}
+
+impl<T: Into<String>> From<T> for Invalid {
+    fn from(message: T) -> Self {
+        Self::Syntax(message.into())
+    }
+}
+
 /// A parser that finds requests in bytes.
 #[derive(Debug, Default)]
 pub struct Parser {
@@ -50,8 +67,8 @@ impl Parser {
     /// Takes the next request from `input`; returns `None` if the request is incomplete.
     ///
     /// # Errors
-    /// The error message, as Redis words it. The bytes that follow cannot be parsed.
-    pub fn next(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Args>, String> {
+    /// The bytes are no request.
+    pub fn next(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Args>, Invalid> {
         loop {
             if self.missing == 0 {
                 let Some(&first) = input.first() else { return Ok(None) };
@@ -83,14 +100,14 @@ impl Parser {
     }
 
     /// Takes the next argument; returns whether the argument is complete.
-    fn argument(&mut self, input: &mut BytesMut, limits: Limits) -> Result<bool, String> {
+    fn argument(&mut self, input: &mut BytesMut, limits: Limits) -> Result<bool, Invalid> {
         let length = match self.bulk {
             Some(length) => length,
             None => {
                 match input.first() {
                     None => return Ok(false),
                     Some(b'$') => {}
-                    Some(&other) => return Err(format!("expected '$', got '{}'", char::from(other))),
+                    Some(&other) => return Err(format!("expected '$', got '{}'", char::from(other)).into()),
                 }
                 let Some(n) = number(input, "bulk length")? else { return Ok(false) };
                 let length = usize::try_from(n).map_err(|_| "invalid bulk length")?;
@@ -160,13 +177,17 @@ pub fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// Takes a line of words, some of them quoted.
-fn words(input: &mut BytesMut) -> Result<Option<Args>, String> {
+fn words(input: &mut BytesMut) -> Result<Option<Args>, Invalid> {
     let Some(end) = input.iter().position(|&b| b == b'\n') else {
         return if input.len() > MAX_LINE { Err("too big inline request".into()) } else { Ok(None) };
     };
     let mut line = input.split_to(end + 1);
     line.truncate(end - usize::from(end > 0 && line[end - 1] == b'\r'));
-    split(&line).map(Some).ok_or_else(|| "unbalanced quotes in request".into())
+    match split(&line) {
+        Some(words) if is_foreign(&words) => Err(Invalid::Foreign),
+        Some(words) => Ok(Some(words)),
+        None => Err("unbalanced quotes in request".into()),
+    }
 }
 
 /// Splits a line into words as a shell does: `"…"` supports escapes such as `
@@ -241,7 +262,7 @@ mod tests {
 
     const OPEN: Limits = Limits { bulk: 1 << 20, request: 1 << 21, is_known: true };
 
-    fn all(input: &[u8], step: usize, limits: Limits) -> Result<Vec<Args>, String> {
+    fn all(input: &[u8], step: usize, limits: Limits) -> Result<Vec<Args>, Invalid> {
         let (mut parser, mut buffer, mut requests) = (Parser::default(), BytesMut::new(), Vec::new());
         for packet in input.chunks(step) {
             buffer.extend_from_slice(packet);
@@ -281,17 +302,18 @@ mod tests {
             (b"set \"a\"b\n", OPEN, "unbalanced quotes in request"),
         ];
         for (input, limits, error) in cases {
-            assert_eq!(all(input, input.len(), limits).unwrap_err(), error, "{input:?}");
+            assert_eq!(all(input, input.len(), limits).unwrap_err(), error.into(), "{input:?}");
         }
         let endless = vec![b'a'; MAX_LINE + 1];
-        assert_eq!(all(&endless, endless.len(), OPEN).unwrap_err(), "too big inline request");
+        assert_eq!(all(&endless, endless.len(), OPEN).unwrap_err(), "too big inline request".into());
         let three = b"*3\r\n$1048576\r\n".to_vec();
         let mut input = three.clone();
         input.extend(vec![b'x'; 1 << 20]);
         input.extend_from_slice(b"\r\n$1048576\r\n");
         input.extend(vec![b'x'; 1 << 20]);
         input.extend_from_slice(b"\r\n$1\r\n");
-        assert_eq!(all(&input, 4096, OPEN).unwrap_err(), "invalid bulk length");
+        assert_eq!(all(&input, 4096, OPEN).unwrap_err(), "invalid bulk length".into());
+        assert_eq!(all(b"PING\r\nPOST / HTTP/1.1\r\n", 3, OPEN).unwrap_err(), Invalid::Foreign);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::acl::Users;
 use super::connection::Connection;
+use super::cross_protocol::Warnings;
 use super::engine::Engine;
 use super::keys::Keyspace;
 use super::now::Now;
@@ -39,6 +40,7 @@ pub struct Shared {
     deadline: Arc<Notify>,
     /// Reason why a commit was not acknowledged.
     failure: Arc<OnceLock<String>>,
+    foreign: Arc<Warnings>,
 }
 
 /// Returns the milliseconds since the Unix epoch.
@@ -60,6 +62,7 @@ impl Shared {
             acknowledged: Arc::default(),
             deadline: Arc::default(),
             failure: Arc::default(),
+            foreign: Arc::default(),
         }
     }
 
@@ -74,6 +77,11 @@ impl Shared {
 
     fn now(&self) -> Now {
         Now { wall: wall(), steady: self.began.elapsed().as_millis() as u64 }
+    }
+
+    /// Writes to the log that a client spoke another protocol.
+    pub fn note_foreign(&self, client: &str) {
+        self.foreign.note(client, self.now().steady);
     }
 
     /// Notifies the tasks that wait for new commits and deadlines.

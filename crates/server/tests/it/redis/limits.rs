@@ -54,6 +54,33 @@ fn what_makes_no_sense_is_told_and_ends_the_connection() {
     assert_eq!(server.client().say("PING"), "PONG");
 }
 
+/// A web page makes a browser send such requests: no line of their bodies is run.
+#[test]
+fn requests_of_web_pages_end_the_connection_and_run_nothing() {
+    let server = server();
+    let body = "\r\nFLUSHALL\r\nRPUSH pwned byweb\r\n";
+    let heads = [
+        "POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n\r\n",
+        "post / http/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n\r\n",
+        "OPTIONS / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n\r\n",
+        "SET /pwned HTTP/1.1\r\n\r\n",
+        "Host: 127.0.0.1:6379\r\n\r\n",
+        "Content-Length: 40\r\n\r\n",
+        "\x16\x03\x01\r\n",
+    ];
+    for head in heads {
+        let mut client = server.client();
+        client.send(&[&encode(&["RPUSH", "precious", "x"]), head.as_bytes(), body.as_bytes()].concat());
+        // Commands before it are run, and nothing behind it.
+        assert!(client.reply().starts_with(':'), "{head}");
+        assert!(client.is_over(), "{head}");
+    }
+    let mut client = server.client();
+    assert_eq!(client.say("LLEN precious"), format!(":{}", heads.len()));
+    assert_eq!(client.say("EXISTS pwned /pwned"), ":0");
+}
+
 /// Replies that nobody takes: no more requests are done than what they may take, and in the end the
 /// client is let go of.
 #[test]

@@ -1,0 +1,127 @@
+//! Requests of other protocols at the port of Redis clients.
+//!
+//! A web page can make a browser send a POST to any address of the machine. The parser would skip
+//! the lines of the head as unknown commands, and run the lines of the body. So the first line that
+//! only another protocol sends ends the connection, as in Redis.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+/// Least time between two lines in the log about this, in milliseconds: strangers decide how often
+/// it happens.
+const QUIET: u64 = 60_000;
+/// First byte of a TLS connection. A server of a page's choice puts bytes of its choice, lines
+/// among them, into the first message of a browser.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Returns whether the words are a line of an HTTP request, or the beginning of a TLS connection.
+///
+/// No command of Redis begins with such a word.
+pub fn is_foreign(words: &[Bytes]) -> bool {
+    let [first, rest @ ..] = words else { return false };
+    // A header is a name and a colon; `Host:` comes first in most requests.
+    let is_header = first.contains(&b':');
+    first.first() == Some(&TLS_HANDSHAKE)
+        || is_header
+        || first.eq_ignore_ascii_case(b"POST")
+        || is_request_line(first, rest)
+}
+
+/// Returns whether the words are `METHOD TARGET HTTP/1.1`.
+fn is_request_line(method: &[u8], rest: &[Bytes]) -> bool {
+    let [target, .., version] = rest else { return false };
+    let names_target = matches!(target.first(), Some(b'/' | b'*'))
+        || target.windows(3).any(|part| part == b"://")
+        || method.eq_ignore_ascii_case(b"CONNECT");
+    let names_version = match **version {
+        [b'H' | b'h', b'T' | b't', b'T' | b't', b'P' | b'p', b'/', major, b'.', minor] => {
+            major.is_ascii_digit() && minor.is_ascii_digit()
+        }
+        _ => false,
+    };
+    names_target && names_version
+}
+
+/// Log lines about requests of other protocols: one a minute, which counts the others.
+#[derive(Debug, Default)]
+pub struct Warnings {
+    /// Time of the next line, in milliseconds of the steady clock.
+    next: AtomicU64,
+    /// Events since the last line.
+    silent: AtomicU64,
+}
+
+impl Warnings {
+    /// Writes a line to the log, or counts the event if the last line is recent.
+    pub fn note(&self, client: &str, now: u64) {
+        if let Some(others) = self.due(now) {
+            tracing::warn!(
+                client,
+                others,
+                "a client spoke HTTP or TLS to the port for Redis clients, and the server disconnected it: \
+                 a web page may have tried to run commands"
+            );
+        }
+    }
+
+    /// Returns the number of events without a line, if a line is due now.
+    fn due(&self, now: u64) -> Option<u64> {
+        let next = self.next.load(Ordering::Relaxed);
+        let is_due = now >= next
+            && self.next.compare_exchange(next, now + QUIET, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_due {
+            return Some(self.silent.swap(0, Ordering::Relaxed));
+        }
+        self.silent.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::split;
+    use super::*;
+
+    #[test]
+    fn lines_of_http_are_told_from_commands() {
+        for foreign in [
+            "POST / HTTP/1.1",
+            "post",
+            "Host: 127.0.0.1:6379",
+            "Host:127.0.0.1:6379",
+            "Content-Type: text/plain",
+            "GET / HTTP/1.1",
+            "get /a b http/1.0",
+            "SET /key HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "GET http://127.0.0.1:6379/ HTTP/1.1",
+            "CONNECT 127.0.0.1:6379 HTTP/1.1",
+            "PRI * HTTP/2.0",
+            "\u{16}\u{3}\u{1}",
+        ] {
+            assert!(is_foreign(&split(foreign.as_bytes()).unwrap()), "{foreign}");
+        }
+        for command in [
+            "",
+            "GET a",
+            "GET /a",
+            "SET /a b",
+            "SET a HTTP/1.1",
+            "SET /a HTTP/1.1x",
+            "RPUSH POST Host: x",
+            "SET a:b http://x/",
+        ] {
+            assert!(!is_foreign(&split(command.as_bytes()).unwrap()), "{command}");
+        }
+    }
+
+    #[test]
+    fn the_log_has_one_line_a_minute() {
+        let warnings = Warnings::default();
+        assert_eq!(warnings.due(5), Some(0));
+        assert_eq!([warnings.due(6), warnings.due(QUIET)], [None, None]);
+        assert_eq!(warnings.due(QUIET + 5), Some(2));
+        assert_eq!(warnings.due(QUIET + 6), None);
+    }
+}
