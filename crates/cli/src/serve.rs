@@ -43,6 +43,10 @@ struct Given {
     /// 127.0.0.1:8379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_HTTP")]
     http: Option<Vec<String>>,
+    /// Origins whose web pages may use HTTP, separated by commas: SCHEME://HOST:PORT, or * for all
+    /// [default: none]
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',', env = "BROOKLET_ALLOW_ORIGIN")]
+    allow_origin: Option<Vec<String>>,
     /// The password for clients; required if other machines can connect
     #[arg(long, env = "BROOKLET_PASSWORD", hide_env_values = true)]
     password: Option<String>,
@@ -102,6 +106,7 @@ impl Given {
         Self {
             listen: self.listen.or(other.listen),
             http: self.http.or(other.http),
+            allow_origin: self.allow_origin.or(other.allow_origin),
             password: self.password.or(other.password),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
@@ -123,6 +128,7 @@ impl Given {
         Self {
             listen: Some(config.redis.iter().map(Address::to_string).collect()),
             http: Some(vec![HTTP.into()]),
+            allow_origin: Some(Vec::new()),
             max_clients: Some(config.settings.max_clients),
             timeout: Some(config.settings.timeout),
             max_value: Some(config.settings.max_bulk as u64),
@@ -142,6 +148,9 @@ impl Given {
             let all = all.iter().flatten().filter(|text| !text.is_empty());
             all.map(|text| text.parse().map_err(|why: String| Failure::new(Kind::Usage, why))).collect()
         };
+        let origins = self.allow_origin.iter().flatten().filter(|text| !text.is_empty());
+        let origins: Result<_, Failure> =
+            origins.map(|text| text.parse().map_err(|why: String| Failure::new(Kind::Usage, why))).collect();
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
             (None, None) => None,
@@ -155,6 +164,7 @@ impl Given {
             users: self.users.clone(),
             ..Config::default()
         };
+        config.streams.allow_origins = origins?;
         let settings = &mut config.settings;
         settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
         settings.timeout = self.timeout.unwrap_or(settings.timeout);

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::watch::Watch;
-use crate::http::{self, Accepts, Http, guard};
+use crate::http::{self, Access, Http, Origin, guard};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
 
@@ -101,7 +101,7 @@ pub struct Addresses {
 
 impl Config {
     fn users(&self) -> Result<Users, Error> {
-        let mut users = Users::new(self.password.as_deref());
+        let users = Users::new(self.password.as_deref());
         for (name, rules) in &self.users {
             let set = users.set(name, rules.split_whitespace());
             set.map_err(|why| Error::Config(format!("user {name}: {why}")))?;
@@ -182,20 +182,17 @@ pub fn serve(
     let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();
     let addresses = Addresses { redis: addresses(&redis), http: addresses(&web) };
     let watch = Watch::new();
-    let needs_password = users.default_user().is_none();
-    let shared =
-        Shared::new(store.clone(), users, config.settings.clone(), config.cache, watch.hot_logs().clone());
+    let shared = Shared::new(
+        store.clone(),
+        users.clone(),
+        config.settings.clone(),
+        config.cache,
+        watch.hot_logs().clone(),
+    );
     let http = Http::new(store.clone(), config.streams.clone(), stop.clone())?;
     watch.ready(store.clone());
-    let frontend = web_frontend(
-        web,
-        http,
-        watch.clone(),
-        shared.clone(),
-        needs_password,
-        config.streams.clone(),
-        stop.clone(),
-    );
+    let frontend =
+        web_frontend(web, http, watch.clone(), shared.clone(), users, config.streams.clone(), stop.clone());
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
     for_redis.block_on(async {
@@ -216,17 +213,18 @@ async fn web_frontend(
     http: Http,
     watch: Watch,
     shared: Shared,
-    needs_password: bool,
+    users: Users,
     streams: http::Config,
     stop: CancellationToken,
 ) {
-    let accepts: Accepts = {
-        let shared = shared.clone();
-        Arc::new(move |name, password| shared.is_trusted(name, password))
-    };
     shared.show_on(&watch);
-    let router =
-        guard(http.router().merge(http::watch::router(watch.clone())), needs_password.then_some(accepts));
+    if users.is_open() && streams.allow_origins.contains(&Origin::Any) {
+        tracing::warn!(
+            "every web page may read and change the data: pages of all origins are allowed, and no password is set"
+        );
+    }
+    let router = http.router().merge(http::watch::router(watch.clone()));
+    let router = guard(router, Arc::new(users), streams.allow_origins.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(stop.clone().run_until_cancelled_owned(watch.keep()));
     tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));

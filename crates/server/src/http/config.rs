@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Origin;
+
 /// Limits and habits of the HTTP frontend.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -40,9 +42,9 @@ pub struct Config {
     /// Whether caches that many readers share may keep replies. Yes; no where something before the
     /// server tells readers apart.
     pub shared: bool,
-    /// The origin whose pages may use the streams, for `Access-Control-Allow-Origin`; `*` for all.
-    /// None: browsers let only pages of the server's own origin.
-    pub allow_origin: Option<String>,
+    /// Origins whose web pages may use the server. None: browsers let only pages of the server's
+    /// own origin. [`guard`](super::guard) applies them.
+    pub allow_origins: Vec<Origin>,
 }
 
 impl Default for Config {
@@ -62,7 +64,7 @@ impl Default for Config {
             cached: 65_536,
             sweep: Duration::from_secs(60),
             shared: true,
-            allow_origin: None,
+            allow_origins: Vec::new(),
         }
     }
 }

@@ -1,86 +1,158 @@
 //! Access over HTTP: with a password, clients that know the password; without one, only programs of
-//! this machine, and no web page in a browser.
+//! this machine. Web pages of other origins have access only where the configuration allows them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// What tells whether a name and a password are good for everything.
-pub type Accepts = Arc<dyn Fn(&str, &[u8]) -> bool + Send + Sync>;
+use super::origin::{Origin, Page, is_preflight, preflight};
 
-/// Whether probes may ask for it without a password: it says only whether the server is well.
+/// Decides who may do everything. The answers may change while the server runs.
+pub trait Access: Send + Sync {
+    /// Returns whether clients need no password.
+    fn is_open(&self) -> bool;
+
+    /// Returns whether a name and a password permit everything.
+    fn accepts(&self, name: &str, password: &[u8]) -> bool;
+}
+
+/// Returns whether probes may ask without a password: the reply says only whether the server is
+/// well.
 fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
-/// Lets through who may ask.
-pub fn guard(router: axum::Router, password: Option<Accepts>) -> axum::Router {
+/// Returns whether a request is for the files of the page, which are the same for all stores:
+/// other sites may link to it.
+fn is_page(request: &Request) -> bool {
+    let path = request.uri().path();
+    matches!(*request.method(), Method::GET | Method::HEAD) && (path == "/" || path.starts_with("/page/"))
+}
+
+/// Lets requests through that `access` and the allowed origins permit.
+pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>) -> axum::Router {
+    let allowed: Arc<[Origin]> = allowed.into();
     router.layer(from_fn(move |request: Request, next: Next| {
-        let password = password.clone();
+        let (access, allowed) = (access.clone(), allowed.clone());
         async move {
-            match refusal(&request, password.as_ref()) {
-                Some(refusal) => refusal,
-                None => next.run(request).await,
+            let page = Page::of(request.headers(), &allowed);
+            let is_open = access.is_open();
+            let mut response = if is_preflight(&request) {
+                preflight()
+            } else {
+                match refusal(&request, &page, is_open, &*access) {
+                    Some(refusal) => refusal,
+                    None => next.run(request).await,
+                }
+            };
+            if !is_open {
+                keep_private(&mut response);
             }
+            page.mark(&mut response, &allowed);
+            response
         }
     }))
 }
 
-fn refusal(request: &Request, password: Option<&Accepts>) -> Option<Response> {
-    match password {
-        _ if is_probe(request.uri().path()) => None,
-        Some(accepts) if gives_password(request.headers(), accepts) => None,
-        Some(_) => {
-            let ask = [(header::WWW_AUTHENTICATE, "Basic realm=\"brooklet\"")];
-            Some(
-                (StatusCode::UNAUTHORIZED, ask, "send a name and its password as Basic authorization\n")
-                    .into_response(),
-            )
-        }
-        None if is_of_this_machine(request.headers()) => None,
-        None => {
-            let why = "without a password, the server accepts only requests that name the server by its address, or as localhost\n";
-            Some((StatusCode::FORBIDDEN, why).into_response())
-        }
+fn refusal(request: &Request, page: &Page, is_open: bool, access: &dyn Access) -> Option<Response<Body>> {
+    let headers = request.headers();
+    if is_probe(request.uri().path()) {
+        return None;
+    }
+    if *page == Page::Foreign && !is_page(request) {
+        let why = "the server accepts no requests of web pages of other origins: \
+                   allow the origin of the page with --allow-origin\n";
+        return Some(refuse(StatusCode::FORBIDDEN, why));
+    }
+    if is_open {
+        let why = "without a password, the server accepts only requests that name the server by its address, or as localhost\n";
+        return (!is_of_this_machine(request)).then(|| refuse(StatusCode::FORBIDDEN, why));
+    }
+    if gives_password(headers, access) {
+        return None;
+    }
+    let why = "send a name and its password as Basic authorization\n";
+    let mut refusal = refuse(StatusCode::UNAUTHORIZED, why);
+    let ask = HeaderValue::from_static("Basic realm=\"brooklet\"");
+    refusal.headers_mut().insert(header::WWW_AUTHENTICATE, ask);
+    Some(refusal)
+}
+
+fn refuse(status: StatusCode, why: &'static str) -> Response<Body> {
+    let headers = [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, why).into_response()
+}
+
+/// Forbids shared caches to keep a reply: they would hand it to clients without a password.
+fn keep_private(response: &mut Response<Body>) {
+    let caching = response.headers().get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
+    let Some(rest) = caching.and_then(|value| value.strip_prefix("public")) else { return };
+    if let Ok(caching) = HeaderValue::try_from(format!("private{rest}")) {
+        response.headers_mut().insert(header::CACHE_CONTROL, caching);
     }
 }
 
-fn gives_password(headers: &HeaderMap, accepts: &Accepts) -> bool {
+fn gives_password(headers: &HeaderMap, access: &dyn Access) -> bool {
     let given = || {
         let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let (scheme, rest) = text.split_once(' ')?;
         if scheme.eq_ignore_ascii_case("bearer") {
-            return Some(accepts("default", rest.trim().as_bytes()));
+            return Some(access.accepts("default", rest.trim().as_bytes()));
         }
         let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(rest.trim()).ok())??;
         let colon = decoded.iter().position(|&b| b == b':')?;
         let name = std::str::from_utf8(&decoded[..colon]).ok()?;
-        Some(accepts(if name.is_empty() { "default" } else { name }, &decoded[colon + 1..]))
+        Some(access.accepts(if name.is_empty() { "default" } else { name }, &decoded[colon + 1..]))
     };
     given().unwrap_or(false)
 }
 
-/// Whether the server is named by an address or as this machine: a page of some other name, which
-/// its owner points here, is not to read what lies here by the browser of somebody who sits here.
-fn is_of_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else { return true };
-    let Ok(host) = host.to_str() else { return false };
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+/// Returns whether a request names the server by an address or as this machine. A page of another
+/// name, whose owner points the name here, could read the store by the browser of a person here.
+fn is_of_this_machine(request: &Request) -> bool {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (None, _) => true,
+        (Some(host), None) => is_local(host.as_bytes()),
+        (Some(_), Some(_)) => false,
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+    host && request.uri().authority().is_none_or(|authority| is_local(authority.as_str().as_bytes()))
+}
+
+/// Returns whether `HOST` or `HOST:PORT` is an address, or localhost.
+fn is_local(host: &[u8]) -> bool {
+    let Ok(authority) = Authority::try_from(host) else { return false };
+    let (text, name) = (authority.as_str(), authority.host());
+    let has_good_end =
+        text.strip_prefix(name).is_some_and(|end| end.is_empty() || authority.port_u16().is_some());
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    has_good_end && (name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The user `default` with the password `a:b`.
+    struct One;
+
+    impl Access for One {
+        fn is_open(&self) -> bool {
+            false
+        }
+
+        fn accepts(&self, name: &str, password: &[u8]) -> bool {
+            name == "default" && password == b"a:b"
+        }
+    }
 
     fn headers(name: header::HeaderName, value: &str) -> HeaderMap {
         [(name, value.parse().unwrap())].into_iter().collect()
@@ -88,18 +160,40 @@ mod tests {
 
     #[test]
     fn this_machine_is_known_by_its_addresses() {
-        for good in ["localhost", "localhost:8379", "127.0.0.1:8379", "[::1]:8379", "10.0.0.7"] {
-            assert!(is_of_this_machine(&headers(header::HOST, good)), "{good}");
+        for good in ["localhost", "LOCALHOST:8379", "127.0.0.1:8379", "[::1]:8379", "[::1]", "10.0.0.7"] {
+            assert!(is_local(good.as_bytes()), "{good}");
         }
-        for bad in ["evil.example", "localhost.evil.example:8379", "127.0.0.1.evil.example", ""] {
-            assert!(!is_of_this_machine(&headers(header::HOST, bad)), "{bad}");
+        for bad in [
+            "evil.example",
+            "localhost.evil.example:8379",
+            "127.0.0.1.evil.example",
+            "[::1].evil.example",
+            "[::1",
+            "localhost:evil",
+            "127.0.0.1@evil.example",
+            "user@localhost",
+            "localhost/evil",
+            "2130706433",
+            " ",
+            "",
+        ] {
+            assert!(!is_local(bad.as_bytes()), "{bad}");
         }
+        let request = |uri: &str, hosts: &[&str]| {
+            let mut request = Request::builder().uri(uri);
+            for host in hosts {
+                request = request.header(header::HOST, *host);
+            }
+            request.body(Body::empty()).unwrap()
+        };
+        assert!(is_of_this_machine(&request("/", &[])) && is_of_this_machine(&request("/", &["localhost"])));
+        assert!(!is_of_this_machine(&request("/", &["localhost", "evil.example"])));
+        assert!(!is_of_this_machine(&request("http://evil.example/", &["localhost"])));
     }
 
     #[test]
     fn passwords_come_in_either_form() {
-        let accepts: Accepts = Arc::new(|name, password| name == "default" && password == b"a:b");
-        let given = |value: &str| gives_password(&headers(header::AUTHORIZATION, value), &accepts);
+        let given = |value: &str| gives_password(&headers(header::AUTHORIZATION, value), &One);
         assert!(given("Bearer a:b") && given(&format!("basic {}", STANDARD.encode("default:a:b"))));
         assert!(given(&format!("Basic {}", STANDARD.encode(":a:b"))));
         for bad in ["Bearer a", "Basic a:b", "Basic", "", &format!("Basic {}", STANDARD.encode("eve:a:b"))] {

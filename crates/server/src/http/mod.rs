@@ -14,9 +14,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! The routers serve every client. [`guard`] adds passwords, and keeps web pages of other origins
+//! out.
 
 mod config;
 mod guard;
+mod origin;
 mod patience;
 mod serve;
 mod streams;
@@ -29,7 +33,8 @@ use brooklet::Store;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
-pub use guard::{Accepts, guard};
+pub use guard::{Access, guard};
+pub use origin::Origin;
 pub use serve::serve;
 pub(crate) use streams::SPACE as STREAMS;
 

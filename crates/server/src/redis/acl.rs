@@ -1,12 +1,13 @@
 //! Users, their passwords, and their rights to commands and keys.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sha2::{Digest, Sha256};
 
 use super::commands::{self, CATEGORIES, Spec, TABLE};
 use super::glob::matches;
+use crate::http::Access;
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +47,11 @@ impl Pattern {
     }
 }
 
-/// The users of a server.
+/// The users of a server. Clones are handles to the same users, so that both frontends see a change
+/// at once.
 #[derive(Clone, Debug)]
 pub struct Users {
-    all: BTreeMap<String, Arc<User>>,
+    all: Arc<RwLock<BTreeMap<String, Arc<User>>>>,
 }
 
 /// The user of clients that have not logged in.
@@ -234,42 +236,62 @@ impl Users {
         if let Some(password) = password {
             user.add_password(hash(password.as_bytes()));
         }
-        Self { all: [(DEFAULT.to_owned(), Arc::new(user))].into() }
+        Self { all: Arc::new(RwLock::new([(DEFAULT.to_owned(), Arc::new(user))].into())) }
+    }
+
+    // No change of a user is left half done by a panic: a user is replaced as a whole.
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Arc<User>>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<User>>> {
+        self.all.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes or creates a user by rules; changes nothing if a rule is invalid.
-    pub fn set<'a>(&mut self, name: &str, rules: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
-        let mut user = self.get(name).map_or_else(|| User::new(name), |user| User::clone(user));
+    pub fn set<'a>(&self, name: &str, rules: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
+        let mut user = self.get(name).map_or_else(|| User::new(name), |user| User::clone(&user));
         for rule in rules {
             user.apply(rule)?;
         }
-        self.all.insert(name.into(), Arc::new(user));
+        self.write().insert(name.into(), Arc::new(user));
         Ok(())
     }
 
     /// Returns a user.
-    pub fn get(&self, name: &str) -> Option<&Arc<User>> {
-        self.all.get(name)
+    pub fn get(&self, name: &str) -> Option<Arc<User>> {
+        self.read().get(name).cloned()
     }
 
     /// Returns all users, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<User>> {
-        self.all.values()
+    pub fn all(&self) -> Vec<Arc<User>> {
+        self.read().values().cloned().collect()
     }
 
     /// Removes a user; returns whether the user existed.
-    pub fn remove(&mut self, name: &str) -> bool {
-        name != DEFAULT && self.all.remove(name).is_some()
+    pub fn remove(&self, name: &str) -> bool {
+        name != DEFAULT && self.write().remove(name).is_some()
     }
 
     /// Returns the user of a client without login; `None` if a password is required.
     pub fn default_user(&self) -> Option<Arc<User>> {
-        self.get(DEFAULT).filter(|user| user.is_on && user.no_password).cloned()
+        self.get(DEFAULT).filter(|user| user.is_on && user.no_password)
     }
 
     /// Returns the user with this name, if the password is right.
     pub fn log_in(&self, name: &str, password: &[u8]) -> Option<Arc<User>> {
-        self.get(name).filter(|user| user.accepts(password)).cloned()
+        self.get(name).filter(|user| user.accepts(password))
+    }
+}
+
+/// HTTP has no rights per key: it is for users who may do everything.
+impl Access for Users {
+    fn is_open(&self) -> bool {
+        self.default_user().is_some_and(|user| user.may_all())
+    }
+
+    fn accepts(&self, name: &str, password: &[u8]) -> bool {
+        self.get(name).is_some_and(|user| user.may_all() && user.accepts(password))
     }
 }
 
@@ -283,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_user_may_what_the_rules_say() {
-        let mut users = Users::new(None);
+        let users = Users::new(None);
         users.set("ada", "on >secret ~doc:* %R~feed +@read +rpush -get".split(' ')).unwrap();
         let ada = users.get("ada").unwrap();
         assert!(ada.may(spec("lrange")) && ada.may(spec("rpush")));
@@ -293,7 +315,7 @@ mod tests {
         assert!(users.log_in("ada", b"secret").is_some());
         assert!(users.log_in("ada", b"wrong").is_none() && users.log_in("bob", b"secret").is_none());
         let rules = ada.rules();
-        let mut again = Users::new(None);
+        let again = Users::new(None);
         again.set("ada", rules.split(' ')).unwrap();
         assert_eq!(again.get("ada"), users.get("ada"));
         users.set("ada", ["off"]).unwrap();
@@ -302,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_wrong_rule_changes_nothing() {
-        let mut users = Users::new(Some("pw"));
+        let users = Users::new(Some("pw"));
         assert!(users.default_user().is_none() && users.log_in(DEFAULT, b"pw").is_some_and(|u| u.may_all()));
         for wrong in ["x", "+nonsense", "+@nonsense", "%X~a", "#abc", "<never", "", "+get|x"] {
             assert!(users.set("eve", ["on", wrong]).is_err(), "{wrong}");

@@ -430,7 +430,7 @@ impl Engine {
     /// Applies a change of a user to all clients of that user; disconnects them if the user is
     /// removed or off.
     pub fn note_users(&mut self, name: &str) {
-        let user = self.users.get(name).filter(|user| user.is_on).cloned();
+        let user = self.users.get(name).filter(|user| user.is_on);
         for client in self.clients.values_mut() {
             if client.user.as_ref().is_some_and(|user| user.name == name) {
                 client.user = user.clone();

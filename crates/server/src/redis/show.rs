@@ -62,10 +62,4 @@ impl Shared {
             _ = writeln!(text, "brooklet_redis_{name} {value}");
         }
     }
-
-    /// Whether a name and a password are those of somebody who may do everything.
-    pub fn is_trusted(&self, name: &str, password: &[u8]) -> bool {
-        let user = self.lock().users.get(name).cloned();
-        user.is_some_and(|user| user.may_all() && user.accepts(password))
-    }
 }

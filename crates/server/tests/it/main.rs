@@ -1,5 +1,6 @@
 //! What `server` promises, tested from outside: one binary, a module for each subject.
 
+mod browsers;
 mod http_client;
 mod redis;
 mod streams;

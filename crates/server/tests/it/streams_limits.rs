@@ -177,16 +177,3 @@ async fn a_stopped_store_refuses_writes_and_reads_go_on() {
     assert_eq!(server.get("short").await.status, 404);
     assert_eq!(server.put("short", &TEXT, "").await.status, 503);
 }
-
-#[tokio::test]
-async fn pages_of_other_origins_may_be_let_in() {
-    let server = Server::new().await;
-    assert_eq!(server.head("s").await.header("access-control-allow-origin"), "");
-    let config = Config { allow_origin: Some("https://example.org".into()), ..config() };
-    let server = Server::with(options().create_on(volume()).unwrap(), config).await;
-    let asked = server.send("OPTIONS", "s", &[], "").await;
-    assert_eq!((asked.status, asked.header("access-control-allow-origin")), (204, "https://example.org"));
-    assert!(asked.header("access-control-allow-headers").contains("Producer-Id"));
-    let made = server.text("s", "").await;
-    assert!(made.header("access-control-expose-headers").contains("Stream-Next-Offset"));
-}

@@ -33,6 +33,14 @@ fn a_flag_counts_before_a_variable_and_that_before_the_file() {
     ] {
         assert!(found.lines().any(|found| found == line), "{line} is not in\n{found}");
     }
+    let flags = ["--allow-origin", "https://a.example", "--allow-origin", "https://b.example"];
+    let both = "allow-origin = [\"https://a.example\", \"https://b.example\"]";
+    assert!(printed(&flags, "allow-origin = [\"*\"]", &[]).unwrap().contains(both));
+    assert!(
+        printed(&[], "", &[("BROOKLET_ALLOW_ORIGIN", "https://a.example,https://b.example")])
+            .unwrap()
+            .contains(both)
+    );
     // What is printed is a file of the same settings.
     assert_eq!(printed(&[], &found, &[]).unwrap(), found);
 }
@@ -45,6 +53,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         (&["--http", "0.0.0.0:0"], "no password is set"),
         (&["--listen", "6379"], "is not an address"),
         (&["--tls-cert", "/x"], "TLS needs both"),
+        (&["--allow-origin", "https://app.example/"], "is not an origin"),
     ];
     for (flags, why) in refused {
         let place = Place::new();

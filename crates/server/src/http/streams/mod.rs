@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
 use brooklet::{SpaceConfig, Store};
@@ -193,6 +193,5 @@ async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> R
         Method::OPTIONS => reply::options(METHODS),
         _ => streams.answer(request).await.unwrap_or_else(Refusal::into_response),
     };
-    let origin = streams.config.allow_origin.as_ref();
-    reply::guard(response, origin.and_then(|origin| HeaderValue::try_from(origin).ok()))
+    reply::protect(response)
 }

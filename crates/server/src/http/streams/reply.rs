@@ -110,35 +110,23 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Headers that pages of another origin may read.
-const EXPOSED: &str = "ETag, Location, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, \
-                       Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, \
-                       Producer-Expected-Seq, Producer-Received-Seq";
-/// Headers that they may send.
-const ACCEPTED: &str = "Authorization, Content-Type, If-None-Match, Stream-Seq, Stream-TTL, Stream-Expires-At, \
-                        Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, \
-                        Producer-Epoch, Producer-Seq";
-
-/// What a browser asks before it sends a request of another origin.
+/// Answers which methods streams support.
 pub fn options(methods: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    let headers = response.headers_mut();
-    headers.insert(header::ALLOW, HeaderValue::from_static(methods));
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(methods));
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(ACCEPTED));
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
     response
 }
 
-/// What browsers are told with every reply: not to guess what it is, and whose pages may have it.
-pub fn guard(mut response: Response<Body>, origin: Option<HeaderValue>) -> Response<Body> {
-    let headers = response.headers_mut();
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(names::CROSS_ORIGIN_RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
-    if let Some(origin) = origin {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+/// Adds the headers that protect browsers from bodies: clients choose bodies and their types, and
+/// a body that is a page must not run as a page of the server.
+pub fn protect(mut response: Response<Body>) -> Response<Body> {
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, "sandbox"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (names::CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }

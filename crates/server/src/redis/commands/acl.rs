@@ -35,13 +35,13 @@ pub fn acl(call: &mut Call<'_>) -> Done {
             call.reply().bulk(name);
         }
         ("USERS", 2) => {
-            let names: Vec<String> = call.engine.users.iter().map(|user| user.name.clone()).collect();
+            let names: Vec<String> = call.engine.users.all().iter().map(|user| user.name.clone()).collect();
             call.reply().bulks(&names);
         }
         ("LIST", 2) => {
-            let users = call.engine.users.iter();
+            let users = call.engine.users.all();
             let lines: Vec<String> =
-                users.map(|user| format!("user {} {}", user.name, user.rules())).collect();
+                users.iter().map(|user| format!("user {} {}", user.name, user.rules())).collect();
             call.reply().bulks(&lines);
         }
         ("CAT", 2) => {
@@ -84,7 +84,7 @@ fn name(call: &Call<'_>, at: usize) -> String {
 }
 
 fn get_user(call: &mut Call<'_>) -> Done {
-    let Some(user) = call.engine.users.get(&name(call, 2)).cloned() else {
+    let Some(user) = call.engine.users.get(&name(call, 2)) else {
         call.reply().null();
         return Ok(());
     };
@@ -124,7 +124,7 @@ fn set_user(call: &mut Call<'_>) -> Done {
 fn note(call: &mut Call<'_>, name: &str) {
     call.engine.note_users(name);
     if call.client.user.as_ref().is_some_and(|user| user.name == name) {
-        call.client.user = call.engine.users.get(name).cloned();
+        call.client.user = call.engine.users.get(name);
         call.client.is_leaving |= call.client.user.is_none();
     }
 }
@@ -162,7 +162,7 @@ fn generate(call: &mut Call<'_>) -> Done {
 
 fn dry_run(call: &mut Call<'_>) -> Done {
     let user = name(call, 2);
-    let user = call.engine.users.get(&user).cloned();
+    let user = call.engine.users.get(&user);
     let user = user.ok_or_else(|| Fail::err(format!("User '{}' not found", name(call, 2))))?;
     let request: &[Bytes] = &call.args[3..];
     let spec =

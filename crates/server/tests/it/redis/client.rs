@@ -7,12 +7,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brooklet::Store;
-use brooklet_server::{CancellationToken, Config, Error, serve};
+use brooklet_server::{Addresses, CancellationToken, Config, Error, serve};
 
 /// A server in this process, stopped when it is dropped.
 pub struct Server {
     /// Where it listens.
     pub address: String,
+    /// Where it listens for HTTP; empty if it does not.
+    pub http: String,
     stop: CancellationToken,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -35,10 +37,13 @@ impl Server {
         let (tell, told) = mpsc::channel();
         let token = stop.clone();
         let thread = std::thread::spawn(move || {
-            serve(store, &config, |addresses| tell.send(addresses.redis[0].clone()).unwrap(), token)
+            serve(store, &config, |addresses| tell.send(addresses.clone()).unwrap(), token)
         });
         match told.recv() {
-            Ok(address) => Ok(Self { address, stop, thread: Some(thread) }),
+            Ok(Addresses { mut redis, http }) => {
+                let http = http.into_iter().next().unwrap_or_default();
+                Ok(Self { address: redis.remove(0), http, stop, thread: Some(thread) })
+            }
             Err(_) => Err(thread.join().unwrap().expect_err("it never was ready")),
         }
     }

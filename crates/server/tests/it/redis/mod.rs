@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests drive real time and threads")]
 
-mod client;
+pub mod client;
 mod crowd;
 mod limits;
 mod spaces;
