@@ -107,7 +107,8 @@ impl Given {
             listen: self.listen.or(other.listen),
             http: self.http.or(other.http),
             allow_origin: self.allow_origin.or(other.allow_origin),
-            password: self.password.or(other.password),
+            // A variable that a shell left empty is not set.
+            password: self.password.filter(|password| !password.is_empty()).or(other.password),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
             users: if self.users.is_empty() { other.users } else { self.users },

@@ -28,7 +28,7 @@ pub struct Config {
     /// Paths of the certificate and the key, both in PEM, for TLS on the TCP ports of Redis
     /// clients.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Password of the user `default`.
+    /// Password of the user `default`. An empty password is none.
     pub password: Option<String>,
     /// Rules of other users, and of `default`, in Redis's language, by user name.
     pub users: BTreeMap<String, String>,
@@ -138,15 +138,20 @@ async fn bind(
     Ok(listeners)
 }
 
-/// Refuses addresses that other machines can reach, if the users need no password.
+/// Refuses addresses that other machines can reach, if a user needs no password.
 fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
-    match listeners.iter().find(|listener| listener.is_wide()) {
-        Some(wide) if users.default_user().is_some() => Err(Error::Config(format!(
-            "other machines can connect to {}, and no password is set: set a password, or listen on 127.0.0.1",
-            wide.address()
-        ))),
-        _ => Ok(()),
-    }
+    let Some(wide) = listeners.iter().find(|listener| listener.is_wide()) else { return Ok(()) };
+    let Some(user) = users.without_password() else { return Ok(()) };
+    let (address, name) = (wide.address(), &user.name);
+    Err(Error::Config(match users.default_user() {
+        Some(_) => format!(
+            "other machines can connect to {address}, and no password is set: set a password, or listen on 127.0.0.1"
+        ),
+        None => format!(
+            "other machines can connect to {address}, and user {name} needs no password: \
+             give the user a password, or listen on 127.0.0.1"
+        ),
+    }))
 }
 
 /// Returns the threads for a frontend: a blocked thread of one frontend does not block the other.

@@ -128,10 +128,12 @@ impl User {
             _ => {
                 let (sign, rest) = rule.split_at_checked(1).unwrap_or(("", ""));
                 match sign {
+                    ">" if rest.is_empty() => return wrong(EMPTY_PASSWORD),
                     ">" => self.add_password(hash(rest.as_bytes())),
                     "<" => {
                         return self.remove_password(&hash(rest.as_bytes())).map_or(wrong(NO_PASSWORD), Ok);
                     }
+                    "#" if rest == hash(b"") => return wrong(EMPTY_PASSWORD),
                     "#" if is_hash(rest) => self.add_password(rest.into()),
                     "#" => {
                         return wrong(
@@ -221,19 +223,21 @@ impl User {
 
 const NO_PASSWORD: &str = "The password you are trying to remove from the user does not exist";
 
+const EMPTY_PASSWORD: &str = "An empty password is no password: use nopass for a user without a password";
+
 fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 impl Users {
     /// Creates the default user only, who may run everything: without a password, or with this
-    /// password.
+    /// password. An empty password is none.
     pub fn new(password: Option<&str>) -> Self {
         let mut user = User::new(DEFAULT);
         for rule in ["on", "allkeys", "allcommands", "nopass"] {
             user.apply(rule).expect("a rule");
         }
-        if let Some(password) = password {
+        if let Some(password) = password.filter(|password| !password.is_empty()) {
             user.add_password(hash(password.as_bytes()));
         }
         Self { all: Arc::new(RwLock::new([(DEFAULT.to_owned(), Arc::new(user))].into())) }
@@ -276,6 +280,11 @@ impl Users {
     /// Returns the user of a client without login; `None` if a password is required.
     pub fn default_user(&self) -> Option<Arc<User>> {
         self.get(DEFAULT).filter(|user| user.is_on && user.no_password)
+    }
+
+    /// Returns a user who can log in without a password, if one exists.
+    pub fn without_password(&self) -> Option<Arc<User>> {
+        self.read().values().find(|user| user.is_on && user.no_password).cloned()
     }
 
     /// Returns the user with this name, if the password is right.
@@ -326,9 +335,22 @@ mod tests {
     fn a_wrong_rule_changes_nothing() {
         let users = Users::new(Some("pw"));
         assert!(users.default_user().is_none() && users.log_in(DEFAULT, b"pw").is_some_and(|u| u.may_all()));
-        for wrong in ["x", "+nonsense", "+@nonsense", "%X~a", "#abc", "<never", "", "+get|x"] {
+        let empty = format!("#{}", hash(b""));
+        for wrong in ["x", "+nonsense", "+@nonsense", "%X~a", "#abc", "<never", "", "+get|x", ">", &empty] {
             assert!(users.set("eve", ["on", wrong]).is_err(), "{wrong}");
         }
         assert!(users.get("eve").is_none());
+    }
+
+    #[test]
+    fn an_empty_password_is_none() {
+        let users = Users::new(Some(""));
+        assert!(users.is_open() && users.without_password().is_some());
+        let users = Users::new(Some("pw"));
+        assert!(users.without_password().is_none());
+        users.set("ada", ["nopass", "off"]).unwrap();
+        assert!(users.without_password().is_none());
+        users.set("ada", ["on"]).unwrap();
+        assert_eq!(users.without_password().unwrap().name, "ada");
     }
 }

@@ -70,6 +70,44 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
     }
 }
 
+/// A variable that a shell or a container left empty must not open the store to the network.
+#[test]
+fn an_empty_password_is_no_password() {
+    let refused = |flags: &[&str], file: &str, variables: &[(&str, &str)]| {
+        let place = Place::new();
+        let path = place.file("settings.toml", file);
+        let path = path.to_str().unwrap();
+        let wide = ["serve", "STORE", "--listen", "0.0.0.0:0", "--http", "", "--config", path];
+        let mut command = place.command(&[&wide[..], flags].concat());
+        command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if !line.is_empty() {
+            child.kill().unwrap();
+        }
+        let done = child.wait_with_output().unwrap();
+        assert_eq!(line, "", "it serves: {flags:?} {file} {variables:?}");
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let user = "[users]\nada = \"on nopass ~* +@all\"";
+    let rules = "[users]\ndefault = \"resetpass >\"";
+    for (flags, file, variables, why) in [
+        (&["--password", ""][..], "", &[][..], "no password is set"),
+        (&[], "", &[("BROOKLET_PASSWORD", "")], "no password is set"),
+        (&[], "password = \"\"", &[], "no password is set"),
+        (&[], "[users]\ndefault = \"nopass\"", &[], "no password is set"),
+        (&["--password", "pw"], user, &[], "user ada needs no password"),
+        (&[], rules, &[], "An empty password is no password"),
+    ] {
+        let (code, told) = refused(flags, file, variables);
+        assert!(code == Some(2) && told.contains(why), "{flags:?} {file}: {told}");
+    }
+    // An empty variable does not hide the password of the file.
+    let shown = printed(&[], "password = \"pw\"", &[("BROOKLET_PASSWORD", "")]).unwrap();
+    assert!(shown.contains("password = "), "{shown}");
+}
+
 #[test]
 fn a_signal_stops_it_cleanly() {
     let place = Place::new();

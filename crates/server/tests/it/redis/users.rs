@@ -38,6 +38,19 @@ fn nothing_is_done_for_those_who_do_not_say_who_they_are() {
 }
 
 #[test]
+fn an_empty_password_is_no_password() {
+    let server = Server::with(store(), Config { password: Some(String::new()), ..Config::default() });
+    let mut client = server.client();
+    assert_eq!(client.say("ACL WHOAMI"), "default");
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    for rule in [">", &format!("#{empty}")] {
+        let refused = client.ask(&["ACL", "SETUSER", "ada", "on", rule]);
+        assert!(refused.contains("An empty password is no password"), "{refused}");
+    }
+    assert_eq!(client.say("ACL GETUSER ada"), "nil");
+}
+
+#[test]
 fn strangers_cannot_make_the_server_keep_much() {
     let server = guarded(&[]);
     for (bytes, error) in [
