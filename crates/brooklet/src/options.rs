@@ -27,6 +27,9 @@ const AROUND: usize = 2 << 10;
 /// The longest delay of a write. A caller that waits longer takes the write for lost.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// Permissions of files that only the user of the process needs.
+const PRIVATE: u32 = 0o600;
+
 /// Options of [`Store::open`](crate::Store::open). The defaults suit a local solid-state disk.
 ///
 /// ```no_run
@@ -57,12 +60,14 @@ pub struct Options {
     pub(crate) copy_damaged: bool,
     pub(crate) io_uring: bool,
     pub(crate) direct: bool,
+    pub(crate) permissions: u32,
     pub(crate) threads: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) secret: Secret,
     pub(crate) offload_reader: Option<OffloadReader>,
     pub(crate) metrics_file: Option<MetricsFile>,
+    pub(crate) metrics_permissions: u32,
     pub(crate) files: Arc<dyn Files>,
 }
 
@@ -118,12 +123,14 @@ impl Options {
             copy_damaged: false,
             io_uring: true,
             direct: true,
+            permissions: PRIVATE,
             threads: true,
             clock: Arc::new(SystemClock::new()),
             seed: system_seed(),
             secret: Secret::of_system(),
             offload_reader: None,
             metrics_file: None,
+            metrics_permissions: PRIVATE,
             files: Arc::new(SystemFiles),
         }
     }
@@ -134,6 +141,21 @@ impl Options {
     /// exporter collects a file that is named `….prom` in the right directory. Default: no file.
     pub fn metrics_file(mut self, path: impl AsRef<Path>, every: Duration) -> Self {
         self.metrics_file = Some(MetricsFile { path: path.as_ref().into(), every });
+        self
+    }
+
+    /// Sets the permissions of the metrics file. Default: 0o600. A collector that is another user
+    /// needs 0o644, for example.
+    pub fn metrics_permissions(mut self, mode: u32) -> Self {
+        self.metrics_permissions = mode;
+        self
+    }
+
+    /// Sets the permissions of the files of a new store, less those that the process's umask takes
+    /// away. Default: 0o600, so that only the user of the process reads the store. The files of an
+    /// existing store keep their permissions.
+    pub fn permissions(mut self, mode: u32) -> Self {
+        self.permissions = mode;
         self
     }
 

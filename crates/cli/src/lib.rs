@@ -29,6 +29,7 @@ mod latency;
 mod logs;
 #[cfg(not(all(feature = "serve", feature = "archive")))]
 mod missing;
+mod mode;
 mod output;
 mod plot;
 mod prefix;
@@ -50,6 +51,7 @@ use std::io::stderr;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use rustix::fs::Mode;
 use tracing_subscriber::EnvFilter;
 
 use failure::{EXIT_CODES, Failure, Kind};
@@ -173,9 +175,18 @@ pub fn main() -> ExitCode {
     } else {
         log.with_ansi(console::colors_enabled_stderr()).init()
     }
+    keep_private(&command);
     match run(command, &store_args, &mut Output::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
+    }
+}
+
+/// Has all files that the command creates belong to its user alone: stores, archives and exports
+/// hold the same data. The man pages are for everybody.
+fn keep_private(command: &Command) {
+    if !matches!(command, Command::Man(_)) {
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
     }
 }
 
@@ -208,7 +219,7 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         #[cfg(not(feature = "serve"))]
         Command::Serve(_) => Err(missing::refuse("server", "serve")),
         _ if !store_args.is_empty() => {
-            let what = "--ring, --archive and --metrics are for commands that open a store";
+            let what = "--ring, --archive, --metrics and --metrics-mode are for commands that open a store";
             Err(Failure::new(Kind::Usage, what))
         }
         Command::Top(args) => top::run(&args, out),

@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Kind};
+use crate::mode::Mode;
 use crate::output::Output;
 use crate::size::size;
 use crate::store_args::StoreArgs;
@@ -50,6 +51,9 @@ struct Given {
     /// The password for clients; required if other machines can connect
     #[arg(long, env = "BROOKLET_PASSWORD", hide_env_values = true)]
     password: Option<String>,
+    /// Permissions of Unix sockets, in octal, such as 660 [default: 600]
+    #[arg(long, value_name = "MODE", env = "BROOKLET_UNIX_SOCKET_MODE")]
+    unix_socket_mode: Option<Mode>,
     /// A file with the certificates for TLS, in PEM
     #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_CERT")]
     tls_cert: Option<PathBuf>,
@@ -109,6 +113,7 @@ impl Given {
             allow_origin: self.allow_origin.or(other.allow_origin),
             // A variable that a shell left empty is not set.
             password: self.password.filter(|password| !password.is_empty()).or(other.password),
+            unix_socket_mode: self.unix_socket_mode.or(other.unix_socket_mode),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
             users: if self.users.is_empty() { other.users } else { self.users },
@@ -130,6 +135,7 @@ impl Given {
             listen: Some(config.redis.iter().map(Address::to_string).collect()),
             http: Some(vec![HTTP.into()]),
             allow_origin: Some(Vec::new()),
+            unix_socket_mode: Some(Mode(config.unix_socket_mode)),
             max_clients: Some(config.settings.max_clients),
             timeout: Some(config.settings.timeout),
             max_value: Some(config.settings.max_bulk as u64),
@@ -166,6 +172,7 @@ impl Given {
             ..Config::default()
         };
         config.streams.allow_origins = origins?;
+        config.unix_socket_mode = self.unix_socket_mode.map_or(config.unix_socket_mode, |mode| mode.0);
         let settings = &mut config.settings;
         settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
         settings.timeout = self.timeout.unwrap_or(settings.timeout);

@@ -8,6 +8,7 @@ use brooklet::{Create, Options, Store};
 use brooklet_archive::{Bucket, Parts};
 
 use crate::failure::Failure;
+use crate::mode::Mode;
 
 /// Memory for reading ahead in what was offloaded, in bytes.
 #[cfg(feature = "archive")]
@@ -27,6 +28,9 @@ pub struct StoreArgs {
     /// A file for the store's metrics, written every second while the command works: see `top`
     #[arg(long, global = true, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
+    /// Permissions of that file, for a collector that is another user, such as 644 [default: 600]
+    #[arg(long, global = true, value_name = "MODE", requires = "metrics")]
+    pub metrics_mode: Option<Mode>,
 }
 
 impl StoreArgs {
@@ -43,6 +47,9 @@ impl StoreArgs {
         }
         if let Some(metrics) = &self.metrics {
             options = options.metrics_file(metrics, TOLD);
+        }
+        if let Some(mode) = self.metrics_mode {
+            options = options.metrics_permissions(mode.0);
         }
         match &self.archive {
             #[cfg(feature = "archive")]

@@ -425,7 +425,7 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new()
         .prefix(&name)
         .suffix(".part")
-        .permissions(Permissions::from_mode(0o666))
+        .permissions(Permissions::from_mode(0o600))
         .tempfile_in(folder(path))
 }
 

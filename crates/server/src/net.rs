@@ -1,10 +1,11 @@
 //! The addresses and connections of clients: TCP, TLS and Unix sockets.
 
 use std::fmt;
+use std::fs::Permissions;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -74,6 +75,14 @@ async fn listen(name: &str) -> io::Result<TcpListener> {
     Err(refused)
 }
 
+/// Listens at a path. Nobody connects before the socket has its permissions.
+fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    let permitted = std::fs::set_permissions(path, Permissions::from_mode(mode));
+    permitted.and_then(|()| socket.listen(BACKLOG)).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
 /// A socket that accepts clients.
 pub enum Listener {
     /// A TCP port, with or without TLS.
@@ -83,8 +92,12 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Begins to listen.
-    pub async fn bind(address: &Address, tls: Option<&Arc<rustls::ServerConfig>>) -> io::Result<Self> {
+    /// Begins to listen. A Unix socket gets the permissions `mode`.
+    pub async fn bind(
+        address: &Address,
+        tls: Option<&Arc<rustls::ServerConfig>>,
+        mode: u32,
+    ) -> io::Result<Self> {
         match address {
             Address::Tcp(text) => {
                 let listener = listen(text).await?;
@@ -100,7 +113,7 @@ impl Listener {
                 {
                     std::fs::remove_file(path)?;
                 }
-                Ok(Self::Unix(UnixListener::bind(path)?, path.clone()))
+                Ok(Self::Unix(listen_at(path, mode)?, path.clone()))
             }
         }
     }

@@ -28,6 +28,8 @@ pub struct Config {
     /// Paths of the certificate and the key, both in PEM, for TLS on the TCP ports of Redis
     /// clients.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Permissions of Unix sockets. 0o600: only programs of the server's own user connect.
+    pub unix_socket_mode: u32,
     /// Password of the user `default`. An empty password is none.
     pub password: Option<String>,
     /// Rules of other users, and of `default`, in Redis's language, by user name.
@@ -51,6 +53,7 @@ impl Default for Config {
             redis: vec![Address::Tcp("127.0.0.1:6379".into())],
             http: Vec::new(),
             tls: None,
+            unix_socket_mode: 0o600,
             password: None,
             users: BTreeMap::new(),
             settings: Settings::default(),
@@ -129,10 +132,11 @@ fn tls(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Erro
 async fn bind(
     addresses: &[Address],
     tls: Option<&Arc<rustls::ServerConfig>>,
+    mode: u32,
 ) -> Result<Vec<Listener>, Error> {
     let mut listeners = Vec::new();
     for address in addresses {
-        let bound = Listener::bind(address, tls).await;
+        let bound = Listener::bind(address, tls, mode).await;
         listeners.push(bound.map_err(|cause| Error::Listen { address: address.to_string(), cause })?);
     }
     Ok(listeners)
@@ -180,8 +184,8 @@ pub fn serve(
     check_numbered(&store, config.settings.databases).map_err(Error::Config)?;
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
-    let redis = for_redis.block_on(bind(&config.redis, tls.as_ref()))?;
-    let web = for_http.block_on(bind(&config.http, None))?;
+    let redis = for_redis.block_on(bind(&config.redis, tls.as_ref(), config.unix_socket_mode))?;
+    let web = for_http.block_on(bind(&config.http, None, config.unix_socket_mode))?;
     check_wide(&redis, &users)?;
     check_wide(&web, &users)?;
     let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();

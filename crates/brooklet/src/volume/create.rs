@@ -131,7 +131,8 @@ fn sweep(path: &Path) {
             let number = found.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(NEW.as_bytes())?;
             (!number.is_empty() && number.iter().all(u8::is_ascii_hexdigit)).then_some(())
         };
-        if is_draft().is_none() {
+        // A link of such a name is no draft, and is not followed.
+        if is_draft().is_none() || !found.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
         // The lock is held until the name is removed.

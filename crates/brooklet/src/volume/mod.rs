@@ -109,7 +109,12 @@ pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, 
 }
 
 pub(crate) fn file_options(options: &Options) -> FileOptions {
-    FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
+    FileOptions {
+        direct: options.direct,
+        io_uring: options.io_uring,
+        permissions: options.permissions,
+        ..FileOptions::default()
+    }
 }
 
 /// The time between two looks at a state that may change soon.

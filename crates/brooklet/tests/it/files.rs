@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -160,4 +160,37 @@ fn wander(dir: &Path) {
     store.close().unwrap();
     drop(store);
     assert!(!file.exists() && fs::read_dir(".").unwrap().count() == 0);
+}
+
+/// Without the option, the usual umask lets every user of the machine read the store.
+#[test]
+fn files_are_for_their_user_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, ring, metrics, part, other] =
+        ["store", "ring", "metrics", "metrics.part", "other"].map(|name| dir.path().join(name));
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let options = small().metrics_file(&metrics, Duration::from_millis(1));
+    // A link of the name that the store is going to use is replaced, and not followed.
+    fs::write(&other, "mine").unwrap();
+    std::os::unix::fs::symlink(&other, &part).unwrap();
+    let store = options.clone().ring_at(&ring).open(&path).unwrap();
+    assert_eq!([&path, &ring, &metrics].map(|path| mode(path)), [0o600; 3]);
+    assert_eq!(fs::read(&other).unwrap(), b"mine");
+    store.close().unwrap();
+    let shared = options.permissions(0o640).metrics_permissions(0o666).open(dir.path().join("shared"));
+    let store = shared.unwrap();
+    // The umask of the process does not take from the permissions of the metrics.
+    assert_eq!((mode(&dir.path().join("shared")) & 0o600, mode(&metrics)), (0o600, 0o666));
+    store.close().unwrap();
+}
+
+#[test]
+fn a_link_with_the_name_of_a_draft_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (other, link) = (dir.path().join("other"), dir.path().join("store.new-0123456789abcdef"));
+    fs::write(&other, "mine").unwrap();
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    small().open(dir.path().join("store")).unwrap().close().unwrap();
+    assert!(link.symlink_metadata().is_ok());
+    assert_eq!(fs::read(&other).unwrap(), b"mine");
 }

@@ -131,7 +131,7 @@ impl Input {
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
             Format::Store => {
                 let (ring, archive) = (args.input_ring.clone(), args.input_archive.clone());
-                let store_args = StoreArgs { ring, archive, metrics: None };
+                let store_args = StoreArgs { ring, archive, metrics: None, metrics_mode: None };
                 return Ok(Input::Store(store_args.open_to_read(path)?));
             }
         };

@@ -15,6 +15,7 @@ mod import;
 mod json;
 mod live;
 mod prefix;
+mod private;
 mod probe;
 mod serve;
 mod soak;

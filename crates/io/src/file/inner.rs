@@ -77,7 +77,7 @@ impl Drop for FileInner {
 
 impl FileInner {
     pub(super) fn open(path: &Path, mode: OpenMode, options: &FileOptions) -> io::Result<Self> {
-        let mut file = open::open(path, mode)?;
+        let mut file = open::open(path, mode, options.permissions)?;
         let device = device::describe(&file, path)?;
         let size = device::size(&mut file, device.is_some())?;
         let mut inner = Self {

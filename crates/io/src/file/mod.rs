@@ -90,11 +90,14 @@ pub struct FileOptions {
     /// Method by which durable writes reach stable media. Default: [`Durable::Probe`], because the
     /// faster method differs from disk to disk.
     pub durable: Durable,
+    /// Permissions of a file that is created, less those that the process's umask takes away.
+    /// Default: 0o600, because only the user of the process needs the file.
+    pub permissions: u32,
 }
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self { direct: true, io_uring: true, durable: Durable::Probe }
+        Self { direct: true, io_uring: true, durable: Durable::Probe, permissions: 0o600 }
     }
 }
 

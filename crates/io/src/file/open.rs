@@ -13,11 +13,13 @@ use super::held::is_open_here;
 use super::inner::retry;
 
 /// Opens and locks the file. The name of a created file is durable afterwards.
-pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
-    let file = (0..TRIES).find_map(|_| open_and_lock(path, mode).transpose()).unwrap_or_else(|| {
-        let message = format!("{} was replaced again and again while it was being opened", path.display());
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
-    })?;
+pub(super) fn open(path: &Path, mode: OpenMode, permissions: u32) -> io::Result<File> {
+    let file =
+        (0..TRIES).find_map(|_| open_and_lock(path, mode, permissions).transpose()).unwrap_or_else(|| {
+            let message =
+                format!("{} was replaced again and again while it was being opened", path.display());
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+        })?;
     match mode {
         OpenMode::Create => sync_folder(path)?,
         OpenMode::ReadWrite => keep_name(path, &file)?,
@@ -50,8 +52,8 @@ fn keep_name(path: &Path, file: &File) -> io::Result<()> {
 const TRIES: usize = 8;
 
 /// Returns `None` if others replaced or removed the file between the opening and the lock.
-fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
-    let file = open_file(path, mode)?;
+fn open_and_lock(path: &Path, mode: OpenMode, permissions: u32) -> io::Result<Option<File>> {
+    let file = open_file(path, mode, permissions)?;
     lock_file(&file, mode, path)?;
     let found = file.metadata()?;
     if found.file_type().is_block_device() {
@@ -81,9 +83,9 @@ fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
+fn open_file(path: &Path, mode: OpenMode, permissions: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(!mode.reads_only()).create_new(mode == OpenMode::Create);
+    options.read(true).write(!mode.reads_only()).create_new(mode == OpenMode::Create).mode(permissions);
     if mode != OpenMode::Create {
         // Checked before the open: opening a pipe waits, and opening a tape or a terminal has
         // effects.

@@ -21,7 +21,8 @@ use tempfile::TempDir;
 /// A volume of so many sectors, whose durable writes share their syncs.
 fn volume(sectors: u64) -> (Arc<FileVolume>, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let options = FileOptions { direct: false, io_uring: false, durable: Durable::Flush };
+    let options =
+        FileOptions { direct: false, io_uring: false, durable: Durable::Flush, ..FileOptions::default() };
     let volume = FileVolume::open(&dir.path().join("volume"), OpenMode::Create, options).unwrap();
     volume.grow(sectors * SECTOR as u64).unwrap();
     (Arc::new(volume), dir)

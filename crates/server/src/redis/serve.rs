@@ -255,7 +255,7 @@ mod tests {
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
         let (users, settings) = (Users::new(None), Settings::default());
         let shared = Shared::new(store.clone(), users, settings, 1 << 20, Arc::default());
-        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None, 0o600).await.unwrap();
         let address = listener.address();
         let stop = CancellationToken::new();
         let server = {

@@ -1,8 +1,10 @@
 //! Writes a file of the metrics again and again while the store is open: for `brooklet top`, and
 //! for collectors of text files.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::Inner;
@@ -41,6 +43,23 @@ impl Inner {
 /// Replaces the previous file by a whole new document.
 fn write(file: &MetricsFile, inner: &Inner) -> io::Result<()> {
     let part = file.part();
-    fs::write(&part, Metrics::from(&inner.activity()).to_string())?;
+    let permissions = inner.options.metrics_permissions;
+    let mut new = match create(&part, permissions) {
+        // A process that was killed left it.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            fs::remove_file(&part)?;
+            create(&part, permissions)?
+        }
+        done => done?,
+    };
+    new.write_all(Metrics::from(&inner.activity()).to_string().as_bytes())?;
     fs::rename(part, &file.path)
+}
+
+/// Creates a file, and never follows a link: others may know the name, and may write to the folder.
+fn create(path: &Path, permissions: u32) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(permissions).open(path)?;
+    // The umask does not count: these permissions were asked for.
+    file.set_permissions(Permissions::from_mode(permissions))?;
+    Ok(file)
 }

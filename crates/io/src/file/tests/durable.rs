@@ -12,7 +12,8 @@ use super::*;
 use crate::ManualClock;
 use crate::file::durable::Calls;
 
-const FLUSH: FileOptions = FileOptions { direct: true, io_uring: true, durable: Durable::Flush };
+const FLUSH: FileOptions =
+    FileOptions { direct: true, io_uring: true, durable: Durable::Flush, permissions: 0o600 };
 
 fn calls(volume: &mut FileVolume) -> &mut Calls {
     &mut Arc::get_mut(&mut volume.inner).expect("nobody else has it").durable.calls

@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 
 use brooklet::Store;
@@ -137,6 +139,10 @@ fn without_a_password_nobody_comes_in_from_elsewhere() {
     assert_eq!(Client::at(&format!("127.0.0.1:{port}")).say("AUTH secret"), "OK");
 }
 
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
 #[test]
 fn a_unix_socket_is_made_and_goes_with_the_server() {
     let dir = tempfile::tempdir().unwrap();
@@ -145,6 +151,7 @@ fn a_unix_socket_is_made_and_goes_with_the_server() {
         || Config { redis: vec![format!("unix:{}", path.display()).parse().unwrap()], ..Config::default() };
     for _ in 0..2 {
         let server = Server::at(store(), at()).unwrap();
+        assert_eq!(mode(&path), 0o600);
         let mut client = Client::over(UnixStream::connect(&path).unwrap());
         assert_eq!(client.say("RPUSH l x"), ":1");
         // It is in use.
@@ -156,6 +163,9 @@ fn a_unix_socket_is_made_and_goes_with_the_server() {
     }
     let server = Server::at(store(), at()).unwrap();
     assert_eq!(Client::over(UnixStream::connect(&path).unwrap()).say("PING"), "PONG");
+    drop(server);
+    let server = Server::at(store(), Config { unix_socket_mode: 0o660, ..at() }).unwrap();
+    assert_eq!(mode(&path), 0o660);
     drop(server);
     // Anything else that is there stays.
     std::fs::write(&path, "mine").unwrap();
