@@ -7,4 +7,5 @@ mod kills;
 mod linear;
 mod lines;
 mod process;
+mod secrets;
 mod settings;

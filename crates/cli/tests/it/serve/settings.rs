@@ -105,7 +105,7 @@ fn an_empty_password_is_no_password() {
     }
     // An empty variable does not hide the password of the file.
     let shown = printed(&[], "password = \"pw\"", &[("BROOKLET_PASSWORD", "")]).unwrap();
-    assert!(shown.contains("password = "), "{shown}");
+    assert!(shown.contains("password = \"(hidden)\""), "{shown}");
 }
 
 #[test]

@@ -1,0 +1,195 @@
+//! The settings of a server: their sources, their order, and their defaults.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use brooklet_server::{Address, Config};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::secrets::{self, Hidden};
+use crate::failure::{Failure, Kind};
+use crate::mode::Mode;
+use crate::size::size;
+
+/// The settings of one source; an unset one is taken from the next source, or from the defaults.
+#[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Given {
+    /// Addresses for Redis clients: HOST:PORT or unix:PATH, separated by commas [default:
+    /// 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_LISTEN")]
+    listen: Option<Vec<String>>,
+    /// Addresses for HTTP clients, separated by commas; an empty text for none [default:
+    /// 127.0.0.1:8379]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_HTTP")]
+    http: Option<Vec<String>>,
+    /// Origins whose web pages may use HTTP, separated by commas: SCHEME://HOST:PORT, or * for all
+    /// [default: none]
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',', env = "BROOKLET_ALLOW_ORIGIN")]
+    allow_origin: Option<Vec<String>>,
+    /// The password for clients; required if other machines can connect. Other users of this
+    /// machine can see the arguments of a process: prefer --password-file
+    #[arg(long, env = "BROOKLET_PASSWORD", hide_env_values = true)]
+    pub password: Option<String>,
+    /// A file with the password for clients
+    #[arg(long, value_name = "FILE", env = "BROOKLET_PASSWORD_FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Permissions of Unix sockets, in octal, such as 660 [default: 600]
+    #[arg(long, value_name = "MODE", env = "BROOKLET_UNIX_SOCKET_MODE")]
+    unix_socket_mode: Option<Mode>,
+    /// A file with the certificates for TLS, in PEM
+    #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_CERT")]
+    tls_cert: Option<PathBuf>,
+    /// A file with the key for TLS, in PEM
+    #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Other users, each with its rules in Redis's language: in the file only, as a table
+    #[arg(skip)]
+    pub users: BTreeMap<String, String>,
+    /// Most Redis clients at once [default: 10000]
+    #[arg(long, value_name = "N", env = "BROOKLET_MAX_CLIENTS")]
+    max_clients: Option<usize>,
+    /// Seconds after which an idle Redis client is disconnected; 0 for never [default: 0]
+    #[arg(long, value_name = "SECONDS", env = "BROOKLET_TIMEOUT")]
+    timeout: Option<u64>,
+    /// Most bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_VALUE")]
+    pub max_value: Option<u64>,
+    /// Bytes of memory for the most recently used keys [default: 32M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_KEY_CACHE")]
+    key_cache: Option<u64>,
+    /// Size of the ring of a new store, in bytes [default: 256M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_RING_SIZE")]
+    pub ring_size: Option<u64>,
+    /// Bytes of memory for entries that are not in a run yet [default: 128M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MEMORY")]
+    pub memory: Option<u64>,
+    /// Bytes of memory for look-ups of logs [default: 64M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CACHE")]
+    pub cache: Option<u64>,
+    /// Number of threads for the connections of Redis clients [default: 1]
+    #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
+    threads: Option<usize>,
+    /// Format of the messages on the standard error; RUST_LOG sets their level [default: text]
+    #[arg(long, value_name = "FORM", env = "BROOKLET_LOG")]
+    pub log: Option<LogForm>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogForm {
+    Text,
+    Json,
+}
+
+pub const RING: u64 = 256 << 20;
+pub const MEMORY: u64 = 128 << 20;
+pub const CACHE: u64 = 64 << 20;
+const HTTP: &str = "127.0.0.1:8379";
+
+impl Given {
+    /// What counts where these do not say.
+    pub fn or(self, other: Self) -> Self {
+        // A variable that a shell left empty is not set. A password, as text or as a file, hides
+        // both of the next source.
+        let password = self.password.filter(|password| !password.is_empty());
+        let (password, password_file) = match (password, self.password_file) {
+            (None, None) => (other.password, other.password_file),
+            own => own,
+        };
+        Self {
+            listen: self.listen.or(other.listen),
+            http: self.http.or(other.http),
+            allow_origin: self.allow_origin.or(other.allow_origin),
+            password,
+            password_file,
+            unix_socket_mode: self.unix_socket_mode.or(other.unix_socket_mode),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            users: if self.users.is_empty() { other.users } else { self.users },
+            max_clients: self.max_clients.or(other.max_clients),
+            timeout: self.timeout.or(other.timeout),
+            max_value: self.max_value.or(other.max_value),
+            key_cache: self.key_cache.or(other.key_cache),
+            ring_size: self.ring_size.or(other.ring_size),
+            memory: self.memory.or(other.memory),
+            cache: self.cache.or(other.cache),
+            threads: self.threads.or(other.threads),
+            log: self.log.or(other.log),
+        }
+    }
+
+    pub fn defaults() -> Self {
+        let config = Config::default();
+        Self {
+            listen: Some(config.redis.iter().map(Address::to_string).collect()),
+            http: Some(vec![HTTP.into()]),
+            allow_origin: Some(Vec::new()),
+            unix_socket_mode: Some(Mode(config.unix_socket_mode)),
+            max_clients: Some(config.settings.max_clients),
+            timeout: Some(config.settings.timeout),
+            max_value: Some(config.settings.max_bulk as u64),
+            key_cache: Some(config.cache as u64),
+            ring_size: Some(RING),
+            memory: Some(MEMORY),
+            cache: Some(CACHE),
+            threads: Some(config.threads),
+            log: Some(LogForm::Text),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the password, from where it is.
+    fn password(&self) -> Result<Option<String>, Failure> {
+        match (&self.password, &self.password_file) {
+            (Some(_), Some(_)) => {
+                let what = "the password is given as a text and as a file: give one of them";
+                Err(Failure::new(Kind::Usage, what))
+            }
+            (None, Some(file)) => secrets::read(file).map(Some),
+            (password, None) => Ok(password.clone()),
+        }
+    }
+
+    /// Returns the settings as they may be shown: without secrets.
+    pub fn shown(&self) -> Self {
+        let password = self.password.as_ref().map(|_| Hidden::TEXT.to_owned());
+        let users = self.users.iter().map(|(name, rules)| (name.clone(), Hidden::rules(rules)));
+        Self { password, users: users.collect(), ..self.clone() }
+    }
+
+    /// What a server makes of it.
+    pub fn config(&self) -> Result<Config, Failure> {
+        let addresses = |all: &Option<Vec<String>>| -> Result<Vec<Address>, Failure> {
+            let all = all.iter().flatten().filter(|text| !text.is_empty());
+            all.map(|text| text.parse().map_err(|why: String| Failure::new(Kind::Usage, why))).collect()
+        };
+        let origins = self.allow_origin.iter().flatten().filter(|text| !text.is_empty());
+        let origins: Result<_, Failure> =
+            origins.map(|text| text.parse().map_err(|why: String| Failure::new(Kind::Usage, why))).collect();
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            (None, None) => None,
+            _ => return Err(Failure::new(Kind::Usage, "TLS needs both a certificate and its key")),
+        };
+        Hidden::refuse(self.password.iter().chain(self.users.values()))?;
+        let mut config = Config {
+            redis: addresses(&self.listen)?,
+            http: addresses(&self.http)?,
+            tls,
+            password: self.password()?,
+            users: self.users.clone(),
+            ..Config::default()
+        };
+        config.streams.allow_origins = origins?;
+        config.unix_socket_mode = self.unix_socket_mode.map_or(config.unix_socket_mode, |mode| mode.0);
+        let settings = &mut config.settings;
+        settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
+        settings.timeout = self.timeout.unwrap_or(settings.timeout);
+        settings.max_bulk = self.max_value.map_or(settings.max_bulk, |bytes| bytes as usize);
+        config.cache = self.key_cache.map_or(config.cache, |bytes| bytes as usize);
+        config.threads = self.threads.unwrap_or(config.threads);
+        Ok(config)
+    }
+}
