@@ -12,6 +12,7 @@ pub mod http;
 pub mod net;
 pub mod redis;
 mod server;
+mod tls;
 
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -19,4 +20,5 @@ pub use redis::fuzzing;
 
 pub use net::Address;
 pub use server::{Addresses, Config, Error, serve};
+pub use tls::Tls;
 pub use tokio_util::sync::CancellationToken;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::Permissions;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -9,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 
 /// Pause after a failure to accept a client, in which other clients may leave.
 pub const RELIEF: Duration = Duration::from_millis(100);
@@ -140,17 +141,17 @@ impl Listener {
             Self::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Incoming {
-                    from: from.to_string(),
-                    to: name_of(stream.local_addr()),
-                    stream: Raw::Tcp(stream),
-                    tls: tls.clone(),
-                })
+                let to = name_of(stream.local_addr());
+                let stream = match tls {
+                    Some(tls) => Stream::Opening(Box::new(tls.accept(stream))),
+                    None => Stream::Tcp(stream),
+                };
+                Ok(Incoming { from: from.to_string(), to, stream })
             }
             Self::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;
                 let to = format!("{}:0", path.display());
-                Ok(Incoming { from: to.clone(), to, stream: Raw::Unix(stream), tls: None })
+                Ok(Incoming { from: to.clone(), to, stream: Stream::Unix(stream) })
             }
         }
     }
@@ -160,22 +161,16 @@ impl axum::serve::Listener for Listener {
     type Io = Stream;
     type Addr = String;
 
-    /// Waits for the next client that completes its handshake.
+    /// Waits for the next client. Reading from its stream performs the TLS handshake: a client that
+    /// is slow with it keeps no other client out.
     async fn accept(&mut self) -> (Stream, String) {
         loop {
-            let taken = match Self::accept(self).await {
-                Ok(incoming) => {
-                    let from = incoming.from.clone();
-                    incoming.open().await.map(|stream| (stream, from))
-                }
+            match Self::accept(self).await {
+                Ok(incoming) => return (incoming.stream, incoming.from),
                 Err(error) => {
+                    tracing::warn!(%error, "the server could not accept a client");
                     tokio::time::sleep(RELIEF).await;
-                    Err(error)
                 }
-            };
-            match taken {
-                Ok(client) => return client,
-                Err(error) => tracing::warn!(%error, "the server could not accept a client"),
             }
         }
     }
@@ -197,29 +192,20 @@ fn name_of(address: io::Result<SocketAddr>) -> String {
     address.map_or_else(|_| "?".into(), |at| at.to_string())
 }
 
-enum Raw {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// A client that has just connected.
 pub struct Incoming {
     /// The client's own address.
     pub from: String,
     /// The address to which the client connected.
     pub to: String,
-    stream: Raw,
-    tls: Option<TlsAcceptor>,
+    stream: Stream,
 }
 
 impl Incoming {
     /// Performs the TLS handshake, if the port uses TLS.
-    pub async fn open(self) -> io::Result<Stream> {
-        match (self.stream, self.tls) {
-            (Raw::Tcp(stream), Some(tls)) => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
-            (Raw::Tcp(stream), None) => Ok(Stream::Tcp(stream)),
-            (Raw::Unix(stream), _) => Ok(Stream::Unix(stream)),
-        }
+    pub async fn open(mut self) -> io::Result<Stream> {
+        poll_fn(|cx| self.stream.poll_open(cx)).await?;
+        Ok(self.stream)
     }
 }
 
@@ -227,10 +213,23 @@ impl Incoming {
 pub enum Stream {
     /// A TCP connection.
     Tcp(TcpStream),
+    /// A TCP connection before the end of its TLS handshake.
+    Opening(Box<Accept<TcpStream>>),
     /// A TCP connection with TLS.
     Tls(Box<TlsStream<TcpStream>>),
     /// A Unix socket.
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// Performs the TLS handshake, if it is not complete.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Self::Opening(opening) = self {
+            let stream = ready!(Pin::new(&mut **opening).poll(cx))?;
+            *self = Self::Tls(Box::new(stream));
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 macro_rules! each {
@@ -239,19 +238,32 @@ macro_rules! each {
             Self::Tcp($stream) => $call,
             Self::Tls($stream) => $call,
             Self::Unix($stream) => $call,
+            // Nothing is written before the handshake, so that nothing is to be flushed.
+            Self::Opening(_) => Poll::Ready(Ok(())),
         }
     };
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.poll_open(cx))?;
         each!(self, stream => Pin::new(stream).poll_read(cx, to))
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        each!(self, stream => Pin::new(stream).poll_write(cx, from))
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_open(cx))?;
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, from),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, from),
+            Self::Unix(stream) => Pin::new(stream).poll_write(cx, from),
+            Self::Opening(_) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brooklet::Store;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +14,7 @@ use crate::http::watch::Watch;
 use crate::http::{self, Access, Http, Origin, guard};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
+use crate::tls::Tls;
 
 /// The configuration of a server.
 #[derive(Clone, Debug)]
@@ -25,9 +23,8 @@ pub struct Config {
     pub redis: Vec<Address>,
     /// Addresses for HTTP clients.
     pub http: Vec<Address>,
-    /// Paths of the certificate and the key, both in PEM, for TLS on the TCP ports of Redis
-    /// clients.
-    pub tls: Option<(PathBuf, PathBuf)>,
+    /// TLS on all TCP ports.
+    pub tls: Option<Tls>,
     /// Permissions of Unix sockets. 0o600: only programs of the server's own user connect.
     pub unix_socket_mode: u32,
     /// Password of the user `default`. An empty password is none.
@@ -113,22 +110,6 @@ impl Config {
     }
 }
 
-/// Reads certificates and key.
-fn tls(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Error> {
-    let wrong = |file: &Path, why: &dyn fmt::Display| Error::Config(format!("{}: {why}", file.display()));
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
-    let chain: Vec<CertificateDer<'static>> = chain.map_err(|error| wrong(certificate, &error))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(certificate, &error))?
-        .with_no_client_auth()
-        .with_single_cert(chain, secret)
-        .map_err(|error| wrong(certificate, &error))?;
-    Ok(Arc::new(config))
-}
-
 async fn bind(
     addresses: &[Address],
     tls: Option<&Arc<rustls::ServerConfig>>,
@@ -182,10 +163,11 @@ pub fn serve(
 ) -> Result<(), Error> {
     let users = config.users()?;
     check_numbered(&store, config.settings.databases).map_err(Error::Config)?;
-    let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
+    let tls_redis = config.tls.as_ref().map(Tls::for_redis).transpose()?;
+    let tls_http = config.tls.as_ref().map(Tls::for_http).transpose()?;
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
-    let redis = for_redis.block_on(bind(&config.redis, tls.as_ref(), config.unix_socket_mode))?;
-    let web = for_http.block_on(bind(&config.http, None, config.unix_socket_mode))?;
+    let redis = for_redis.block_on(bind(&config.redis, tls_redis.as_ref(), config.unix_socket_mode))?;
+    let web = for_http.block_on(bind(&config.http, tls_http.as_ref(), config.unix_socket_mode))?;
     check_wide(&redis, &users)?;
     check_wide(&web, &users)?;
     let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use brooklet_server::{Address, Config};
+use brooklet_server::{Address, Config, Tls};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct Given {
     /// A file with the key for TLS, in PEM
     #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
+    /// A file with root certificates, in PEM: a Redis client then needs a certificate of one of them
+    #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_CLIENT_CA")]
+    tls_client_ca: Option<PathBuf>,
     /// Other users, each with its rules in Redis's language: in the file only, as a table
     #[arg(skip)]
     pub users: BTreeMap<String, String>,
@@ -107,6 +110,7 @@ impl Given {
             unix_socket_mode: self.unix_socket_mode.or(other.unix_socket_mode),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
+            tls_client_ca: self.tls_client_ca.or(other.tls_client_ca),
             users: if self.users.is_empty() { other.users } else { self.users },
             max_clients: self.max_clients.or(other.max_clients),
             timeout: self.timeout.or(other.timeout),
@@ -169,8 +173,11 @@ impl Given {
         let origins: Result<_, Failure> =
             origins.map(|text| text.parse().map_err(|why: String| Failure::new(Kind::Usage, why))).collect();
         let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
-            (None, None) => None,
+            (Some(certificate), Some(key)) => {
+                let client_roots = self.tls_client_ca.clone();
+                Some(Tls { certificate: certificate.clone(), key: key.clone(), client_roots })
+            }
+            (None, None) if self.tls_client_ca.is_none() => None,
             _ => return Err(Failure::new(Kind::Usage, "TLS needs both a certificate and its key")),
         };
         Hidden::refuse(self.password.iter().chain(self.users.values()))?;

@@ -8,4 +8,5 @@ mod streams_forks;
 mod streams_limits;
 mod streams_live;
 mod streams_producers;
+mod tls;
 mod watch;

@@ -53,6 +53,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         (&["--http", "0.0.0.0:0"], "no password is set"),
         (&["--listen", "6379"], "is not an address"),
         (&["--tls-cert", "/x"], "TLS needs both"),
+        (&["--tls-client-ca", "/x"], "TLS needs both"),
         (&["--allow-origin", "https://app.example/"], "is not an origin"),
     ];
     for (flags, why) in refused {

@@ -1,16 +1,11 @@
 //! Who may come in, and do what.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 
 use brooklet::Store;
 use brooklet_server::{Config, Error};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::redis::client::{Client, Server, encode};
 
@@ -171,41 +166,4 @@ fn a_unix_socket_is_made_and_goes_with_the_server() {
     std::fs::write(&path, "mine").unwrap();
     assert!(matches!(Server::at(store(), at()), Err(Error::Listen { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");
-}
-
-#[test]
-fn tls_is_spoken_where_there_is_a_certificate() {
-    let dir = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let config = |tls| Config { tls: Some(tls), ..Config::default() };
-    let refused = Server::at(store(), config((key.clone(), certificate.clone())));
-    assert!(matches!(refused, Err(Error::Config(_))), "the two are not each other");
-    let server = Server::with(store(), config((certificate, key)));
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
-    let connect = || {
-        let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(config.clone(), name).unwrap();
-        Client::over(StreamOwned::new(connection, TcpStream::connect(&server.address).unwrap()))
-    };
-    let mut client = connect();
-    let large = "x".repeat(300_000);
-    assert_eq!(client.ask(&["RPUSH", "l", &large, "y"]), ":2");
-    assert_eq!(client.say("LINDEX l 0"), large);
-    let mut pipeline = connect();
-    pipeline.send(&encode(&["LLEN", "l"]).repeat(1000));
-    assert!((0..1000).all(|_| pipeline.reply() == ":2"));
-    // Who does not speak it is let go of, and keeps nobody else out.
-    let mut plain = TcpStream::connect(&server.address).unwrap();
-    plain.write_all(&encode(&["PING"])).unwrap();
-    let mut said = Vec::new();
-    drop(plain.read_to_end(&mut said));
-    assert!(!said.windows(4).any(|part| part == b"PONG"));
-    assert_eq!(client.say("LLEN l"), ":2");
 }
