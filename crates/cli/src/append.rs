@@ -11,8 +11,9 @@ use brooklet::{Commit, Create, Store, Ticket};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::codex::input::{base16, bytes, read_line};
+use crate::codex::input::{base16, bytes};
 use crate::failure::{Failure, Kind};
+use crate::lines::{self, read_line};
 use crate::logs::Log;
 use crate::output::{Octets, Output};
 use crate::size::size;
@@ -148,12 +149,14 @@ fn append_lines(
     let (mut line, mut number) = (Vec::new(), 0_u64);
     let mut waiting: Vec<Ticket> = Vec::new();
     loop {
-        let more = read_line(&mut input, &mut line).map_err(Failure::io("reading the standard input"))?;
+        let read = read_line(&mut input, &mut line, lines::LONGEST);
+        let read = read.map_err(Failure::io("reading the standard input"))?;
         number += 1;
-        let added = if more {
-            append_line(store, key, (&line, number), &mut snapshot, json).map(Some)
-        } else {
-            Ok(None)
+        let more = read != Ok(false);
+        let added = match read {
+            Ok(true) => append_line(store, key, (&line, number), &mut snapshot, json).map(Some),
+            Ok(false) => Ok(None),
+            Err(what) => Err(wrong_line(number, &what)),
         };
         // A line that is refused does not keep those before it from being reported.
         let (ticket, refused) = added.map_or_else(|error| (None, Some(error)), |ticket| (ticket, None));
@@ -177,6 +180,10 @@ fn append_lines(
     }
 }
 
+fn wrong_line(number: u64, what: &str) -> Failure {
+    Failure::new(Kind::Usage, format!("the standard input: line {number}: {what}"))
+}
+
 fn append_line(
     store: &Store,
     key: &[u8],
@@ -184,12 +191,8 @@ fn append_line(
     snapshot: &mut bool,
     json: bool,
 ) -> Result<Ticket, Failure> {
-    let payload = if json {
-        let wrong = |what| Failure::new(Kind::Usage, format!("the standard input: line {number}: {what}"));
-        payload_of(line).map_err(wrong)?
-    } else {
-        Cow::Borrowed(line)
-    };
+    let payload =
+        if json { payload_of(line).map_err(|what| wrong_line(number, &what))? } else { Cow::Borrowed(line) };
     Ok(match std::mem::take(snapshot) {
         true => store.snapshot(key, &payload)?,
         false => store.append(key, &payload)?,

@@ -37,7 +37,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 
 /// Unzips a file's bytes if they are gzipped.
 pub fn unzip(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
-    trace::unzip(bytes).map_err(|e| e.to_string())
+    trace::unzip(&bytes[..], 1 << 30).map_err(|e| e.to_string())
 }
 
 /// Parses a keystroke trace: the entries that it appends, and the text they should make.

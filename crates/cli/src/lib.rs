@@ -26,6 +26,7 @@ mod help;
 mod import;
 mod inspect;
 mod latency;
+mod lines;
 mod logs;
 #[cfg(not(all(feature = "serve", feature = "archive")))]
 mod missing;

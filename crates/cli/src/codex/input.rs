@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::io::BufRead;
 use std::ops::ControlFlow;
 
+use brooklet_codex::{MAX_KEY, MAX_VALUE};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::lines::read_line;
 
 /// The format of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,7 +48,7 @@ pub enum Wrong<E> {
     Refused(String, E),
 }
 
-/// The most bytes of a line or a length: what a codex can hold, written as base 16.
+/// The most bytes of a line: what a codex can hold, written as base 16.
 const LONGEST: u64 = 2 << 30;
 
 #[derive(Deserialize)]
@@ -74,7 +77,7 @@ pub fn entries<E>(
         let wrong = |what: String| Wrong::Input(format!("{}: {what}", at()));
         let flow = match format {
             Format::Tsv => {
-                if !read_line(&mut input, &mut line).map_err(Wrong::Io)? {
+                if !read_line(&mut input, &mut line, LONGEST).map_err(Wrong::Io)?.map_err(wrong)? {
                     return Ok(());
                 }
                 let split = line.iter().position(|&byte| byte == b'\t');
@@ -82,7 +85,7 @@ pub fn entries<E>(
                 take(key, value)
             }
             Format::Ndjson => {
-                if !read_line(&mut input, &mut line).map_err(Wrong::Io)? {
+                if !read_line(&mut input, &mut line, LONGEST).map_err(Wrong::Io)?.map_err(wrong)? {
                     return Ok(());
                 }
                 let (key, value) = json(&line).map_err(wrong)?;
@@ -92,8 +95,8 @@ pub fn entries<E>(
                 if input.fill_buf().map_err(Wrong::Io)?.is_empty() {
                     return Ok(());
                 }
-                for bytes in [&mut line, &mut value] {
-                    read_counted(&mut input, bytes).map_err(Wrong::Io)?.map_err(wrong)?;
+                for (bytes, most) in [(&mut line, MAX_KEY), (&mut value, MAX_VALUE)] {
+                    read_counted(&mut input, bytes, most as u64).map_err(Wrong::Io)?.map_err(wrong)?;
                 }
                 take(&line, &value)
             }
@@ -107,20 +110,12 @@ pub fn entries<E>(
     Ok(())
 }
 
-/// Reads a line, without its end; `false` where there is none.
-pub fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
-    line.clear();
-    if input.read_until(b'\n', line)? == 0 {
-        return Ok(false);
-    }
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    }
-    Ok(true)
-}
-
 /// Reads a length, and so many bytes.
-fn read_counted(input: &mut impl BufRead, bytes: &mut Vec<u8>) -> std::io::Result<Result<(), String>> {
+fn read_counted(
+    input: &mut impl BufRead,
+    bytes: &mut Vec<u8>,
+    most: u64,
+) -> std::io::Result<Result<(), String>> {
     let mut len = [0; 4];
     let short = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Ok(Err("the input ends before the end of the entry".to_owned())),
@@ -130,8 +125,8 @@ fn read_counted(input: &mut impl BufRead, bytes: &mut Vec<u8>) -> std::io::Resul
         return short(error);
     }
     let len = u64::from(u32::from_le_bytes(len));
-    if len > LONGEST {
-        return Ok(Err(format!("a length of {len} bytes is too large")));
+    if len > most {
+        return Ok(Err(format!("a length of {len} bytes is too large: the most is {most}")));
     }
     bytes.clear();
     // What is claimed and not there is not worth an allocation.
@@ -252,9 +247,14 @@ mod tests {
             let wrong = read(Format::Lengths, &input[..cut]).unwrap_err();
             assert_eq!(wrong, "entry 1: the input ends before the end of the entry", "{cut}");
         }
-        assert!(
-            read(Format::Lengths, &[255; 90]).unwrap_err().starts_with("entry 1: a length of 4294967295")
-        );
+        // What is claimed is refused before it is read.
+        for (claimed, what) in [(u32::MAX, "4294967295"), (65_537, "65537")] {
+            let wrong = read(Format::Lengths, &[&claimed.to_le_bytes()[..], &[0; 90]].concat()).unwrap_err();
+            assert!(wrong.starts_with(&format!("entry 1: a length of {what} bytes is too large")), "{wrong}");
+        }
+        let value = [&b"\x01\0\0\0a"[..], &(1_u32 << 30).to_le_bytes(), &[0; 90]].concat();
+        let wrong = read(Format::Lengths, &value).unwrap_err();
+        assert!(wrong.starts_with("entry 1: a length of 1073741824 bytes is too large"), "{wrong}");
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Logs and their entries as people bring them: lines of JSON, or comma-separated values.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 use std::time::Duration;
 
 use brooklet::Retention;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::codex::input::{base16, bytes, key_of, read_line};
+use crate::codex::input::{base16, bytes, key_of};
+use crate::lines::{LONGEST, read_line, too_long};
 
 /// How lines are written.
 pub enum Source {
@@ -98,10 +99,10 @@ fn json_lines<E>(
 ) -> Result<(), Refused<E>> {
     let (mut text, mut before) = (Vec::new(), Before::default());
     for number in 1u64.. {
-        if !read_line(&mut input, &mut text).map_err(Refused::Io)? {
+        let wrong = |what: String| Refused::Input(format!("line {number}: {what}"));
+        if !read_line(&mut input, &mut text, LONGEST).map_err(Refused::Io)?.map_err(wrong)? {
             break;
         }
-        let wrong = |what: String| Refused::Input(format!("line {number}: {what}"));
         let line: Json<'_> = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         let line = before.follow(line).map_err(wrong)?;
         take(line).map_err(|error| Refused::Taker(format!("line {number}"), error))?;
@@ -169,7 +170,10 @@ fn csv_lines<E>(
     columns: [&str; 2],
     mut take: impl FnMut(Line<'_>) -> Result<(), E>,
 ) -> Result<(), Refused<E>> {
-    let refused = |error: csv::Error| match error.into_kind() {
+    let refused = |line: u64, error: csv::Error| match error.into_kind() {
+        csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Refused::Input(format!("line {line}: {error}"))
+        }
         csv::ErrorKind::Io(error) => Refused::Io(error),
         csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
             let line = pos.map_or(0, |pos| pos.line());
@@ -179,8 +183,8 @@ fn csv_lines<E>(
         }
         other => Refused::Input(format!("{other:?}")),
     };
-    let mut reader = csv::ReaderBuilder::new().from_reader(input);
-    let names = reader.byte_headers().map_err(refused)?.clone();
+    let mut reader = csv::ReaderBuilder::new().from_reader(Bounded { input, left: LONGEST });
+    let names = reader.byte_headers().map_err(|error| refused(1, error))?.clone();
     let place = |name: &str| {
         names.iter().position(|column| column == name.as_bytes()).ok_or_else(|| {
             let known =
@@ -192,12 +196,35 @@ fn csv_lines<E>(
     };
     let [key, payload] = [place(columns[0])?, place(columns[1])?];
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(refused)? {
+    loop {
+        let line = reader.position().line();
+        reader.get_mut().left = LONGEST;
+        if !reader.read_byte_record(&mut record).map_err(|error| refused(line, error))? {
+            return Ok(());
+        }
         let at = || format!("line {}", record.position().map_or(0, |at| at.line()));
         let line = Line::Entry { key: Cow::Borrowed(&record[key]), payload: Cow::Borrowed(&record[payload]) };
         take(line).map_err(|error| Refused::Taker(at(), error))?;
     }
-    Ok(())
+}
+
+/// An input that fails where a record is too long: the parser holds whole records.
+struct Bounded<R> {
+    input: R,
+    /// How many bytes the record may still have.
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, too_long(LONGEST)));
+        }
+        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let read = self.input.read(&mut buffer[..most])?;
+        self.left -= read as u64;
+        Ok(read)
+    }
 }
 
 #[cfg(test)]

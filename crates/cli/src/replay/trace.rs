@@ -9,13 +9,14 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::lines::too_long;
 
 /// A trace, ready to be appended.
 #[derive(Debug)]
@@ -69,22 +70,41 @@ impl Trace {
     }
 }
 
+/// Most bytes of a file, and of the text that it unzips to: all of the text is held in memory.
+const LARGEST: u64 = 1 << 30;
+
 /// Reads a file, unzipping it if it is gzipped.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let doing = || format!("reading {}", path.display());
-    let mut file = BufReader::new(File::open(path).map_err(Failure::io(doing()))?);
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(Failure::io(doing()))?;
-    unzip(bytes).map_err(|e| Failure::malformed(path, format_args!("cannot be unzipped: {e}")))
+    let file = File::open(path).map_err(Failure::io(doing()))?;
+    let len = file.metadata().map_err(Failure::io(doing()))?.len();
+    if len > LARGEST {
+        return Err(Failure::malformed(path, too_long(LARGEST)));
+    }
+    unzip(BufReader::new(file), LARGEST).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+            Failure::malformed(path, format_args!("cannot be unzipped: {error}"))
+        }
+        ErrorKind::FileTooLarge => Failure::malformed(path, error),
+        _ => Failure::io(doing())(error),
+    })
 }
 
-/// The text that a file's bytes stand for, gzipped or not.
-pub fn unzip(bytes: Vec<u8>) -> std::io::Result<Vec<u8>> {
-    if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return Ok(bytes);
-    }
+/// Reads the text that an input stands for, gzipped or not. A few bytes may unzip to very many: no
+/// more than `most` bytes are unzipped.
+///
+/// # Errors
+/// `FileTooLarge` where the text is longer.
+pub fn unzip(mut input: impl BufRead, most: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut text)?;
+    if input.fill_buf()?.starts_with(&[0x1f, 0x8b]) {
+        MultiGzDecoder::new(input).take(most + 1).read_to_end(&mut text)?;
+    } else {
+        input.take(most + 1).read_to_end(&mut text)?;
+    }
+    if text.len() as u64 > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, too_long(most)));
+    }
     Ok(text)
 }
 
@@ -129,6 +149,9 @@ impl fmt::Display for Text {
 
 #[cfg(test)]
 mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     use super::*;
 
     fn rebuilt(trace: &Trace) -> Result<String, String> {
@@ -165,6 +188,21 @@ mod tests {
             text.apply(&payload).unwrap();
             assert_eq!(text.to_string(), plain.iter().collect::<String>(), "after edit {i}");
         }
+    }
+
+    #[test]
+    fn little_that_unzips_to_much_is_not_held() {
+        let mut zipped = GzEncoder::new(Vec::new(), Compression::best());
+        io::copy(&mut io::repeat(b' ').take(10 << 20), &mut zipped).unwrap();
+        let zipped = zipped.finish().unwrap();
+        assert!(zipped.len() < 20_000);
+        assert_eq!(unzip(&zipped[..], 10 << 20).unwrap().len(), 10 << 20);
+        assert_eq!(unzip(&zipped[..], 1 << 20).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        // Several parts, one behind the other.
+        assert!(unzip(&zipped.repeat(2)[..], 10 << 20).is_err());
+        assert!(unzip(BufReader::new(io::repeat(b'x')), 1000).is_err());
+        assert_eq!(unzip(&b"plain"[..], 5).unwrap(), b"plain");
+        assert!(unzip(&zipped[..100], 10 << 20).is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
+use crate::lines::{LONGEST, read_line};
 use crate::output::{Octets, Output, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
@@ -227,14 +228,12 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     let name = args.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (bar, mut line, mut imported) = (spinner(), Vec::new(), Imported::default());
     for number in 1u64.. {
-        line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        if read.map_err(Failure::io(format!("reading {}", args.input.display())))? == 0 {
+        let malformed = |what: String| Failure::malformed(&args.input, format!("line {number}: {what}"));
+        let read = read_line(&mut input, &mut line, LONGEST);
+        if !read.map_err(Failure::io(format!("reading {}", args.input.display())))?.map_err(malformed)? {
             break;
         }
-        let content = line.strip_suffix(b"\n").unwrap_or(&line);
-        let content = content.strip_suffix(b"\r").unwrap_or(content);
-        let malformed = |what: String| Failure::malformed(&args.input, format!("line {number}: {what}"));
+        let content = line.strip_suffix(b"\r").unwrap_or(&line);
         let (mut id, mut found) = (None, Vec::new());
         match format {
             Format::Text => words::of_text(content, args.lower, &mut found),

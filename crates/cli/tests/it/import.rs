@@ -160,3 +160,29 @@ fn place_of_a_store(place: &Place) -> (Store, usize) {
     store.append_many("mine", ["a", "b"]).unwrap().wait().unwrap();
     (store, 2)
 }
+
+/// Inputs without end are refused before they fill the memory, which has a limit here.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_input_without_end_is_refused_and_not_held() {
+    let place = Place::new();
+    let sparse = std::fs::File::create(place.dir.path().join("sparse.json")).unwrap();
+    sparse.set_len(5 << 30).unwrap();
+    for (args, says) in [
+        (&["import", "STORE", "--format", "ndjson"][..], "line 1: it is longer than"),
+        (&["import", "STORE", "--format", "csv"], "line 1: it is longer than"),
+        (&["append", "STORE", "log"], "line 1: it is longer than"),
+        (&["tags", "import", "STORE", "-"], "line 1: it is longer than"),
+        (&["replay", "sparse.json"], "sparse.json: it is longer than"),
+        (&["replay", "--git", "sparse.json"], "sparse.json: it is longer than"),
+    ] {
+        let command = place.command(args);
+        let mut limited = std::process::Command::new("sh");
+        limited.args(["-c", "ulimit -v 2500000; exec \"$@\"", "sh"]).arg(command.get_program());
+        limited.args(command.get_args()).current_dir(place.dir.path());
+        let done = limited.stdin(std::fs::File::open("/dev/zero").unwrap()).output().unwrap();
+        let told = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(says), "{args:?}: {told}");
+    }
+}
