@@ -13,9 +13,9 @@ fn ages_are_shown_as_they_are_written() {
         ("90m", "1h 30m"),
         ("1h 30m", "1h 30m"),
         ("1h30m", "1h 30m"),
-        ("250 ms", "250ms"),
+        ("7200250 ms", "2h 250ms"),
         ("2w", "14d"),
-        ("1500ms", "1s 500ms"),
+        ("3600500ms", "1h 500ms"),
     ] {
         let row = place.ok(&["retain", "STORE", "k", "--age", written]);
         assert_eq!(row, format!("k  first 0  next 1  1 entry  for {shown}\n"), "{written}");
