@@ -163,8 +163,8 @@ pub fn serve(
 ) -> Result<(), Error> {
     let users = config.users()?;
     check_numbered(&store, config.settings.databases).map_err(Error::Config)?;
-    let tls_redis = config.tls.as_ref().map(Tls::for_redis).transpose()?;
-    let tls_http = config.tls.as_ref().map(Tls::for_http).transpose()?;
+    let tls_redis = config.tls.as_ref().map(Tls::for_redis).transpose().map_err(Error::Config)?;
+    let tls_http = config.tls.as_ref().map(Tls::for_http).transpose().map_err(Error::Config)?;
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
     let redis = for_redis.block_on(bind(&config.redis, tls_redis.as_ref(), config.unix_socket_mode))?;
     let web = for_http.block_on(bind(&config.http, tls_http.as_ref(), config.unix_socket_mode))?;

@@ -9,8 +9,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::Error;
-
 /// The files for TLS, all in PEM.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -18,16 +16,17 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Path of the key of the certificate.
     pub key: PathBuf,
-    /// Path of root certificates: a Redis client needs a certificate of one of them. `None`: clients
-    /// need no certificate.
+    /// Path of root certificates: a Redis client needs a certificate of one of these. `None`: no
+    /// client needs a certificate.
     pub client_roots: Option<PathBuf>,
 }
 
-fn wrong(file: &Path, why: &dyn fmt::Display) -> Error {
-    Error::Config(format!("{}: {why}", file.display()))
+/// Returns what is wrong with a file.
+fn wrong(file: &Path, why: &dyn fmt::Display) -> String {
+    format!("{}: {why}", file.display())
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = found.map_err(|error| wrong(path, &error))?;
     if found.is_empty() { Err(wrong(path, &"it has no certificate in PEM")) } else { Ok(found) }
@@ -35,18 +34,18 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 
 impl Tls {
     /// Reads the files for the ports of Redis clients.
-    pub(crate) fn for_redis(&self) -> Result<Arc<ServerConfig>, Error> {
+    pub(crate) fn for_redis(&self) -> Result<Arc<ServerConfig>, String> {
         Ok(Arc::new(self.config(self.client_roots.as_deref())?))
     }
 
     /// Reads the files for the ports of HTTP clients, who need no certificate.
-    pub(crate) fn for_http(&self) -> Result<Arc<ServerConfig>, Error> {
+    pub(crate) fn for_http(&self) -> Result<Arc<ServerConfig>, String> {
         let mut config = self.config(None)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 
-    fn config(&self, client_roots: Option<&Path>) -> Result<ServerConfig, Error> {
+    fn config(&self, client_roots: Option<&Path>) -> Result<ServerConfig, String> {
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| wrong(&self.key, &error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -44,7 +44,7 @@ pub struct Given {
     /// A file with the key for TLS, in PEM
     #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
-    /// A file with root certificates, in PEM: a Redis client then needs a certificate of one of them
+    /// A file with root certificates, in PEM: Redis clients then need a certificate of one of these
     #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_CLIENT_CA")]
     tls_client_ca: Option<PathBuf>,
     /// Other users, each with its rules in Redis's language: in the file only, as a table

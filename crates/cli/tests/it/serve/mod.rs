@@ -6,6 +6,7 @@
 mod kills;
 mod linear;
 mod lines;
+mod pages;
 mod process;
 mod secrets;
 mod settings;
