@@ -57,7 +57,7 @@ const SORTING: usize = 3;
 /// A builder of a codex file from entries in any order, in bounded memory, with all cores.
 ///
 /// The file appears under its name when it is complete and on the medium, and not before. Dropping
-/// the builder leaves nothing behind.
+/// the builder leaves nothing behind. The file has the mode 600: it belongs to its user alone.
 ///
 /// ```
 /// use brooklet_codex::{FileBuilder, FileOptions, Reader};

@@ -59,6 +59,14 @@ fn new_files_are_for_their_user_alone() {
 }
 
 #[test]
+fn man_pages_are_for_everybody() {
+    let place = Place::new();
+    assert!(open_to_all(&place, &["man", "pages"]).output().unwrap().status.success());
+    let page = place.dir.path().join("pages/brooklet.1");
+    assert_eq!(page.metadata().unwrap().permissions().mode() & 0o044, 0o044);
+}
+
+#[test]
 fn a_server_makes_private_files_and_those_of_the_asked_mode() {
     let place = Place::new();
     let at = |name: &str| place.dir.path().join(name);

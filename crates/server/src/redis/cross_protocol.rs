@@ -15,6 +15,12 @@ const QUIET: u64 = 60_000;
 /// among them, into the first message of a browser.
 const TLS_HANDSHAKE: u8 = 0x16;
 
+/// Returns whether a request in RESP has the name of an attack. Redis ends the connection here, too,
+/// although no browser sends this form.
+pub fn is_foreign_name(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
+}
+
 /// Returns whether the words are a line of an HTTP request, or the beginning of a TLS connection.
 ///
 /// No command of Redis begins with such a word.
@@ -24,7 +30,7 @@ pub fn is_foreign(words: &[Bytes]) -> bool {
     let is_header = first.contains(&b':');
     first.first() == Some(&TLS_HANDSHAKE)
         || is_header
-        || first.eq_ignore_ascii_case(b"POST")
+        || is_foreign_name(first)
         || is_request_line(first, rest)
 }
 

@@ -11,7 +11,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::cross_protocol::is_foreign;
+use super::cross_protocol::{is_foreign, is_foreign_name};
 
 /// Longest line, of words or of a number, in bytes.
 const MAX_LINE: usize = 64 << 10;
@@ -95,7 +95,8 @@ impl Parser {
                     return Ok(None);
                 }
             }
-            return Ok(Some(std::mem::take(&mut self.args)));
+            let args = std::mem::take(&mut self.args);
+            return if is_foreign_name(&args[0]) { Err(Invalid::Foreign) } else { Ok(Some(args)) };
         }
     }
 
@@ -313,7 +314,11 @@ mod tests {
         input.extend(vec![b'x'; 1 << 20]);
         input.extend_from_slice(b"\r\n$1\r\n");
         assert_eq!(all(&input, 4096, OPEN).unwrap_err(), "invalid bulk length".into());
-        assert_eq!(all(b"PING\r\nPOST / HTTP/1.1\r\n", 3, OPEN).unwrap_err(), Invalid::Foreign);
+        for foreign in
+            ["PING\r\nPOST / HTTP/1.1\r\n", "*1\r\n$4\r\npost\r\n", "*2\r\n$5\r\nHOST:\r\n$1\r\nx\r\n"]
+        {
+            assert_eq!(all(foreign.as_bytes(), 3, OPEN).unwrap_err(), Invalid::Foreign);
+        }
     }
 
     #[test]

@@ -67,6 +67,7 @@ fn requests_of_web_pages_end_the_connection_and_run_nothing() {
         "SET /pwned HTTP/1.1\r\n\r\n",
         "Host: 127.0.0.1:6379\r\n\r\n",
         "Content-Length: 40\r\n\r\n",
+        "*1\r\n$4\r\nPOST\r\n",
         "\x16\x03\x01\r\n",
     ];
     for head in heads {
