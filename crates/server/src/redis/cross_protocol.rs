@@ -15,8 +15,8 @@ const QUIET: u64 = 60_000;
 /// among them, into the first message of a browser.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Returns whether a request in RESP has the name of an attack. Redis ends the connection here, too,
-/// although no browser sends this form.
+/// Returns whether a request in RESP has the name of an attack. Redis ends the connection here,
+/// too, although no browser sends this form.
 pub fn is_foreign_name(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
