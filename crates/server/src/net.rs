@@ -200,6 +200,15 @@ pub struct Incoming {
 }
 
 impl Incoming {
+    /// Reports to the client why it is refused, if that needs no handshake and no wait.
+    pub fn refuse(self, why: &str) -> io::Result<()> {
+        match (&self.stream, &self.tls) {
+            (Raw::Tcp(stream), None) => stream.try_write(why.as_bytes()).map(drop),
+            (Raw::Tcp(_), Some(_)) => Ok(()),
+            (Raw::Unix(stream), _) => stream.try_write(why.as_bytes()).map(drop),
+        }
+    }
+
     /// Performs the TLS handshake, if the port uses TLS.
     pub async fn open(self) -> io::Result<Stream> {
         match (self.stream, self.tls) {

@@ -11,9 +11,9 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
-use super::client::ClientId;
-use super::proto::{Args, Limits, Parser};
-use super::serve::Shared;
+use super::engine::Engine;
+use super::proto::{Args, Limits, Parser, size_of_args};
+use super::serve::Seat;
 use crate::net::Stream;
 
 /// Size of one read, in bytes.
@@ -23,12 +23,13 @@ const AHEAD: usize = 1 << 20;
 
 /// A client's connection.
 pub struct Connection {
-    shared: Shared,
-    id: ClientId,
+    seat: Seat,
     stream: Stream,
     input: BytesMut,
     parser: Parser,
     requests: VecDeque<Args>,
+    /// Memory of the requests, in bytes.
+    parsed: usize,
     output: BytesMut,
     /// Whether the client has closed its side.
     is_over: bool,
@@ -59,16 +60,16 @@ struct State {
 
 impl Connection {
     /// Creates the connection of an admitted client.
-    pub fn new(shared: Shared, id: ClientId, stream: Stream) -> Self {
+    pub fn new(seat: Seat, stream: Stream) -> Self {
         let (input, output) = (BytesMut::new(), BytesMut::new());
         let (parser, requests) = (Parser::default(), VecDeque::new());
         Self {
-            shared,
-            id,
+            seat,
             stream,
             input,
             parser,
             requests,
+            parsed: 0,
             output,
             is_over: false,
             is_refused: false,
@@ -99,12 +100,16 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
             let had_output = !self.output.is_empty();
+            let taken = self.output.len();
             while !self.output.is_empty() {
                 match Pin::new(&mut self.stream).poll_write(cx, &self.output)? {
                     Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     Poll::Ready(n) => self.output.advance(n),
                     Poll::Pending => break,
                 }
+            }
+            if taken > CHUNK || !self.output.is_empty() {
+                self.note_memory(&mut self.seat.shared.lock(), self.output.len());
             }
             let is_flushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() && self.output.is_empty();
             let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
@@ -125,7 +130,10 @@ impl Connection {
                 // The client waited, and has disconnected.
                 return Poll::Ready(Ok(()));
             }
-            let holds_back = state.leaves || state.is_slow || (state.waits && self.input.len() > AHEAD);
+            // Bytes that cannot be parsed yet are enough, except from a client that waits: only a
+            // read reports that it has left.
+            let has_enough = if state.waits { self.input.len() > AHEAD } else { self.has_more };
+            let holds_back = state.leaves || state.is_slow || has_enough;
             if self.is_over || holds_back || self.output.len() > CHUNK {
                 return Poll::Pending;
             }
@@ -153,6 +161,7 @@ impl Connection {
         while !self.is_refused {
             match self.parser.next(&mut self.input, limits) {
                 Ok(Some(request)) => {
+                    self.parsed += size_of_args(&request);
                     self.requests.push_back(request);
                     if !limits.is_known {
                         // This request may be the login; the limits of later requests are then
@@ -165,30 +174,43 @@ impl Connection {
                 Err(why) => {
                     self.is_refused = true;
                     self.is_over = true;
-                    let mut engine = self.shared.lock();
-                    engine.run(self.id, &mut self.requests);
-                    engine.refuse(self.id, &why);
-                    self.shared.tell(&mut engine);
+                    let mut engine = self.seat.shared.lock();
+                    engine.run(self.seat.id, &mut self.requests);
+                    engine.refuse(self.seat.id, &why);
+                    self.seat.shared.tell(&mut engine);
                 }
             }
         }
     }
 
+    /// Reports the memory of this connection; see [`Engine::note_memory`].
+    fn note_memory(&self, engine: &mut Engine, outgoing: usize) -> Option<bool> {
+        let unread = self.input.len() + self.parsed + self.parser.memory();
+        engine.note_memory(self.seat.id, unread, outgoing)
+    }
+
     /// Runs the requests in the engine, and takes the replies that may be sent.
     fn turn(&mut self, cx: &Context<'_>) -> State {
-        let mut engine = self.shared.lock();
+        let mut engine = self.seat.shared.lock();
         if !self.requests.is_empty() {
-            engine.run(self.id, &mut self.requests);
-            self.shared.tell(&mut engine);
+            if let Some(client) = engine.client(self.seat.id) {
+                client.outgoing = self.output.len();
+            }
+            engine.run(self.seat.id, &mut self.requests);
+            self.seat.shared.tell(&mut engine);
         }
-        let (bulk, request, slow) =
-            (engine.settings.max_bulk, engine.settings.max_request, engine.settings.soft_output);
+        if self.requests.is_empty() {
+            self.parsed = 0;
+        }
         if self.output.is_empty() {
-            self.output = engine.take_ready(self.id);
+            self.output = engine.take_ready(self.seat.id);
         }
-        let unread = self.input.len() + self.requests.len() * size_of::<Args>();
-        let limits = Limits { bulk, request, is_known: true };
-        let Some(client) = engine.client(self.id) else {
+        // Most replies are small, and leave at once.
+        let outgoing = if self.output.len() > CHUNK { self.output.len() } else { 0 };
+        let slow = self.note_memory(&mut engine, outgoing);
+        let limits =
+            Limits { bulk: engine.settings.max_bulk, request: engine.settings.max_request, is_known: true };
+        let (Some(is_slow), Some(client)) = (slow, engine.client(self.seat.id)) else {
             return State {
                 waits: false,
                 leaves: true,
@@ -198,8 +220,6 @@ impl Connection {
                 limits,
             };
         };
-        client.unread = unread;
-        client.outgoing = self.output.len();
         if client.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             client.waker = Some(cx.waker().clone());
         }
@@ -208,14 +228,8 @@ impl Connection {
             leaves: client.is_leaving,
             is_killed: client.is_killed,
             is_done: client.is_done(),
-            is_slow: client.written() + self.output.len() > slow,
+            is_slow,
             limits: Limits { is_known: client.user.is_some(), ..limits },
         }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.shared.lock().disconnect(self.id);
     }
 }

@@ -118,7 +118,10 @@ fn state(engine: &mut Engine) -> State {
             let held = match keys.value(id).clone() {
                 // Its time has come.
                 Value::Absent => continue,
-                Value::List(list) => format!("{:?}", keys.elements(id, 0..list.len())),
+                Value::List(list) => format!(
+                    "{:?}",
+                    keys.elements(id, 0..list.len()).and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                ),
                 Value::Stream(mut stream) => {
                     // When a consumer was seen last is not worth a commit, and ids that trimming
                     // has passed are not kept.

@@ -64,7 +64,14 @@ pub fn waits_for(
         return Ok(());
     }
     let keys = plain_logs(call, keys)?;
-    Err(Fail::Wait(Wait { keys, until, request: call.args.to_vec(), timeout_reply, of_group: false }))
+    Err(Fail::Wait(Wait {
+        keys,
+        until,
+        request: call.args.to_vec(),
+        timeout_reply,
+        of_group: false,
+        bytes: 0,
+    }))
 }
 
 /// `WAIT numreplicas timeout`: there are no replicas to wait for.
@@ -107,5 +114,6 @@ fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, timeout_reply: Timeo
         request: call.args.to_vec(),
         timeout_reply,
         of_group: false,
+        bytes: 0,
     }))
 }

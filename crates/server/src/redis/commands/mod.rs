@@ -24,6 +24,7 @@ use hashbrown::HashMap;
 use super::client::Client;
 use super::engine::Engine;
 use super::fail::Fail;
+use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
@@ -248,6 +249,25 @@ impl Call<'_> {
             Value::Stream(_) => Ok((id, true)),
             Value::Absent => Ok((id, false)),
             _ => Err(Fail::wrong_type()),
+        }
+    }
+
+    /// Returns entries of a stream for the reply; none if the reply is full already.
+    fn entries(
+        &mut self,
+        id: SlotId,
+        ids: (Id, Id),
+        count: usize,
+        newest_first: bool,
+    ) -> Result<Vec<Entry>, Fail> {
+        let room = self.client.reply.room();
+        match self.engine.keys.entries_within(id, ids, count, newest_first, room)? {
+            Some(entries) => Ok(entries),
+            None => {
+                self.client.reply.fill();
+                self.client.has_room()?;
+                Ok(Vec::new())
+            }
         }
     }
 

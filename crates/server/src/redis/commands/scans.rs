@@ -75,6 +75,7 @@ pub fn scan(call: &mut Call<'_>) -> Done {
             continue;
         }
         found.push(key);
+        call.keys().make_room();
     }
     call.keys().see_all();
     let next = if is_over { 0 } else { call.engine.scans.leave(walk) };

@@ -296,6 +296,8 @@ fn clients(call: &mut Call<'_>, text: &mut String) -> Done {
         connected_clients: call.engine.client_count() + 1,
         maxclients: call.engine.settings.max_clients,
         blocked_clients: call.engine.waiting_count(),
+        brooklet_clients_bytes: call.engine.client_memory(),
+        brooklet_clients_budget: call.engine.settings.client_memory,
     );
     Ok(())
 }

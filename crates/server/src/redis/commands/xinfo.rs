@@ -142,7 +142,7 @@ fn tell_stream(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
     let first = call.engine.keys.entries(id, all, 1, false)?.pop();
     if let Some(count) = count {
         let most = if count == 0 { usize::MAX } else { count };
-        let entries = call.engine.keys.entries(id, all, most, false)?;
+        let entries = call.entries(id, all, most, false)?;
         call.reply().map(9);
         tell_outline(call, stream, first.as_ref());
         call.reply().bulk("entries");

@@ -193,9 +193,9 @@ fn read(call: &mut Call<'_>, of_group: bool) -> Done {
     Ok(())
 }
 
-fn read_after(call: &Call<'_>, id: SlotId, after: Id, count: usize) -> Result<Given, Fail> {
+fn read_after(call: &mut Call<'_>, id: SlotId, after: Id, count: usize) -> Result<Given, Fail> {
     let Some(first) = after.after() else { return Ok(Vec::new()) };
-    let entries = call.engine.keys.entries(id, (first, Id::MAX), count, false)?;
+    let entries = call.entries(id, (first, Id::MAX), count, false)?;
     Ok(entries.into_iter().map(|entry| (entry.id, Some(entry))).collect())
 }
 
@@ -274,5 +274,6 @@ fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]
         request,
         timeout_reply: TimeoutReply::NullArray,
         of_group,
+        bytes: 0,
     }))
 }

@@ -93,6 +93,11 @@ impl Cache {
         self.bytes
     }
 
+    /// Returns the size that keys may have, in bytes.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// Returns the slot of a key.
     pub fn find(&mut self, key: &[u8]) -> Option<SlotId> {
         let hash = self.hasher.hash_one(key);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::batch::Op;
 use super::cache::SlotId;
 use super::head::{Record, Snapshot, What};
-use super::list::{End, List};
+use super::list::{End, List, MAX_REWRITTEN, collect};
 use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
 use super::{Keyspace, Value, names};
@@ -183,8 +183,13 @@ impl Keyspace {
     }
 
     /// Returns elements of a list.
-    pub fn elements(&self, id: SlotId, range: Range<usize>) -> Result<Vec<Bytes>, Error> {
-        self.list(id).map_or(Ok(Vec::new()), |list| list.read(&self.store, self.key(id), range))
+    pub fn elements(
+        &self,
+        id: SlotId,
+        range: Range<usize>,
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Bytes, Error>> + use<'_>, Error> {
+        let list = self.list(id).map(|list| list.iter(&self.store, self.key(id), range)).transpose()?;
+        Ok(list.into_iter().flatten())
     }
 
     /// Returns one existing element of a list.
@@ -283,9 +288,23 @@ impl Keyspace {
         count: usize,
         newest_first: bool,
     ) -> Result<Vec<Entry>, Error> {
+        let found = self.entries_within(id, ids, count, newest_first, usize::MAX)?;
+        Ok(found.expect("no limit"))
+    }
+
+    /// Returns the entries like [`entries`](Self::entries); `None` if they need more than `room`
+    /// bytes of memory.
+    pub fn entries_within(
+        &self,
+        id: SlotId,
+        ids: (Id, Id),
+        count: usize,
+        newest_first: bool,
+        room: usize,
+    ) -> Result<Option<Vec<Entry>>, Error> {
         let log = names::entries(self.key(id));
-        self.stream(id)
-            .map_or(Ok(Vec::new()), |stream| stream.range(&self.store, &log, ids, count, newest_first))
+        let Some(stream) = self.stream(id) else { return Ok(Some(Vec::new())) };
+        stream.range(&self.store, &log, ids, count, newest_first, room)
     }
 
     /// Drops the entries of a stream's log before a number.
@@ -333,7 +352,7 @@ impl Keyspace {
             Value::String(text) => self.set_text(to, text, None),
             Value::Hash(fields) => self.put_fields(to, fields.into_iter().collect()),
             Value::List(list) => {
-                let elements = self.elements(from, 0..list.len())?;
+                let elements = collect(self.elements(from, 0..list.len())?)?;
                 self.push(to, End::Right, elements);
             }
             Value::Stream(stream) => self.copy_stream(from, to, &stream)?,
@@ -345,7 +364,9 @@ impl Keyspace {
     }
 
     fn copy_stream(&mut self, from: SlotId, to: SlotId, stream: &Stream) -> Result<(), Error> {
-        let entries = self.entries(from, (Id::MIN, Id::MAX), usize::MAX, false)?;
+        let (all, limit) = ((Id::MIN, Id::MAX), MAX_REWRITTEN);
+        let entries = self.entries_within(from, all, usize::MAX, false, limit)?;
+        let entries = entries.ok_or(Error::CommitTooLarge { len: limit + 1, limit })?;
         let mut kept = stream.kept.clone();
         kept.gone.clear();
         kept.meta.more_added = stream.added() as i64 - entries.len() as i64;

@@ -2,9 +2,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests drive real time and threads")]
 
+mod budget;
 mod client;
 mod crowd;
 mod limits;
 mod spaces;
+mod strangers;
 mod transcripts;
 mod users;

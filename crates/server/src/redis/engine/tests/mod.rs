@@ -169,7 +169,9 @@ impl World {
                 Value::Absent => continue,
                 Value::String(text) => Held::String(text),
                 Value::Hash(fields) => Held::Hash(fields),
-                Value::List(list) => Held::List(keys.elements(id, 0..list.len()).unwrap()),
+                Value::List(list) => {
+                    Held::List(keys.elements(id, 0..list.len()).unwrap().map(Result::unwrap).collect())
+                }
                 Value::Stream(stream) => {
                     let entries = keys.entries(id, (Id::MIN, Id::MAX), usize::MAX, false).unwrap();
                     let group = |kept: &crate::redis::keys::stream::Group| Group {
