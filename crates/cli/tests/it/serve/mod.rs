@@ -6,5 +6,6 @@
 mod kills;
 mod linear;
 mod lines;
+mod logs;
 mod process;
 mod settings;
