@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
@@ -21,6 +22,9 @@ const CHUNK: usize = 16 << 10;
 /// Most bytes that are read of a waiting client before its wait ends.
 const AHEAD: usize = 1 << 20;
 
+/// Time after which the requests of a client wait until other clients had a turn.
+const SLICE: Duration = Duration::from_millis(2);
+
 /// A client's connection.
 pub struct Connection {
     seat: Seat,
@@ -35,6 +39,8 @@ pub struct Connection {
     is_over: bool,
     /// Whether the client's input was invalid.
     is_refused: bool,
+    /// Why it was, until the client is told.
+    refusal: Option<String>,
     /// Whether the read bytes may contain whole requests.
     has_more: bool,
     /// How to continue reading, if at all.
@@ -50,6 +56,8 @@ struct Reading {
 /// The state of the client, from the engine.
 struct State {
     waits: bool,
+    /// Whether requests are left because other clients have a turn first.
+    yields: bool,
     leaves: bool,
     is_killed: bool,
     is_done: bool,
@@ -73,6 +81,7 @@ impl Connection {
             output,
             is_over: false,
             is_refused: false,
+            refusal: None,
             has_more: false,
             reading: None,
         }
@@ -112,6 +121,10 @@ impl Connection {
                 self.note_memory(&mut self.seat.shared.lock(), self.output.len());
             }
             let is_flushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() && self.output.is_empty();
+            if state.yields {
+                // A plain wake-up would not let the runtime look at sockets first.
+                return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+            }
             let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
             if had_output && has_room && !state.leaves {
                 // Requests or replies may have been held back for lack of room; no other event
@@ -174,10 +187,7 @@ impl Connection {
                 Err(why) => {
                     self.is_refused = true;
                     self.is_over = true;
-                    let mut engine = self.seat.shared.lock();
-                    engine.run(self.seat.id, &mut self.requests);
-                    engine.refuse(self.seat.id, &why);
-                    self.seat.shared.tell(&mut engine);
+                    self.refusal = Some(why);
                 }
             }
         }
@@ -196,11 +206,15 @@ impl Connection {
             if let Some(client) = engine.client(self.seat.id) {
                 client.outgoing = self.output.len();
             }
-            engine.run(self.seat.id, &mut self.requests);
+            let began = Instant::now();
+            engine.run(self.seat.id, &mut self.requests, || began.elapsed() < SLICE);
             self.seat.shared.tell(&mut engine);
         }
         if self.requests.is_empty() {
             self.parsed = 0;
+            if let Some(why) = self.refusal.take() {
+                engine.refuse(self.seat.id, &why);
+            }
         }
         if self.output.is_empty() {
             self.output = engine.take_ready(self.seat.id);
@@ -213,6 +227,7 @@ impl Connection {
         let (Some(is_slow), Some(client)) = (slow, engine.client(self.seat.id)) else {
             return State {
                 waits: false,
+                yields: false,
                 leaves: true,
                 is_killed: true,
                 is_done: true,
@@ -225,6 +240,7 @@ impl Connection {
         }
         State {
             waits: client.wait.is_some(),
+            yields: !self.requests.is_empty() && client.wait.is_none() && !client.is_leaving && !is_slow,
             leaves: client.is_leaving,
             is_killed: client.is_killed,
             is_done: client.is_done(),

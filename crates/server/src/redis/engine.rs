@@ -6,12 +6,13 @@
 
 mod batch;
 mod clients;
+mod scans;
 #[cfg(test)]
 mod tests;
 mod time;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -21,11 +22,12 @@ use super::acl::Users;
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large};
-use super::keys::{Committed, Keys, Keyspace};
+use super::keys::{Committed, Keyspace};
 use super::proto::Args;
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
+pub use scans::Scans;
 
 /// The state that all clients share.
 pub struct Engine {
@@ -57,8 +59,10 @@ pub struct Engine {
     /// Clients that wait for an epoch to be on stable media.
     waiting_durable: Vec<ClientId>,
     watching: HashMap<Bytes, Vec<ClientId>>,
-    /// Keys that changed since the waiting clients were last served.
+    /// Keys that changed since the waiting clients were last served, in the order of the changes.
     changed: VecDeque<Bytes>,
+    /// The same keys.
+    is_changed: BTreeSet<Bytes>,
     /// Milliseconds since the start of this engine, by a clock that only moves forward.
     pub steady: u64,
     /// Whether commits are in progress for which the driver does not wait yet.
@@ -72,37 +76,11 @@ pub struct Engine {
     rng: u64,
 }
 
-/// Scans of keys in progress. If too many exist, the oldest scan is dropped.
-#[derive(Default)]
-pub struct Scans {
-    last: u64,
-    under_way: BTreeMap<u64, Keys>,
-}
-
 /// One of this many commits is noted for the busiest logs, and counts for all of them.
 const SAMPLE: u64 = 16;
 
-const MOST_SCANS: usize = 1000;
-
 /// Memory of a watched key besides its name, in bytes.
 const WATCH: usize = 160;
-
-impl Scans {
-    /// Continues a scan.
-    pub fn take(&mut self, cursor: u64) -> Option<Keys> {
-        self.under_way.remove(&cursor)
-    }
-
-    /// Stores a scan until it is continued; returns its cursor.
-    pub fn leave(&mut self, keys: Keys) -> u64 {
-        self.last += 1;
-        self.under_way.insert(self.last, keys);
-        if self.under_way.len() > MOST_SCANS {
-            self.under_way.pop_first();
-        }
-        self.last
-    }
-}
 
 impl Engine {
     /// Creates an engine without clients, at the start of the steady clock.
@@ -125,6 +103,7 @@ impl Engine {
             waiting_durable: Vec::new(),
             watching: HashMap::new(),
             changed: VecDeque::new(),
+            is_changed: BTreeSet::new(),
             steady: 0,
             has_news: false,
             has_deadline: false,
@@ -142,12 +121,19 @@ impl Engine {
         self.rng
     }
 
-    /// Runs the requests of a client, and notes the epoch that the replies wait for.
-    pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>) {
+    /// Runs the requests of a client, and notes the epoch that the replies wait for. Stops between
+    /// two requests once `goes_on` returns false.
+    pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>, goes_on: impl Fn() -> bool) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
-        while client.wait.is_none() && !client.is_leaving && !client.is_killed && self.may_reply(&client) {
-            if self.batch(&mut client, requests) {
+        let mut is_first = true;
+        while (std::mem::take(&mut is_first) || goes_on())
+            && client.wait.is_none()
+            && !client.is_leaving
+            && !client.is_killed
+            && self.may_reply(&client)
+        {
+            if self.batch(&mut client, requests, &goes_on) {
                 continue;
             }
             let Some(request) = requests.pop_front() else { break };
@@ -380,8 +366,10 @@ impl Engine {
                     client.is_stale = true;
                 }
             }
-            if self.waiting.contains_key(key) && !self.changed.iter().any(|changed| changed == key) {
-                self.changed.push_back(Bytes::copy_from_slice(key));
+            if let Some((key, _)) = self.waiting.get_key_value(key)
+                && self.is_changed.insert(key.clone())
+            {
+                self.changed.push_back(key.clone());
             }
         }
     }

@@ -98,7 +98,7 @@ fn hear(engine: &mut Engine, talker: &mut Talker, said: &[u8]) -> bool {
             Err(why) => break Some(why),
         }
     };
-    engine.run(talker.id, &mut requests);
+    engine.run(talker.id, &mut requests, || true);
     if let Some(why) = wrong {
         engine.refuse(talker.id, &why);
     }

@@ -1,5 +1,7 @@
 //! The connection: the client's identity, its database, and the other clients.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::super::client::{Client, Replies};
@@ -293,12 +295,12 @@ fn list(call: &mut Call<'_>) -> Done {
     if call.args.len() > 2 {
         match call.word(2).as_str() {
             "ID" if call.args.len() > 3 => {
-                let ids: Option<Vec<i64>> = call.args[3..].iter().map(|id| integer(id)).collect();
+                let ids: Option<BTreeSet<i64>> = call.args[3..].iter().map(|id| integer(id)).collect();
                 only = Some(ids.ok_or_else(|| Fail::err("Invalid client ID"))?);
             }
             "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
                 "NORMAL" => {}
-                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(Vec::new()),
+                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(BTreeSet::new()),
                 other => {
                     return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase())));
                 }

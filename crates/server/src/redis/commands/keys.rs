@@ -39,11 +39,12 @@ pub fn kind(call: &mut Call<'_>) -> Done {
 
 pub fn keys(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
+    let pattern = super::pattern(call, 1)?;
     let keys = call.keys().keys(&database)?;
     let (start, mut found) = (call.reply().begin_array(), 0);
     for key in keys {
         let key = key?;
-        if matches(&call.args[1], &key) {
+        if matches(&pattern, &key) {
             call.reply().bulk(key);
             found += 1;
             if !call.client.has_room()? {

@@ -317,6 +317,18 @@ fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Done {
     names.into_iter().try_for_each(|name| check_name(name))
 }
 
+/// Longest pattern, in bytes: a comparison takes the product of both lengths.
+const MAX_PATTERN: usize = 4 << 10;
+
+/// A pattern that a word is.
+fn pattern(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
+    let pattern = &call.args[at];
+    if pattern.len() > MAX_PATTERN {
+        return Err(Fail::err(format!("a pattern has at most {MAX_PATTERN} bytes")));
+    }
+    Ok(pattern.clone())
+}
+
 fn check_name(name: &[u8]) -> Done {
     if name.len() > names::MAX_NAME {
         let (len, most) = (name.len(), names::MAX_NAME);

@@ -1,11 +1,13 @@
 //! Descriptions of streams, groups and consumers.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::super::fail::Fail;
 use super::super::keys::SlotId;
 use super::super::keys::stream::{Entry, Group, Id, Pending, Stream};
-use super::groups::{distance, has_gaps, no_such_group};
+use super::groups::{distance, has_gaps, no_such_group, pending_of};
 use super::streams::{tell_entries, tell_entry};
 use super::{Call, Done};
 
@@ -86,13 +88,14 @@ fn tell_consumers(call: &mut Call<'_>, stream: &Stream) -> Done {
         return Err(no_such_group(&call.args[3], &call.args[2]));
     };
     let now = call.engine.keys.now;
+    let pending = pending_of(group);
     call.reply().array(group.consumers.len());
     for (name, seen) in &group.consumers {
         call.reply().map(3);
         call.reply().bulk("name");
         call.reply().bulk(name);
         call.reply().bulk("pending");
-        call.reply().count(group.pending.values().filter(|pending| pending.consumer == *name).count());
+        call.reply().count(pending.get(name).copied().unwrap_or(0));
         call.reply().bulk("idle");
         call.reply().int(now.saturating_sub(*seen) as i64);
     }
@@ -192,16 +195,24 @@ fn tell_groups_in_full(call: &mut Call<'_>, id: SlotId, stream: &Stream, most: u
         }
         call.reply().bulk("consumers");
         call.reply().array(group.consumers.len());
+        let mut pending: BTreeMap<&Bytes, Vec<(&Id, &Pending)>> = BTreeMap::new();
+        for (id, entry) in &group.pending {
+            pending.entry(&entry.consumer).or_default().push((id, entry));
+        }
         for (consumer, seen) in &group.consumers {
-            tell_consumer_in_full(call, group, (consumer, *seen), most);
+            let mine = pending.remove(consumer).unwrap_or_default();
+            tell_consumer_in_full(call, (consumer, *seen), &mine, most);
         }
     }
     Ok(())
 }
 
-fn tell_consumer_in_full(call: &mut Call<'_>, group: &Group, (name, seen): (&Bytes, u64), most: usize) {
-    let mine: Vec<(&Id, &Pending)> =
-        group.pending.iter().filter(|(_, pending)| pending.consumer == *name).collect();
+fn tell_consumer_in_full(
+    call: &mut Call<'_>,
+    (name, seen): (&Bytes, u64),
+    mine: &[(&Id, &Pending)],
+    most: usize,
+) {
     call.reply().map(4);
     call.reply().bulk("name");
     call.reply().bulk(name);
@@ -211,7 +222,7 @@ fn tell_consumer_in_full(call: &mut Call<'_>, group: &Group, (name, seen): (&Byt
     call.reply().count(mine.len());
     call.reply().bulk("pending");
     call.reply().array(mine.len().min(most));
-    for (entry, pending) in mine.into_iter().take(most) {
+    for (entry, pending) in mine.iter().take(most) {
         call.reply().array(3);
         call.reply().bulk(entry.to_string());
         call.reply().int(pending.at as i64);

@@ -6,7 +6,7 @@ use super::super::fail::{Fail, TimeoutReply, Wait};
 use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Group, Id};
 use super::super::reply::Version;
-use super::blocking::{milliseconds, plain_logs};
+use super::blocking::{milliseconds, waited_logs};
 use super::groups::{distance, has_gaps};
 use super::streams::{invalid_id, parse_id, tell_entry};
 use super::{Call, Done};
@@ -259,7 +259,7 @@ fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]
         call.reply().null_array();
         return Ok(());
     }
-    let keys = plain_logs(call, asked.first..asked.first + asked.streams)?;
+    let keys = waited_logs(call, asked.first..asked.first + asked.streams)?;
     let mut request = call.args.to_vec();
     for (i, _, from) in starts {
         // What was the last entry when it was asked for stays so.

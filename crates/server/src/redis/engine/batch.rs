@@ -38,14 +38,19 @@ impl Engine {
 
     /// Runs several requests as one commit, which costs less than one commit each; returns whether
     /// it did. If the commit is refused, it has no effect, and the requests run one by one.
-    pub(super) fn batch(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
+    pub(super) fn batch(
+        &mut self,
+        client: &mut Client,
+        requests: &mut VecDeque<Args>,
+        goes_on: &impl Fn() -> bool,
+    ) -> bool {
         let commands = self.together(client, requests);
         if commands.len() < 2 {
             return false;
         }
         let (start, mut count) = (client.written(), 0);
         for (request, spec) in requests.iter().zip(commands) {
-            if !self.may_reply(client) {
+            if !self.may_reply(client) || (count > 0 && !goes_on()) {
                 break;
             }
             count += 1;

@@ -54,6 +54,7 @@ impl Engine {
     /// Retries the requests of clients that wait for changed keys, in the order of their requests.
     pub(super) fn serve_waiting(&mut self) {
         while let Some(key) = self.changed.pop_front() {
+            self.is_changed.remove(&key);
             let queue: Vec<ClientId> =
                 self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
             for id in queue {
@@ -72,7 +73,11 @@ impl Engine {
                 Ok(false) if wait.of_group => {
                     Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))
                 }
-                Ok(false) => Err(Fail::Wait(wait.clone())),
+                Ok(false) => {
+                    client.wait = Some(wait);
+                    self.clients.insert(id, client);
+                    return;
+                }
                 Err(error) => Err(Fail::Store(error)),
             };
             if let Err(Fail::Wait(_)) = again {

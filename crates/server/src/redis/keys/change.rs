@@ -6,7 +6,7 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::batch::Op;
-use super::cache::SlotId;
+use super::cache::{FIELD, SlotId};
 use super::head::{Record, Snapshot, What};
 use super::list::{End, List, MAX_REWRITTEN, collect};
 use super::names::LogKey;
@@ -137,22 +137,32 @@ impl Keyspace {
         if !slot.value.is_there() {
             slot.value = Value::Hash(Default::default());
         }
+        let (mut added, mut removed) = (0, 0);
         if let Value::Hash(all) = &mut slot.value {
             let copy = Bytes::copy_from_slice;
-            all.extend(fields.iter().map(|(field, value)| (copy(field), copy(value))));
+            for (field, value) in &fields {
+                added += value.len();
+                match all.insert(copy(field), copy(value)) {
+                    Some(old) => removed += old.len(),
+                    None => added += field.len() + FIELD,
+                }
+            }
         }
         self.add_to_head(id, &Record::Put(fields));
-        self.cache.measure(id);
+        self.cache.adjust(id, added, removed);
     }
 
     /// Removes existing fields of a hash, and the hash with its last field.
     pub fn remove_fields(&mut self, id: SlotId, fields: Vec<Bytes>) {
         self.touch(id);
         let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
+        let mut removed = 0;
         for field in &fields {
-            all.remove(field);
+            removed += all.remove(field).map_or(0, |old| field.len() + old.len() + FIELD);
         }
-        if all.is_empty() {
+        let is_empty = all.is_empty();
+        self.cache.adjust(id, 0, removed);
+        if is_empty {
             self.delete(id);
         } else {
             self.add_to_head(id, &Record::Remove(fields));

@@ -36,7 +36,7 @@ pub use cache::SlotId;
 use cache::{Cache, Slot};
 pub use list::{End, List, collect};
 use names::LogKey;
-pub use scan::{Keys, deadlines};
+pub use scan::deadlines;
 pub use stream::Stream;
 
 use super::notices::{Notice, Notices};
@@ -99,6 +99,8 @@ pub struct Keyspace {
     deadlines: BTreeSet<(u64, LogKey)>,
     /// Number of keys of each database that was counted once.
     counts: BTreeMap<Vec<u8>, i64>,
+    /// Databases that have many keys, and were not counted.
+    large: BTreeSet<Vec<u8>>,
     scratch: Vec<u8>,
     /// Current time, in milliseconds since the Unix epoch.
     pub now: u64,
@@ -137,6 +139,7 @@ impl Keyspace {
             unsettled: VecDeque::new(),
             deadlines: BTreeSet::new(),
             counts: BTreeMap::new(),
+            large: BTreeSet::new(),
             scratch: Vec::new(),
             now,
             is_stopped: false,

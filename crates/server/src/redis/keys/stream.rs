@@ -258,7 +258,9 @@ impl Kept {
 
     /// Drops the deleted ids up to this id: their entries are no longer in the log.
     pub fn pass(&mut self, id: Id) {
-        self.gone.retain(|gone| *gone > id);
+        while self.gone.first().is_some_and(|gone| *gone <= id) {
+            self.gone.pop_first();
+        }
     }
 
     /// Returns the number of parts of the state, which bounds the length of the head.
@@ -345,9 +347,12 @@ impl Stream {
         let start = self.seek(store, key, from)?;
         let end = to.after().map_or(Ok(self.body.next()), |after| self.seek(store, key, after))?;
         let (mut low, mut high) = (start, end);
+        // Reads in portions, so that a small count reads few entries; the portions grow, because
+        // many entries may be deleted.
+        let mut size = (count as u64).clamp(1, 1024);
         while low < high && found.len() < count {
-            // Reads in portions, so that a small count reads few entries.
-            let portion = ((count - found.len()) as u64).clamp(1, 1024).min(high - low);
+            let portion = size.min(high - low);
+            size = (size * 2).min(1024);
             let seqs = if newest_first { high - portion..high } else { low..low + portion };
             if newest_first {
                 high = seqs.start
@@ -361,6 +366,9 @@ impl Stream {
                 let entry = decode(key, payload)?;
                 if self.kept.gone.contains(&entry.id) {
                     continue;
+                }
+                if found.len() == count {
+                    break;
                 }
                 let memory = size_of::<Entry>() + bytes + entry.fields.len() * size_of::<Bytes>();
                 let Some(rest) = room.checked_sub(memory) else { return Ok(None) };

@@ -110,7 +110,7 @@ impl Client {
 
     /// Waits until INFO has a line.
     pub fn wait_for(&mut self, line: &str) {
-        let is_so = (0..3000).any(|_| {
+        let is_so = (0..20_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             self.say("INFO").contains(&format!("{line}\\r\\n"))
         });

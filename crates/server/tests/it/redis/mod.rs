@@ -4,6 +4,7 @@
 
 mod budget;
 mod client;
+mod costs;
 mod crowd;
 mod limits;
 mod spaces;

@@ -97,7 +97,7 @@ impl World {
     /// A client asks for several things at once, none of which has it wait.
     pub fn ask_several(&mut self, id: ClientId, requests: &[Vec<Bytes>]) {
         self.story.push(format!("{id}: {requests:?}"));
-        self.engine.run(id, &mut requests.to_vec().into());
+        self.engine.run(id, &mut requests.to_vec().into(), || true);
         requests.iter().for_each(|request| self.people.ask(id, request));
         // Where the device fails just then, what it leaves of that is not known, and nobody is told
         // any more.
