@@ -15,6 +15,8 @@ mod bench;
 mod codex;
 mod colours;
 mod demo;
+#[cfg(feature = "serve")]
+mod descriptors;
 mod device;
 mod export;
 mod failure;

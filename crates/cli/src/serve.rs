@@ -12,6 +12,7 @@ use brooklet_server::{Address, Addresses, CancellationToken, Config, Error};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::descriptors;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::size::size;
@@ -227,7 +228,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         out.line(text.trim_end())?;
         return out.document(&given);
     }
-    let config = given.config()?;
+    let mut config = given.config()?;
+    descriptors::fit(&mut config);
     let stop = listen_for_signals()?;
     let payload = config.settings.max_bulk + (1 << 10);
     let options = store_args

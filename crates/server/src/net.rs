@@ -149,6 +149,7 @@ impl axum::serve::Listener for Listener {
 
     /// Waits for the next client that completes its handshake.
     async fn accept(&mut self) -> (Stream, String) {
+        let mut is_failing = false;
         loop {
             let taken = match Self::accept(self).await {
                 Ok(incoming) => {
@@ -162,7 +163,10 @@ impl axum::serve::Listener for Listener {
             };
             match taken {
                 Ok(client) => return client,
-                Err(error) => tracing::warn!(%error, "the server could not accept a client"),
+                Err(error) if !std::mem::replace(&mut is_failing, true) => {
+                    tracing::warn!(%error, "the server cannot accept clients for now");
+                }
+                Err(_) => {}
             }
         }
     }

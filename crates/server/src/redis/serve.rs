@@ -141,15 +141,21 @@ impl Shared {
     /// Admits the clients of one listener, and waits for them to leave once the listener is closed.
     async fn take_in(self, listener: Listener, stop: CancellationToken) {
         let mut clients = JoinSet::new();
+        let mut is_failing = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(_) = clients.join_next() => {}
                 incoming = listener.accept() => match incoming {
-                    Ok(incoming) => drop(clients.spawn(self.clone().welcome(incoming))),
+                    Ok(incoming) => {
+                        is_failing = false;
+                        drop(clients.spawn(self.clone().welcome(incoming)));
+                    }
                     Err(error) => {
                         // Usually no descriptors are left: other clients must leave first.
-                        tracing::warn!(%error, "the server could not accept a client");
+                        if !std::mem::replace(&mut is_failing, true) {
+                            tracing::warn!(%error, "the server cannot accept clients for now");
+                        }
                         tokio::time::sleep(RELIEF).await;
                     }
                 }

@@ -9,3 +9,4 @@ mod lines;
 mod logs;
 mod process;
 mod settings;
+mod strain;
