@@ -36,6 +36,12 @@ impl Strained {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Returns the resident memory of the process, in bytes.
+    pub fn resident(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
     /// Connects to an address of the server.
     pub fn connect(address: &str) -> TcpStream {
         let stream = TcpStream::connect(address).unwrap();
