@@ -106,6 +106,9 @@ pub enum Replies {
     Skip,
 }
 
+/// Size of a buffer, in bytes, that a client does not keep once it is empty.
+const LARGE: usize = 64 << 10;
+
 impl Client {
     /// Creates a newly connected client.
     pub fn new(id: ClientId, address: String, local: String, user: Option<Arc<User>>, now: u64) -> Self {
@@ -166,7 +169,11 @@ impl Client {
 
     /// Removes the output behind the first `to` bytes.
     pub fn cut(&mut self, to: usize) {
+        let is_large = self.reply.bytes.len() > LARGE;
         self.reply.bytes.truncate(to);
+        if is_large {
+            self.reply.bytes = BytesMut::from(&self.reply.bytes[..]);
+        }
     }
 
     /// Returns the number of unsent bytes of replies.
@@ -202,6 +209,10 @@ impl Client {
             self.marks.pop_front();
         }
         let ready = self.reply.bytes.split_to((end - self.left) as usize);
+        if self.reply.bytes.is_empty() && ready.len() > LARGE {
+            // Otherwise the memory of a large reply would stay with an idle client.
+            self.reply.bytes = BytesMut::new();
+        }
         self.left = end;
         ready
     }

@@ -19,6 +19,8 @@ use crate::net::Stream;
 
 /// Size of one read, in bytes.
 const CHUNK: usize = 16 << 10;
+/// Size of a buffer, in bytes, that a connection does not keep once it is empty.
+const LARGE: usize = 4 * CHUNK;
 /// Most bytes that are read of a waiting client before its wait ends.
 const AHEAD: usize = 1 << 20;
 
@@ -117,6 +119,9 @@ impl Connection {
                     Poll::Pending => break,
                 }
             }
+            if taken > LARGE && self.output.is_empty() {
+                self.output = BytesMut::new();
+            }
             if taken > CHUNK || !self.output.is_empty() {
                 self.note_memory(&mut self.seat.shared.lock(), self.output.len());
             }
@@ -211,6 +216,10 @@ impl Connection {
             self.seat.shared.tell(&mut engine);
         }
         if self.requests.is_empty() {
+            if self.input.is_empty() && self.parsed > LARGE {
+                // Otherwise the memory of a large request would stay with an idle client.
+                self.input = BytesMut::new();
+            }
             self.parsed = 0;
             if let Some(why) = self.refusal.take() {
                 engine.refuse(self.seat.id, &why);

@@ -23,7 +23,7 @@ use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large};
 use super::keys::{Committed, Keyspace};
-use super::proto::Args;
+use super::proto::{Args, size_of_args};
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
@@ -215,7 +215,7 @@ impl Engine {
             if spec.has(flags::NOT_IN_TRANSACTION) {
                 return self.refuse_command(client, "ERR Command not allowed inside a transaction");
             }
-            queue.bytes += request.iter().map(|arg| arg.len() + 48).sum::<usize>();
+            queue.bytes += size_of_args(request) + 32 * request.len();
             if queue.bytes > self.settings.max_request {
                 let error = "ERR the transaction is too large: EXEC it, then continue in another";
                 return self.refuse_command(client, error);
@@ -316,8 +316,9 @@ impl Engine {
     ) -> Result<(), Fail> {
         // Nobody takes the replies of a transaction whose client must leave.
         client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
-        (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by })?;
-        client.has_room().map(drop)
+        let done = (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by });
+        client.reply.end();
+        done.and_then(|()| client.has_room().map(drop))
     }
 
     /// Commits the changes; on failure, replaces the output since `start` by the error.

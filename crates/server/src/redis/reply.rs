@@ -37,6 +37,11 @@ impl Reply {
         (self.limit, self.is_full) = (limit, false);
     }
 
+    /// Ends the reply to a command: what follows has no limit.
+    pub fn end(&mut self) {
+        self.limit = usize::MAX;
+    }
+
     /// Returns whether the reply did not fit. The rest of it is left out, so a command may stop
     /// early.
     pub fn is_full(&self) -> bool {

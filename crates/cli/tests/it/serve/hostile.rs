@@ -23,8 +23,11 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// Requests that make sense.
-const SEEDS: [&str; 60] = [
+const SEEDS: [&str; 63] = [
     "PING",
+    "MGET big big c",
+    "HRANDFIELD bighash -9 WITHVALUES",
+    "LRANGE biglist 0 -1",
     "ECHO x",
     "HELLO 3 AUTH default pw SETNAME me",
     "AUTH default wrong",
@@ -183,6 +186,12 @@ fn mutated_requests_of_redis_clients_harm_nobody_else() {
     let place = Place::new();
     let mut server = Strained::start(&place, SPACE, &SETTINGS);
     let mut user = user(&server);
+    let large = "x".repeat(40_000);
+    for request in ["SET big", "HSET bighash f", "RPUSH biglist"] {
+        assert_eq!(ask(&mut user, "SELECT 0"), "+OK");
+        (0..20).for_each(|_| drop(ask(&mut user, &format!("{request} {large}"))));
+        assert_eq!(ask(&mut user, "SELECT 9"), "+OK");
+    }
     let mut chance = Chance(7);
     for password in [&b""[..], b"AUTH pw\r\n"] {
         let mut bytes = Vec::new();

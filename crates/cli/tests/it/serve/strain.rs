@@ -21,7 +21,7 @@ impl Strained {
         let script = format!("{limits}; exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &script, env!("CARGO_BIN_EXE_brooklet"), "--json", "serve"]).arg(&place.store);
-        command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ring-size", "16M"]);
+        command.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--ring-size", "64M"]);
         command.args(["--memory", "16M"]).args(args).env_remove("RUST_LOG");
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
@@ -61,13 +61,7 @@ impl Drop for Strained {
 /// Sends an inline request and returns the reply, of one line.
 pub fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(format!("{request}\r\n").as_bytes()).unwrap();
-    let mut line = Vec::new();
-    while !line.ends_with(b"\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).expect("the server replies");
-        line.extend(byte);
-    }
-    String::from_utf8_lossy(&line).trim_end().to_owned()
+    line(stream)
 }
 
 /// Returns the first line of the reply to a request over HTTP.
@@ -109,4 +103,57 @@ fn silent_connections_leave_descriptors_for_users_and_the_store() {
     assert_eq!(get(&server.http, "/healthz"), "HTTP/1.1 200 OK");
     drop(silent);
     assert!(server.is_alive());
+}
+
+/// Sends a request in the bytes of the protocol.
+fn send(stream: &mut TcpStream, words: &[&[u8]]) {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).into_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    stream.write_all(&bytes).unwrap();
+}
+
+/// Reads a reply of one line.
+fn line(stream: &mut TcpStream) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("the server replies");
+        line.extend(byte);
+    }
+    String::from_utf8_lossy(&line).trim_end().to_owned()
+}
+
+/// Replies of gigabytes, to a server with less address space than that: each is an error, and what
+/// they and large requests needed is free again though their clients stay.
+#[test]
+fn large_replies_end_no_server_and_leave_no_memory_behind() {
+    let place = Place::new();
+    let args = ["--max-reply", "64M"];
+    let mut server = Strained::start(&place, "ulimit -v 2097152", &args);
+    let large = vec![b'x'; 4 << 20];
+    let mut clients: Vec<TcpStream> = (0..8).map(|_| Strained::connect(&server.redis)).collect();
+    let before = server.resident();
+    for client in &mut clients {
+        send(client, &[b"SET", b"k", &large]);
+        assert_eq!(line(client), "+OK");
+        send(client, &[b"HSET", b"h", b"f", &large]);
+        assert!(line(client).starts_with(':'));
+    }
+    let many = [&[&b"MGET"[..]], &[&b"k"[..]; 1000][..]].concat();
+    let random: [&[u8]; 4] = [b"HRANDFIELD", b"h", b"-4194304", b"WITHVALUES"];
+    for client in &mut clients {
+        for request in [&many[..], &random] {
+            send(client, request);
+            assert!(line(client).starts_with("-ERR the reply is over 67108864 bytes"));
+        }
+        send(client, &[b"GET", b"k"]);
+        assert_eq!(line(client), "$4194304");
+        client.read_exact(&mut vec![0; (4 << 20) + 2]).unwrap();
+    }
+    let grown = server.resident().saturating_sub(before) >> 20;
+    assert!(server.is_alive() && grown < 160, "{grown} MB stay");
 }

