@@ -89,6 +89,11 @@ impl Failure {
             // Where even this cannot be told, the code still tells it.
             let _ = writeln!(io::stderr(), "{line}");
         }
+        self.code()
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }
 }

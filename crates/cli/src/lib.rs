@@ -15,6 +15,8 @@ mod bench;
 mod codex;
 mod colours;
 mod demo;
+#[cfg(feature = "serve")]
+mod descriptors;
 mod device;
 mod export;
 mod failure;
@@ -27,6 +29,7 @@ mod import;
 mod inspect;
 mod latency;
 mod lines;
+mod log_writer;
 mod logs;
 #[cfg(not(all(feature = "serve", feature = "archive")))]
 mod missing;
@@ -50,12 +53,15 @@ mod top;
 
 use std::io::stderr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::fs::Mode;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use failure::{EXIT_CODES, Failure, Kind};
+use log_writer::LogWriter;
 use output::Output;
 use store_args::StoreArgs;
 
@@ -154,6 +160,9 @@ enum Command {
     SoakWriter(soak::writer::Args),
 }
 
+/// Longest wait for the last lines of a server's log.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Returns the description of the command, with its examples.
 fn command() -> clap::Command {
     help::with_examples(Cli::command(), "")
@@ -164,21 +173,30 @@ pub fn main() -> ExitCode {
     let matches = command().color(colours::choice()).get_matches();
     let Cli { json, store_args, command } =
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let (level, as_json) = match &command {
+    let (level, as_json, is_server) = match &command {
         #[cfg(feature = "serve")]
-        Command::Serve(args) => ("info", args.logs_json()),
-        _ => ("warn", false),
+        Command::Serve(args) => ("info", args.logs_json(), true),
+        _ => ("warn", false, false),
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    let writer = match is_server.then(|| LogWriter::start(stderr())).transpose() {
+        Ok(writer) => writer,
+        Err(error) => return Failure::io("starting the log's thread")(error).end(json),
+    };
+    let to = writer.clone().map_or_else(|| BoxMakeWriter::new(stderr), BoxMakeWriter::new);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(to);
     if as_json {
         log.json().init()
     } else {
         log.with_ansi(console::colors_enabled_stderr()).init()
     }
     keep_private(&command);
-    match run(command, &store_args, &mut Output::new(json)) {
+    let done = run(command, &store_args, &mut Output::new(json));
+    let is_read = writer.is_none_or(|writer| writer.finish(LOG_PATIENCE));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
+        // Nobody reads the standard error of a server: the message would keep the process.
+        Err(failure) if !is_read => failure.code(),
         Err(failure) => failure.end(json),
     }
 }

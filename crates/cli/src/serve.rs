@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use brooklet::Create;
 use brooklet_server::{Addresses, CancellationToken, Error};
 
+use crate::descriptors;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
@@ -89,12 +90,13 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         out.line(text.trim_end())?;
         return out.document(&given);
     }
-    let config = given.config()?;
+    let mut config = given.config()?;
     if let Some(key) = &given.tls_key
         && let Ok(file) = File::open(key)
     {
         secrets::warn_if_shared(&file, key, "the key for TLS");
     }
+    descriptors::fit(&mut config);
     let stop = listen_for_signals()?;
     let payload = config.settings.max_bulk + (1 << 10);
     let options = store_args

@@ -164,11 +164,14 @@ impl axum::serve::Listener for Listener {
     /// Waits for the next client. Reading from its stream performs the TLS handshake: a client that
     /// is slow with it keeps no other client out.
     async fn accept(&mut self) -> (Stream, String) {
+        let mut is_failing = false;
         loop {
             match Self::accept(self).await {
                 Ok(incoming) => return (incoming.stream, incoming.from),
                 Err(error) => {
-                    tracing::warn!(%error, "the server could not accept a client");
+                    if !std::mem::replace(&mut is_failing, true) {
+                        tracing::warn!(%error, "the server cannot accept clients for now");
+                    }
                     tokio::time::sleep(RELIEF).await;
                 }
             }
@@ -202,6 +205,15 @@ pub struct Incoming {
 }
 
 impl Incoming {
+    /// Reports to the client why it is refused, if that needs no handshake and no wait.
+    pub fn refuse(self, why: &str) -> io::Result<()> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.try_write(why.as_bytes()).map(drop),
+            Stream::Unix(stream) => stream.try_write(why.as_bytes()).map(drop),
+            Stream::Opening(_) | Stream::Tls(_) => Ok(()),
+        }
+    }
+
     /// Performs the TLS handshake, if the port uses TLS.
     pub async fn open(mut self) -> io::Result<Stream> {
         poll_fn(|cx| self.stream.poll_open(cx)).await?;

@@ -56,6 +56,16 @@ pub struct Given {
     /// Seconds after which an idle Redis client is disconnected; 0 for never [default: 0]
     #[arg(long, value_name = "SECONDS", env = "BROOKLET_TIMEOUT")]
     timeout: Option<u64>,
+    /// Seconds after which a Redis client that has not logged in is disconnected; 0 for never
+    /// [default: 10]
+    #[arg(long, value_name = "SECONDS", env = "BROOKLET_AUTH_TIMEOUT")]
+    auth_timeout: Option<u64>,
+    /// Bytes of memory for all Redis clients: requests, queued commands and replies [default: 512M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CLIENT_MEMORY")]
+    client_memory: Option<u64>,
+    /// Most bytes of replies that a Redis client has not taken yet [default: 256M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_REPLY")]
+    max_reply: Option<u64>,
     /// Most bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_VALUE")]
     pub max_value: Option<u64>,
@@ -114,6 +124,9 @@ impl Given {
             users: if self.users.is_empty() { other.users } else { self.users },
             max_clients: self.max_clients.or(other.max_clients),
             timeout: self.timeout.or(other.timeout),
+            auth_timeout: self.auth_timeout.or(other.auth_timeout),
+            client_memory: self.client_memory.or(other.client_memory),
+            max_reply: self.max_reply.or(other.max_reply),
             max_value: self.max_value.or(other.max_value),
             key_cache: self.key_cache.or(other.key_cache),
             ring_size: self.ring_size.or(other.ring_size),
@@ -133,6 +146,9 @@ impl Given {
             unix_socket_mode: Some(Mode(config.unix_socket_mode)),
             max_clients: Some(config.settings.max_clients),
             timeout: Some(config.settings.timeout),
+            auth_timeout: Some(config.settings.auth_timeout),
+            client_memory: Some(config.settings.client_memory as u64),
+            max_reply: Some(config.settings.hard_output as u64),
             max_value: Some(config.settings.max_bulk as u64),
             key_cache: Some(config.cache as u64),
             ring_size: Some(RING),
@@ -194,6 +210,12 @@ impl Given {
         let settings = &mut config.settings;
         settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
         settings.timeout = self.timeout.unwrap_or(settings.timeout);
+        settings.auth_timeout = self.auth_timeout.unwrap_or(settings.auth_timeout);
+        settings.client_memory = self.client_memory.map_or(settings.client_memory, |bytes| bytes as usize);
+        if let Some(bytes) = self.max_reply {
+            settings.hard_output = bytes as usize;
+            settings.soft_output = settings.soft_output.min(settings.hard_output / 4);
+        }
         settings.max_bulk = self.max_value.map_or(settings.max_bulk, |bytes| bytes as usize);
         config.cache = self.key_cache.map_or(config.cache, |bytes| bytes as usize);
         config.threads = self.threads.unwrap_or(config.threads);

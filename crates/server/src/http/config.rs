@@ -15,8 +15,11 @@ pub struct Config {
     /// Most messages of one request in a stream of JSON. 16,384: each is an entry of its own.
     pub max_messages: usize,
     /// Bytes of bodies that may be in memory at once, on their way in. 256 MiB; who comes later
-    /// waits.
+    /// waits for some seconds, and is then told to come back.
     pub body_budget: usize,
+    /// Bytes of replies that may be in memory at once, on their way out. 256 MiB; the same goes for
+    /// who comes later.
+    pub reply_budget: usize,
     /// Bytes of messages after which a reply ends, and the reader asks for the next. 1 MiB.
     pub chunk: usize,
     /// Most readers that wait for what is not there yet, by long poll or events. 16,384; the next
@@ -54,6 +57,7 @@ impl Default for Config {
             max_body: 8 << 20,
             max_messages: 16_384,
             body_budget: 256 << 20,
+            reply_budget: 256 << 20,
             chunk: 1 << 20,
             max_waiting: 16_384,
             long_poll: Duration::from_secs(30),

@@ -1,13 +1,13 @@
 //! A client: its identity, its requests, and its pending replies.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
 
 use super::acl::User;
-use super::fail::Wait;
+use super::fail::{Fail, Wait};
 use super::proto::Args;
 use super::reply::Reply;
 
@@ -37,10 +37,16 @@ pub struct Client {
     pub database: Bytes,
     /// User of the client; `None` before a required login.
     pub user: Option<Arc<User>>,
+    /// Time since which the client has not been logged in, by the steady clock, in milliseconds.
+    pub stranger_since: u64,
+    /// Memory that the budget of all clients counts for this client, in bytes.
+    pub charged: usize,
     /// Commands that are queued for a transaction.
     pub queue: Option<Queue>,
     /// Keys that the client watches, by their plain logs.
-    pub watched: Vec<Bytes>,
+    pub watched: BTreeSet<Bytes>,
+    /// Memory of these keys, in bytes.
+    pub watched_bytes: usize,
     /// Whether a watched key has changed.
     pub is_stale: bool,
     /// Event that the client waits for.
@@ -55,6 +61,8 @@ pub struct Client {
     pub is_killed: bool,
     /// Whether the client is exempt from disconnection when memory is short, or when it is idle.
     pub no_evict: bool,
+    /// Whether the client's transaction runs now.
+    pub is_in_exec: bool,
     /// Replies that are not sent yet.
     pub reply: Reply,
     /// Epochs that replies wait for, each with the end of these replies, counted in bytes since the
@@ -63,12 +71,12 @@ pub struct Client {
     /// Number of bytes of replies sent.
     left: u64,
     noted: u64,
-    /// Number of received bytes that are no whole request yet.
+    /// Memory of the requests that are not run yet, whole or not, in bytes.
     pub unread: usize,
     /// Number of bytes of replies in the socket's output at the last check.
     pub outgoing: usize,
-    /// Time since which more replies wait than a client may have for long, by the steady clock, in
-    /// milliseconds.
+    /// Time since which more replies wait than a client may have for long, and the client has not
+    /// taken those that it was sent, by the steady clock, in milliseconds.
     pub slow_since: Option<u64>,
     /// Waker of the client's connection.
     pub waker: Option<Waker>,
@@ -98,6 +106,9 @@ pub enum Replies {
     Skip,
 }
 
+/// Size of a buffer, in bytes, that a client does not keep once it is empty.
+const LARGE: usize = 64 << 10;
+
 impl Client {
     /// Creates a newly connected client.
     pub fn new(id: ClientId, address: String, local: String, user: Option<Arc<User>>, now: u64) -> Self {
@@ -112,8 +123,11 @@ impl Client {
             last_command: "NULL",
             database: Bytes::from_static(b"0"),
             user,
+            stranger_since: now,
+            charged: 0,
             queue: None,
-            watched: Vec::new(),
+            watched: BTreeSet::new(),
+            watched_bytes: 0,
             is_stale: false,
             wait: None,
             wrote: 0,
@@ -121,6 +135,7 @@ impl Client {
             is_leaving: false,
             is_killed: false,
             no_evict: false,
+            is_in_exec: false,
             reply: Reply::new(),
             marks: VecDeque::new(),
             left: 0,
@@ -129,6 +144,16 @@ impl Client {
             outgoing: 0,
             slow_since: None,
             waker: None,
+        }
+    }
+
+    /// Returns whether more of the current reply fits. If not, a command stops; but a transaction
+    /// is completed, without replies.
+    pub fn has_room(&self) -> Result<bool, Fail> {
+        match (self.reply.is_full(), self.is_in_exec) {
+            (false, _) => Ok(true),
+            (true, true) => Ok(false),
+            (true, false) => Err(Fail::TooLarge),
         }
     }
 
@@ -144,7 +169,11 @@ impl Client {
 
     /// Removes the output behind the first `to` bytes.
     pub fn cut(&mut self, to: usize) {
+        let is_large = self.reply.bytes.len() > LARGE;
         self.reply.bytes.truncate(to);
+        if is_large {
+            self.reply.bytes = BytesMut::from(&self.reply.bytes[..]);
+        }
     }
 
     /// Returns the number of unsent bytes of replies.
@@ -180,6 +209,10 @@ impl Client {
             self.marks.pop_front();
         }
         let ready = self.reply.bytes.split_to((end - self.left) as usize);
+        if self.reply.bytes.is_empty() && ready.len() > LARGE {
+            // Otherwise the memory of a large reply would stay with an idle client.
+            self.reply.bytes = BytesMut::new();
+        }
         self.left = end;
         ready
     }
@@ -199,10 +232,12 @@ impl Client {
     /// Returns the memory of the client, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
-            + self.reply.bytes.capacity()
+            + self.reply.bytes.len()
+            + self.outgoing
             + self.unread
             + self.queue.as_ref().map_or(0, |queue| queue.bytes)
-            + self.watched.iter().map(|key| key.len() + 32).sum::<usize>()
+            + self.watched_bytes
+            + self.wait.as_ref().map_or(0, |wait| wait.bytes)
     }
 }
 

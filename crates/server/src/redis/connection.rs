@@ -4,36 +4,45 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
-use super::client::ClientId;
-use super::proto::{Args, Invalid, Limits, Parser};
-use super::serve::Shared;
+use super::engine::Engine;
+use super::proto::{Args, Invalid, Limits, Parser, size_of_args};
+use super::serve::Seat;
 use crate::net::Stream;
 
 /// Size of one read, in bytes.
 const CHUNK: usize = 16 << 10;
+/// Size of a buffer, in bytes, that a connection does not keep once it is empty.
+const LARGE: usize = 4 * CHUNK;
 /// Most bytes that are read of a waiting client before its wait ends.
 const AHEAD: usize = 1 << 20;
 
+/// Time after which the requests of a client wait until other clients had a turn.
+const SLICE: Duration = Duration::from_millis(2);
+
 /// A client's connection.
 pub struct Connection {
-    shared: Shared,
-    id: ClientId,
+    seat: Seat,
     stream: Stream,
     input: BytesMut,
     parser: Parser,
     requests: VecDeque<Args>,
+    /// Memory of the requests, in bytes.
+    parsed: usize,
     output: BytesMut,
     /// Whether the client has closed its side.
     is_over: bool,
     /// Whether the client's input was invalid.
     is_refused: bool,
+    /// Why it was, until the client is told.
+    refusal: Option<Invalid>,
     /// Whether the read bytes may contain whole requests.
     has_more: bool,
     /// How to continue reading, if at all.
@@ -49,6 +58,8 @@ struct Reading {
 /// The state of the client, from the engine.
 struct State {
     waits: bool,
+    /// Whether requests are left because other clients have a turn first.
+    yields: bool,
     leaves: bool,
     is_killed: bool,
     is_done: bool,
@@ -59,19 +70,20 @@ struct State {
 
 impl Connection {
     /// Creates the connection of an admitted client.
-    pub fn new(shared: Shared, id: ClientId, stream: Stream) -> Self {
+    pub fn new(seat: Seat, stream: Stream) -> Self {
         let (input, output) = (BytesMut::new(), BytesMut::new());
         let (parser, requests) = (Parser::default(), VecDeque::new());
         Self {
-            shared,
-            id,
+            seat,
             stream,
             input,
             parser,
             requests,
+            parsed: 0,
             output,
             is_over: false,
             is_refused: false,
+            refusal: None,
             has_more: false,
             reading: None,
         }
@@ -99,6 +111,7 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
             let had_output = !self.output.is_empty();
+            let taken = self.output.len();
             while !self.output.is_empty() {
                 match Pin::new(&mut self.stream).poll_write(cx, &self.output)? {
                     Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -106,7 +119,17 @@ impl Connection {
                     Poll::Pending => break,
                 }
             }
+            if taken > LARGE && self.output.is_empty() {
+                self.output = BytesMut::new();
+            }
+            if taken > CHUNK || !self.output.is_empty() {
+                self.note_memory(&mut self.seat.shared.lock(), self.output.len());
+            }
             let is_flushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() && self.output.is_empty();
+            if state.yields {
+                // A plain wake-up would not let the runtime look at sockets first.
+                return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+            }
             let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
             if had_output && has_room && !state.leaves {
                 // Requests or replies may have been held back for lack of room; no other event
@@ -125,7 +148,10 @@ impl Connection {
                 // The client waited, and has disconnected.
                 return Poll::Ready(Ok(()));
             }
-            let holds_back = state.leaves || state.is_slow || (state.waits && self.input.len() > AHEAD);
+            // Bytes that cannot be parsed yet are enough, except from a client that waits: only a
+            // read reports that it has left.
+            let has_enough = if state.waits { self.input.len() > AHEAD } else { self.has_more };
+            let holds_back = state.leaves || state.is_slow || has_enough;
             if self.is_over || holds_back || self.output.len() > CHUNK {
                 return Poll::Pending;
             }
@@ -153,6 +179,7 @@ impl Connection {
         while !self.is_refused {
             match self.parser.next(&mut self.input, limits) {
                 Ok(Some(request)) => {
+                    self.parsed += size_of_args(&request);
                     self.requests.push_back(request);
                     if !limits.is_known {
                         // This request may be the login; the limits of later requests are then
@@ -165,37 +192,51 @@ impl Connection {
                 Err(why) => {
                     self.is_refused = true;
                     self.is_over = true;
-                    let mut engine = self.shared.lock();
-                    engine.run(self.id, &mut self.requests);
-                    engine.refuse(self.id, &why);
-                    self.shared.tell(&mut engine);
-                    let address = engine.client(self.id).map(|client| client.address.clone());
-                    drop(engine);
-                    if let (Invalid::Foreign, Some(address)) = (why, address) {
-                        self.shared.note_foreign(&address);
-                    }
+                    self.refusal = Some(why);
                 }
             }
         }
     }
 
+    /// Reports the memory of this connection; see [`Engine::note_memory`].
+    fn note_memory(&self, engine: &mut Engine, outgoing: usize) -> Option<bool> {
+        let unread = self.input.len() + self.parsed + self.parser.memory();
+        engine.note_memory(self.seat.id, unread, outgoing)
+    }
+
     /// Runs the requests in the engine, and takes the replies that may be sent.
     fn turn(&mut self, cx: &Context<'_>) -> State {
-        let mut engine = self.shared.lock();
+        let mut engine = self.seat.shared.lock();
         if !self.requests.is_empty() {
-            engine.run(self.id, &mut self.requests);
-            self.shared.tell(&mut engine);
+            if let Some(client) = engine.client(self.seat.id) {
+                client.outgoing = self.output.len();
+            }
+            let began = Instant::now();
+            engine.run(self.seat.id, &mut self.requests, || began.elapsed() < SLICE);
+            self.seat.shared.tell(&mut engine);
         }
-        let (bulk, request, slow) =
-            (engine.settings.max_bulk, engine.settings.max_request, engine.settings.soft_output);
+        if self.requests.is_empty() {
+            if self.input.is_empty() && self.parsed > LARGE {
+                // Otherwise the memory of a large request would stay with an idle client.
+                self.input = BytesMut::new();
+            }
+            self.parsed = 0;
+            if let Some(why) = self.refusal.take() {
+                engine.refuse(self.seat.id, &why);
+            }
+        }
         if self.output.is_empty() {
-            self.output = engine.take_ready(self.id);
+            self.output = engine.take_ready(self.seat.id);
         }
-        let unread = self.input.len() + self.requests.len() * size_of::<Args>();
-        let limits = Limits { bulk, request, is_known: true };
-        let Some(client) = engine.client(self.id) else {
+        // Most replies are small, and leave at once.
+        let outgoing = if self.output.len() > CHUNK { self.output.len() } else { 0 };
+        let slow = self.note_memory(&mut engine, outgoing);
+        let limits =
+            Limits { bulk: engine.settings.max_bulk, request: engine.settings.max_request, is_known: true };
+        let (Some(is_slow), Some(client)) = (slow, engine.client(self.seat.id)) else {
             return State {
                 waits: false,
+                yields: false,
                 leaves: true,
                 is_killed: true,
                 is_done: true,
@@ -203,24 +244,17 @@ impl Connection {
                 limits,
             };
         };
-        client.unread = unread;
-        client.outgoing = self.output.len();
         if client.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             client.waker = Some(cx.waker().clone());
         }
         State {
             waits: client.wait.is_some(),
+            yields: !self.requests.is_empty() && client.wait.is_none() && !client.is_leaving && !is_slow,
             leaves: client.is_leaving,
             is_killed: client.is_killed,
             is_done: client.is_done(),
-            is_slow: client.written() + self.output.len() > slow,
+            is_slow,
             limits: Limits { is_known: client.user.is_some(), ..limits },
         }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.shared.lock().disconnect(self.id);
     }
 }

@@ -4,13 +4,8 @@
 //! the lines of the head as unknown commands, and run the lines of the body. So the first line that
 //! only another protocol sends ends the connection, as in Redis.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use bytes::Bytes;
 
-/// Least time between two lines in the log about this, in milliseconds: strangers decide how often
-/// it happens.
-const QUIET: u64 = 60_000;
 /// First byte of a TLS connection. A server of a page's choice puts bytes of its choice, lines
 /// among them, into the first message of a browser.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -49,41 +44,6 @@ fn is_request_line(method: &[u8], rest: &[Bytes]) -> bool {
     names_target && names_version
 }
 
-/// Log lines about requests of other protocols: one a minute, which counts the others.
-#[derive(Debug, Default)]
-pub struct Warnings {
-    /// Time of the next line, in milliseconds of the steady clock.
-    next: AtomicU64,
-    /// Events since the last line.
-    silent: AtomicU64,
-}
-
-impl Warnings {
-    /// Writes a line to the log, or counts the event if the last line is recent.
-    pub fn note(&self, client: &str, now: u64) {
-        if let Some(others) = self.due(now) {
-            tracing::warn!(
-                client,
-                others,
-                "a client spoke HTTP or TLS to the port for Redis clients, and the server disconnected it: \
-                 a web page may have tried to run commands"
-            );
-        }
-    }
-
-    /// Returns the number of events without a line, if a line is due now.
-    fn due(&self, now: u64) -> Option<u64> {
-        let next = self.next.load(Ordering::Relaxed);
-        let is_due = now >= next
-            && self.next.compare_exchange(next, now + QUIET, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if is_due {
-            return Some(self.silent.swap(0, Ordering::Relaxed));
-        }
-        self.silent.fetch_add(1, Ordering::Relaxed);
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::proto::split;
@@ -120,14 +80,5 @@ mod tests {
         ] {
             assert!(!is_foreign(&split(command.as_bytes()).unwrap()), "{command}");
         }
-    }
-
-    #[test]
-    fn the_log_has_one_line_a_minute() {
-        let warnings = Warnings::default();
-        assert_eq!(warnings.due(5), Some(0));
-        assert_eq!([warnings.due(6), warnings.due(QUIET)], [None, None]);
-        assert_eq!(warnings.due(QUIET + 5), Some(2));
-        assert_eq!(warnings.due(QUIET + 6), None);
     }
 }

@@ -5,12 +5,14 @@
 //! the same order always have the same result.
 
 mod batch;
+mod clients;
+mod scans;
 #[cfg(test)]
 mod tests;
 mod time;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -19,12 +21,14 @@ use hashbrown::HashMap;
 use super::acl::Users;
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
-use super::fail::{Fail, told};
-use super::keys::{Committed, Keys, Keyspace};
-use super::proto::{Args, Invalid};
+use super::fail::{Fail, told, too_large};
+use super::keys::{Committed, Keyspace};
+use super::notices::Notice;
+use super::proto::{Args, Invalid, size_of_args};
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
+pub use scans::Scans;
 
 /// The state that all clients share.
 pub struct Engine {
@@ -41,6 +45,12 @@ pub struct Engine {
     hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
+    /// Memory of all clients, in bytes.
+    held: usize,
+    /// Clients that have not logged in, the oldest first.
+    strangers: BTreeSet<ClientId>,
+    /// Time of the last check of all clients, by the steady clock, in milliseconds.
+    checked_at: u64,
     /// Clients that wait for an epoch to be acknowledged, in order.
     promised: VecDeque<(u64, ClientId)>,
     /// Clients that wait for a key to change, in the order of their requests.
@@ -50,8 +60,10 @@ pub struct Engine {
     /// Clients that wait for an epoch to be on stable media.
     waiting_durable: Vec<ClientId>,
     watching: HashMap<Bytes, Vec<ClientId>>,
-    /// Keys that changed since the waiting clients were last served.
+    /// Keys that changed since the waiting clients were last served, in the order of the changes.
     changed: VecDeque<Bytes>,
+    /// The same keys.
+    is_changed: BTreeSet<Bytes>,
     /// Milliseconds since the start of this engine, by a clock that only moves forward.
     pub steady: u64,
     /// Whether commits are in progress for which the driver does not wait yet.
@@ -65,34 +77,11 @@ pub struct Engine {
     rng: u64,
 }
 
-/// Scans of keys in progress. If too many exist, the oldest scan is dropped.
-#[derive(Default)]
-pub struct Scans {
-    last: u64,
-    under_way: BTreeMap<u64, Keys>,
-}
-
 /// One of this many commits is noted for the busiest logs, and counts for all of them.
 const SAMPLE: u64 = 16;
 
-const MOST_SCANS: usize = 1000;
-
-impl Scans {
-    /// Continues a scan.
-    pub fn take(&mut self, cursor: u64) -> Option<Keys> {
-        self.under_way.remove(&cursor)
-    }
-
-    /// Stores a scan until it is continued; returns its cursor.
-    pub fn leave(&mut self, keys: Keys) -> u64 {
-        self.last += 1;
-        self.under_way.insert(self.last, keys);
-        if self.under_way.len() > MOST_SCANS {
-            self.under_way.pop_first();
-        }
-        self.last
-    }
-}
+/// Memory of a watched key besides its name, in bytes.
+const WATCH: usize = 160;
 
 impl Engine {
     /// Creates an engine without clients, at the start of the steady clock.
@@ -106,12 +95,16 @@ impl Engine {
             hot_logs,
             clients: HashMap::new(),
             next_client: 0,
+            held: 0,
+            strangers: BTreeSet::new(),
+            checked_at: 0,
             promised: VecDeque::new(),
             waiting: HashMap::new(),
             deadlines: BTreeSet::new(),
             waiting_durable: Vec::new(),
             watching: HashMap::new(),
             changed: VecDeque::new(),
+            is_changed: BTreeSet::new(),
             steady: 0,
             has_news: false,
             has_deadline: false,
@@ -129,64 +122,19 @@ impl Engine {
         self.rng
     }
 
-    /// Admits a client. Returns an error if the server is stopping, or if too many clients are
-    /// connected.
-    pub fn connect(&mut self, address: String, local: String) -> Result<ClientId, &'static str> {
-        self.stats.connections += 1;
-        if self.is_leaving {
-            return Err("-ERR the server is stopping\r\n");
-        }
-        if self.clients.len() >= self.settings.max_clients {
-            self.stats.rejected += 1;
-            return Err("-ERR max number of clients reached\r\n");
-        }
-        self.next_client += 1;
-        let id = self.next_client;
-        let client = Client::new(id, address, local, self.users.default_user(), self.steady);
-        self.clients.insert(id, Box::new(client));
-        Ok(id)
-    }
-
-    /// Returns a connected client.
-    pub fn client(&mut self, id: ClientId) -> Option<&mut Client> {
-        self.clients.get_mut(&id).map(|client| &mut **client)
-    }
-
-    /// Returns all clients except the client of the current command.
-    pub fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.clients.values_mut().map(|client| &mut **client)
-    }
-
-    /// Returns the number of clients.
-    pub fn client_count(&self) -> usize {
-        self.clients.len()
-    }
-
-    /// Returns the number of clients that wait for a key.
-    pub fn waiting_count(&self) -> usize {
-        self.clients.values().filter(|client| client.wait.is_some()).count()
-    }
-
-    /// Removes a client that has disconnected.
-    pub fn disconnect(&mut self, id: ClientId) {
-        if let Some(mut client) = self.clients.remove(&id) {
-            self.unwatch(&mut client);
-            self.forget_wait(&mut client);
-        }
-    }
-
-    /// Runs the requests of a client, and notes the epoch that the replies wait for.
-    pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>) {
+    /// Runs the requests of a client, and notes the epoch that the replies wait for. Stops between
+    /// two requests once `goes_on` returns false.
+    pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>, goes_on: impl Fn() -> bool) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
-        // A client that does not take its replies gets no more of them until it has taken some.
-        let has_room = |client: &Client, most| client.written() <= most;
-        while client.wait.is_none()
+        let mut is_first = true;
+        while (std::mem::take(&mut is_first) || goes_on())
+            && client.wait.is_none()
             && !client.is_leaving
             && !client.is_killed
-            && has_room(&client, self.settings.soft_output)
+            && self.may_reply(&client)
         {
-            if self.batch(&mut client, requests) {
+            if self.batch(&mut client, requests, &goes_on) {
                 continue;
             }
             let Some(request) = requests.pop_front() else { break };
@@ -197,6 +145,7 @@ impl Engine {
                 client = self.clients.remove(&id).expect("it was just put there");
             }
         }
+        self.charge(&mut client);
         self.clients.insert(id, client);
         self.keys.trim_cache();
     }
@@ -211,12 +160,17 @@ impl Engine {
 
     /// Reports an error in the client's bytes, and then disconnects the client.
     pub fn refuse(&mut self, id: ClientId, why: &Invalid) {
-        if let Some(client) = self.client(id) {
-            if let Invalid::Syntax(why) = why {
+        let Some(client) = self.client(id) else { return };
+        client.is_leaving = true;
+        match why {
+            Invalid::Syntax(why) => {
                 client.reply.error(&format!("ERR Protocol error: {why}"));
                 client.mark(0);
             }
-            client.is_leaving = true;
+            Invalid::Foreign => {
+                let address = client.address.clone();
+                self.keys.notices.push(Notice::Foreign { address });
+            }
         }
     }
 
@@ -269,7 +223,7 @@ impl Engine {
             if spec.has(flags::NOT_IN_TRANSACTION) {
                 return self.refuse_command(client, "ERR Command not allowed inside a transaction");
             }
-            queue.bytes += request.iter().map(|arg| arg.len() + 48).sum::<usize>();
+            queue.bytes += size_of_args(request) + 32 * request.len();
             if queue.bytes > self.settings.max_request {
                 let error = "ERR the transaction is too large: EXEC it, then continue in another";
                 return self.refuse_command(client, error);
@@ -312,20 +266,36 @@ impl Engine {
                 self.wait(client, wait);
             }
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
-            Err(Fail::Store(error)) => {
-                self.keys.roll_back();
-                client.cut(start);
+            Err(fail @ (Fail::Store(_) | Fail::TooLarge)) => {
                 self.stats.of(spec).failed += 1;
-                self.note_failure(&error);
-                client.reply.error(&told(&error));
+                self.undo(client, start, &fail);
             }
         }
         self.commit(client, start);
     }
 
+    /// Undoes a command, and replaces the output since `start` by its error.
+    fn undo(&mut self, client: &mut Client, start: usize, fail: &Fail) {
+        self.keys.roll_back();
+        client.cut(start);
+        client.reply.begin(usize::MAX);
+        match fail {
+            Fail::Store(error) => {
+                self.note_failure(error);
+                client.reply.error(&told(error));
+            }
+            _ => {
+                let error = too_large(self.settings.hard_output);
+                self.stats.note_error(&error);
+                client.reply.error(&error);
+            }
+        }
+    }
+
     /// Replaces the output since `start` by the error of a command that was not run.
     fn tell_refusal(&mut self, client: &mut Client, spec: &Spec, start: usize, error: &str) {
         client.cut(start);
+        client.reply.begin(usize::MAX);
         self.stats.of(spec).failed += 1;
         self.stats.note_error(error);
         client.reply.error(error);
@@ -340,18 +310,30 @@ impl Engine {
         may_wait: bool,
     ) -> Result<(), Fail> {
         self.stats.of(spec).done += 1;
-        (spec.handler)(&mut Call { engine: self, client, args: request, may_wait, woken_by: None })
+        self.answer(client, spec, request, may_wait, None)
+    }
+
+    /// Runs a command, whose reply may not be over the limit of pending replies.
+    pub(super) fn answer(
+        &mut self,
+        client: &mut Client,
+        spec: &'static Spec,
+        args: &[Bytes],
+        may_wait: bool,
+        woken_by: Option<Bytes>,
+    ) -> Result<(), Fail> {
+        // Nobody takes the replies of a transaction whose client must leave.
+        client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
+        let done = (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by });
+        client.reply.end();
+        done.and_then(|()| client.has_room().map(drop))
     }
 
     /// Commits the changes; on failure, replaces the output since `start` by the error.
     fn commit(&mut self, client: &mut Client, start: usize) {
         match self.keys.commit() {
             Ok(committed) => self.note_committed(client, committed),
-            Err(error) => {
-                client.cut(start);
-                self.note_failure(&error);
-                client.reply.error(&told(&error));
-            }
+            Err(error) => self.undo(client, start, &Fail::Store(error)),
         }
     }
 
@@ -369,8 +351,7 @@ impl Engine {
         client.wrote = self.keys.epoch();
         client.note_epoch(committed.epoch);
         if !client.watched.is_empty() {
-            client.is_stale |=
-                self.keys.changed().any(|key| client.watched.iter().any(|watched| watched == key));
+            client.is_stale |= self.keys.changed().any(|key| client.watched.contains(key));
         }
         self.note_changed();
     }
@@ -394,23 +375,26 @@ impl Engine {
                     client.is_stale = true;
                 }
             }
-            if self.waiting.contains_key(key) && !self.changed.iter().any(|changed| changed == key) {
-                self.changed.push_back(Bytes::copy_from_slice(key));
+            if let Some((key, _)) = self.waiting.get_key_value(key)
+                && self.is_changed.insert(key.clone())
+            {
+                self.changed.push_back(key.clone());
             }
         }
     }
 
     /// Registers a client that watches a key for changes.
     pub fn watch(&mut self, client: &mut Client, key: Bytes) {
-        if !client.watched.contains(&key) {
-            self.watching.entry(key.clone()).or_default().push(client.id);
-            client.watched.push(key);
+        if client.watched.insert(key.clone()) {
+            client.watched_bytes += key.len() + WATCH;
+            self.watching.entry(key).or_default().push(client.id);
         }
     }
 
     /// Ends all watches of a client.
     pub fn unwatch(&mut self, client: &mut Client) {
         client.is_stale = false;
+        client.watched_bytes = 0;
         for key in std::mem::take(&mut client.watched) {
             if let Some(watchers) = self.watching.get_mut(&key) {
                 watchers.retain(|id| *id != client.id);

@@ -13,6 +13,8 @@ pub enum Fail {
     Reply(Cow<'static, str>),
     /// The store failed. The command had no effect.
     Store(Error),
+    /// The reply is over the limit of pending replies. The command had no effect.
+    TooLarge,
     /// No data is available yet: the client waits.
     Wait(Wait),
 }
@@ -30,6 +32,8 @@ pub struct Wait {
     pub timeout_reply: TimeoutReply,
     /// Whether the client waits as a member of a group, which may be deleted.
     pub of_group: bool,
+    /// Memory of the wait, in bytes; the engine sets it.
+    pub bytes: usize,
 }
 
 /// The reply to a client whose wait timed out.
@@ -79,6 +83,11 @@ impl From<Error> for Fail {
     fn from(error: Error) -> Self {
         Self::Store(error)
     }
+}
+
+/// Returns the message of a reply that is over a limit of bytes.
+pub fn too_large(limit: usize) -> String {
+    format!("ERR the reply is over {limit} bytes (client-output-buffer-limit): ask for less at once")
 }
 
 /// Returns the message of an error of the store, with the matching kind of Redis, if one exists.

@@ -98,7 +98,7 @@ fn hear(engine: &mut Engine, talker: &mut Talker, said: &[u8]) -> bool {
             Err(why) => break Some(why),
         }
     };
-    engine.run(talker.id, &mut requests);
+    engine.run(talker.id, &mut requests, || true);
     if let Some(why) = wrong {
         engine.refuse(talker.id, &why);
     }
@@ -118,7 +118,10 @@ fn state(engine: &mut Engine) -> State {
             let held = match keys.value(id).clone() {
                 // Its time has come.
                 Value::Absent => continue,
-                Value::List(list) => format!("{:?}", keys.elements(id, 0..list.len())),
+                Value::List(list) => format!(
+                    "{:?}",
+                    keys.elements(id, 0..list.len()).and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                ),
                 Value::Stream(mut stream) => {
                     // When a consumer was seen last is not worth a commit, and ids that trimming
                     // has passed are not kept.

@@ -14,6 +14,7 @@ mod fail;
 pub mod fuzzing;
 mod glob;
 mod keys;
+mod notices;
 mod now;
 mod proto;
 mod reply;

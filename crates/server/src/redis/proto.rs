@@ -19,11 +19,16 @@ const MAX_LINE: usize = 64 << 10;
 const MAX_ARGS: usize = 1 << 20;
 /// Most arguments of a request of a client that has not logged in.
 const MAX_ARGS_UNKNOWN: usize = 10;
-/// Longest argument of a client that has not logged in, in bytes.
+/// Most bytes of the arguments of a request of a client that has not logged in.
 const MAX_BULK_UNKNOWN: usize = 16 << 10;
 
 /// The words of a request.
 pub type Args = Vec<Bytes>;
+
+/// Returns the memory of a request, in bytes.
+pub fn size_of_args(request: &[Bytes]) -> usize {
+    size_of::<Args>() + request.iter().map(|arg| size_of::<Bytes>() + arg.len()).sum::<usize>()
+}
 
 /// The limits of a request.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +120,7 @@ impl Parser {
                 if length > limits.bulk || self.taken.saturating_add(length) > limits.request {
                     return Err("invalid bulk length".into());
                 }
-                if !limits.is_known && length > MAX_BULK_UNKNOWN {
+                if !limits.is_known && self.taken + length > MAX_BULK_UNKNOWN {
                     return Err("unauthenticated bulk length".into());
                 }
                 self.taken += length;
@@ -130,6 +135,15 @@ impl Parser {
         self.bulk = None;
         self.missing -= 1;
         Ok(true)
+    }
+
+    /// Returns the memory of the incomplete request, in bytes, without the bytes of the input.
+    pub fn memory(&self) -> usize {
+        if self.missing == 0 {
+            return 0;
+        }
+        let awaited = self.bulk.unwrap_or(0);
+        self.taken.saturating_sub(awaited) + self.args.len() * size_of::<Bytes>()
     }
 
     /// Returns the number of bytes that the current argument still needs, beyond `input`.

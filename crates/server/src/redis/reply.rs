@@ -11,10 +11,17 @@ pub enum Version {
     Three,
 }
 
+/// Longest head of an array, in bytes.
+const GAP: usize = 24;
+
 /// A buffer of replies.
 #[derive(Debug)]
 pub struct Reply {
     pub(super) bytes: BytesMut,
+    /// Most bytes of the buffer.
+    limit: usize,
+    /// Whether a reply did not fit.
+    is_full: bool,
     /// The version that the client chose.
     pub version: Version,
 }
@@ -22,10 +29,45 @@ pub struct Reply {
 impl Reply {
     /// Creates an empty buffer, for RESP2.
     pub fn new() -> Self {
-        Self { bytes: BytesMut::new(), version: Version::Two }
+        Self { bytes: BytesMut::new(), limit: usize::MAX, is_full: false, version: Version::Two }
+    }
+
+    /// Begins the reply to a command, with a limit for all bytes of the buffer.
+    pub fn begin(&mut self, limit: usize) {
+        (self.limit, self.is_full) = (limit, false);
+    }
+
+    /// Ends the reply to a command: what follows has no limit.
+    pub fn end(&mut self) {
+        self.limit = usize::MAX;
+    }
+
+    /// Returns whether the reply did not fit. The rest of it is left out, so a command may stop
+    /// early.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Marks the reply as one that does not fit.
+    pub fn fill(&mut self) {
+        self.is_full = true;
+    }
+
+    /// Returns the number of bytes that fit.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.bytes.len())
+    }
+
+    /// Returns whether so many bytes fit.
+    fn fits(&mut self, len: usize) -> bool {
+        self.is_full |= len > self.limit - self.bytes.len().min(self.limit);
+        !self.is_full
     }
 
     fn line(&mut self, sign: u8, text: &[u8]) {
+        if !self.fits(text.len() + 3) {
+            return;
+        }
         self.bytes.reserve(text.len() + 3);
         self.bytes.put_u8(sign);
         self.bytes.put_slice(text);
@@ -91,6 +133,9 @@ impl Reply {
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         self.counted(b'$', bytes.len() as i64);
+        if !self.fits(bytes.len() + 2) {
+            return;
+        }
         self.bytes.reserve(bytes.len() + 2);
         self.bytes.put_slice(bytes);
         self.bytes.put_slice(b"\r\n");
@@ -110,6 +155,9 @@ impl Reply {
             return self.bulk(text);
         }
         self.counted(b'=', text.len() as i64 + 4);
+        if !self.fits(text.len() + 6) {
+            return;
+        }
         self.bytes.put_slice(b"txt:");
         self.bytes.put_slice(text.as_bytes());
         self.bytes.put_slice(b"\r\n");
@@ -143,6 +191,26 @@ impl Reply {
     /// Appends the head of a set; `n` replies follow.
     pub fn set(&mut self, n: usize) {
         self.counted(if self.is_three() { b'~' } else { b'*' }, n as i64);
+    }
+
+    /// Begins an array whose length is known at its end.
+    pub fn begin_array(&mut self) -> usize {
+        let start = self.bytes.len();
+        if self.fits(GAP) {
+            self.bytes.put_bytes(0, GAP);
+        }
+        start
+    }
+
+    /// Ends an array of `n` replies that began at `start`: its head moves into the gap before them.
+    pub fn end_array(&mut self, start: usize, n: usize) {
+        if self.is_full {
+            return;
+        }
+        let head = format!("*{n}\r\n");
+        self.bytes[start..start + head.len()].copy_from_slice(head.as_bytes());
+        self.bytes.copy_within(start + GAP.., start + head.len());
+        self.bytes.truncate(self.bytes.len() - (GAP - head.len()));
     }
 
     /// Appends an array of bulk strings.

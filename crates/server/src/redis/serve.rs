@@ -1,18 +1,19 @@
 //! Drives the engine: accepts clients, passes time, and reports durable commits.
 
+use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::acl::Users;
+use super::client::ClientId;
 use super::connection::Connection;
-use super::cross_protocol::Warnings;
 use super::engine::Engine;
 use super::keys::Keyspace;
 use super::now::Now;
@@ -40,7 +41,34 @@ pub struct Shared {
     deadline: Arc<Notify>,
     /// Reason why a commit was not acknowledged.
     failure: Arc<OnceLock<String>>,
-    foreign: Arc<Warnings>,
+}
+
+/// The place of an admitted client, which is free again when this is dropped.
+pub struct Seat {
+    /// The engine.
+    pub shared: Shared,
+    /// Number of the client.
+    pub id: ClientId,
+}
+
+impl Seat {
+    /// Waits until the engine disconnects the client.
+    async fn lost(&self) {
+        poll_fn(|cx| match self.shared.lock().client(self.id) {
+            Some(client) if !client.is_killed && !client.is_leaving => {
+                client.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.shared.lock().disconnect(self.id);
+    }
 }
 
 /// Returns the milliseconds since the Unix epoch.
@@ -62,7 +90,6 @@ impl Shared {
             acknowledged: Arc::default(),
             deadline: Arc::default(),
             failure: Arc::default(),
-            foreign: Arc::default(),
         }
     }
 
@@ -77,11 +104,6 @@ impl Shared {
 
     fn now(&self) -> Now {
         Now { wall: wall(), steady: self.began.elapsed().as_millis() as u64 }
-    }
-
-    /// Writes to the log that a client spoke another protocol.
-    pub fn note_foreign(&self, client: &str) {
-        self.foreign.note(client, self.now().steady);
     }
 
     /// Notifies the tasks that wait for new commits and deadlines.
@@ -103,6 +125,9 @@ impl Shared {
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_commits()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_time()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().find_deadlines()));
+        let notices = self.lock().keys.notices.clone();
+        let writer = notices.clone();
+        tasks.spawn(drivers.clone().run_until_cancelled_owned(async move { writer.keep_writing().await }));
         let mut doors = JoinSet::new();
         for listener in listeners {
             doors.spawn(self.clone().take_in(listener, stop.clone()));
@@ -110,20 +135,27 @@ impl Shared {
         while doors.join_next().await.is_some() {}
         drivers.cancel();
         while tasks.join_next().await.is_some() {}
+        notices.write();
     }
 
     /// Admits the clients of one listener, and waits for them to leave once the listener is closed.
     async fn take_in(self, listener: Listener, stop: CancellationToken) {
         let mut clients = JoinSet::new();
+        let mut is_failing = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(_) = clients.join_next() => {}
                 incoming = listener.accept() => match incoming {
-                    Ok(incoming) => drop(clients.spawn(self.clone().welcome(incoming))),
+                    Ok(incoming) => {
+                        is_failing = false;
+                        drop(clients.spawn(self.clone().welcome(incoming)));
+                    }
                     Err(error) => {
                         // Usually no descriptors are left: other clients must leave first.
-                        tracing::warn!(%error, "the server could not accept a client");
+                        if !std::mem::replace(&mut is_failing, true) {
+                            tracing::warn!(%error, "the server cannot accept clients for now");
+                        }
                         tokio::time::sleep(RELIEF).await;
                     }
                 }
@@ -139,17 +171,22 @@ impl Shared {
 
     async fn welcome(self, incoming: Incoming) {
         let (from, to) = (incoming.from.clone(), incoming.to.clone());
+        // A client has its place before its handshake: so handshakes have the limits of strangers.
+        let connected = self.lock().connect(from.clone(), to);
         let served = async {
-            let handshake = tokio::time::timeout(HANDSHAKE, incoming.open()).await;
-            let mut stream = handshake.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-            let connected = self.lock().connect(from.clone(), to);
-            match connected {
-                Ok(id) => Connection::new(self.clone(), id, stream).run().await,
-                Err(why) => {
-                    stream.write_all(why.as_bytes()).await?;
-                    stream.shutdown().await
+            let id = match connected {
+                Ok(id) => id,
+                Err(why) => return incoming.refuse(why),
+            };
+            let seat = Seat { shared: self.clone(), id };
+            let stream = tokio::select! {
+                biased;
+                opened = tokio::time::timeout(HANDSHAKE, incoming.open()) => {
+                    opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??
                 }
-            }
+                () = seat.lost() => return Ok(()),
+            };
+            Connection::new(seat, stream).run().await
         };
         if let Err(error) = served.await {
             tracing::debug!(client = from, %error, "a connection broke");
@@ -184,9 +221,13 @@ impl Shared {
             self.acknowledged.notified().await;
             let mut engine = self.lock();
             engine.note_durable();
-            if let Some(why) = self.failure.get() {
-                tracing::error!(why, "the store stopped writing; the server continues to serve reads");
+            let failure = self.failure.get();
+            if let Some(why) = failure {
                 engine.note_stopped(why);
+            }
+            drop(engine);
+            if let Some(why) = failure {
+                tracing::error!(why, "the store stopped writing; the server continues to serve reads");
             }
         }
     }
@@ -243,7 +284,7 @@ impl Shared {
 mod tests {
     use brooklet::Options;
     use brooklet::io::MemVolume;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
     use super::*;

@@ -13,6 +13,11 @@ pub struct Settings {
     pub max_request: usize,
     /// Seconds after which an idle client is disconnected; 0: never.
     pub timeout: u64,
+    /// Seconds after which a client that has not logged in is disconnected; 0: never.
+    pub auth_timeout: u64,
+    /// Bytes of memory for all clients: requests that are not run yet, queued commands, and
+    /// replies that are not sent yet.
+    pub client_memory: usize,
     /// Bytes of pending replies at which a client is disconnected immediately.
     pub hard_output: usize,
     /// Bytes of pending replies at which a client is disconnected after some time.
@@ -61,6 +66,8 @@ impl Default for Settings {
             max_bulk: 16 << 20,
             max_request: 64 << 20,
             timeout: 0,
+            auth_timeout: 10,
+            client_memory: 512 << 20,
             hard_output: 256 << 20,
             soft_output: 64 << 20,
             soft_output_seconds: 60,
@@ -87,6 +94,8 @@ impl Settings {
             ("proto-max-bulk-len", self.max_bulk.to_string()),
             ("client-query-buffer-limit", self.max_request.to_string()),
             ("timeout", self.timeout.to_string()),
+            ("auth-timeout", self.auth_timeout.to_string()),
+            ("maxmemory-clients", self.client_memory.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
         all.retain(|(name, _)| matches(pattern, name.as_bytes()));
@@ -104,6 +113,8 @@ impl Settings {
             "proto-max-bulk-len" => self.max_bulk = number()? as usize,
             "client-query-buffer-limit" => self.max_request = number()? as usize,
             "timeout" => self.timeout = number()?,
+            "auth-timeout" => self.auth_timeout = number()?,
+            "maxmemory-clients" => self.client_memory = limit(number()?),
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
                 wrong(
                     "Wrong number of arguments in buffer limit configuration: class, hard, soft and seconds",
@@ -130,7 +141,6 @@ impl Settings {
         for class in words.chunks(4) {
             let [class, hard, soft, seconds] = class else { return None };
             let (hard, soft, seconds) = (bytes(hard)?, bytes(soft)?, seconds.parse().ok()?);
-            let limit = |n: u64| if n == 0 { usize::MAX } else { n as usize };
             if *class == "normal" {
                 (self.hard_output, self.soft_output) = (limit(hard), limit(soft));
                 self.soft_output_seconds = seconds;
@@ -138,6 +148,11 @@ impl Settings {
         }
         Some(())
     }
+}
+
+/// Returns a limit of bytes, of which 0 is none.
+fn limit(n: u64) -> usize {
+    if n == 0 { usize::MAX } else { n as usize }
 }
 
 /// Parses a number with an optional unit, for example of kilobytes, as Redis does.

@@ -177,3 +177,81 @@ async fn a_stopped_store_refuses_writes_and_reads_go_on() {
     assert_eq!(server.get("short").await.status, 404);
     assert_eq!(server.put("short", &TEXT, "").await.status, 503);
 }
+
+/// Peers that announce large bodies and send them slowly hold what they have sent, and no more.
+#[tokio::test]
+async fn slow_bodies_hold_up_no_others() {
+    let config = Config { body_budget: 1 << 20, max_body: 256 << 10, patience: FOREVER, ..config() };
+    let server = Server::with(options().create_on(volume()).unwrap(), config).await;
+    server.text("s", "").await;
+    let begin = "POST /v1/stream/s HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n";
+    let mut slow = Vec::new();
+    for n in 0..200 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        let body = if n % 2 == 0 {
+            "transfer-encoding: chunked\r\n\r\n1\r\na\r\n"
+        } else {
+            "content-length: 200000\r\n\r\na"
+        };
+        socket.write_all(format!("{begin}{body}").as_bytes()).await.unwrap();
+        slow.push(socket);
+    }
+    let posted = tokio::time::timeout(FOREVER / 2, server.post("s", &TEXT, vec![b'x'; 200_000])).await;
+    assert_eq!(posted.unwrap().status, 204);
+    // Those who have sent as much as there is memory hold it until they go; others are told.
+    for socket in &mut slow {
+        socket.write_all(&[b'1'; 8]).await.unwrap();
+    }
+    let mut large = Vec::new();
+    for _ in 0..6 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        let head = format!("{begin}content-length: 250000\r\n\r\n");
+        socket.write_all(&[head.as_bytes(), &[b'x'; 240_000]].concat()).await.unwrap();
+        large.push(socket);
+    }
+    let refused = server.post("s", &TEXT, vec![b'x'; 200_000]).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{refused:?}");
+    drop((slow, large));
+    let mut again = 503;
+    for _ in 0..100 {
+        again = server.post("s", &TEXT, vec![b'x'; 200_000]).await.status;
+        if again == 204 {
+            break;
+        }
+    }
+    assert_eq!(again, 204);
+}
+
+/// Readers that take nothing hold what they asked for, within a budget.
+#[tokio::test]
+async fn replies_that_nobody_takes_have_a_budget() {
+    let config = Config { reply_budget: 24 << 20, chunk: 8 << 20, patience: FOREVER, ..config() };
+    let server = Server::with(options().create_on(volume()).unwrap(), config).await;
+    server.text("s", "").await;
+    for _ in 0..24 {
+        assert_eq!(server.post("s", &TEXT, vec![b'x'; 500_000]).await.status, 204);
+    }
+    let mut stalled = Vec::new();
+    for _ in 0..12 {
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        socket.write_all(b"GET /v1/stream/s HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stalled.push(socket);
+    }
+    let mut told = 200;
+    for _ in 0..20 {
+        told = server.get("s").await.status;
+        if told == 503 {
+            break;
+        }
+    }
+    assert_eq!(told, 503);
+    drop(stalled);
+    let mut again = 503;
+    for _ in 0..20 {
+        again = server.get("s").await.status;
+        if again == 200 {
+            break;
+        }
+    }
+    assert_eq!(again, 200);
+}

@@ -3,10 +3,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "processes take real time and threads")]
 
+mod hostile;
 mod kills;
 mod linear;
 mod lines;
+mod logs;
 mod pages;
 mod process;
 mod secrets;
 mod settings;
+mod strain;

@@ -1,37 +1,36 @@
 //! Request bodies: read whole, with a limit for each and a limit for all together.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, HttpBody};
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::budget::{Budget, Share};
 use super::reply::Refusal;
 use crate::http::Config;
 
-/// What the memory for bodies is counted in.
-const KIB: usize = 1024;
 /// Most bytes of a body that is refused that are taken in all the same.
 const DISCARDED: usize = 64 << 20;
+/// Bytes of memory for a body before its first bytes are there.
+const FIRST: usize = 16 << 10;
 
 pub struct Bodies {
     most: usize,
     patience: Duration,
-    memory: Arc<Semaphore>,
+    budget: Budget,
 }
 
 impl Bodies {
     pub fn new(config: &Config) -> Self {
-        let memory = config.body_budget.max(config.max_body).div_ceil(KIB).min(Semaphore::MAX_PERMITS);
-        Self { most: config.max_body, patience: config.patience, memory: Arc::new(Semaphore::new(memory)) }
+        let budget = Budget::new(config.body_budget.max(config.max_body));
+        Self { most: config.max_body, patience: config.patience, budget }
     }
 
-    /// The whole body, with its share of the memory: of one that does not tell its size, the share
-    /// of the largest.
-    pub async fn collect(&self, body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+    /// The whole body, with its share of the memory. The share is for bytes that are there, and not
+    /// for bytes that are announced: so peers that send slowly hold little.
+    pub async fn collect(&self, body: Body) -> Result<(Bytes, Option<Share>), Refusal> {
         let told = HttpBody::size_hint(&body).exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         match told {
             Some(0) => return Ok((Bytes::new(), None)),
@@ -41,12 +40,8 @@ impl Bodies {
             }
             _ => {}
         }
-        let len = told.unwrap_or(self.most);
-        let share = u32::try_from(len.div_ceil(KIB)).unwrap_or(u32::MAX);
-        let share = self.memory.clone().acquire_many_owned(share).await.expect("it is never closed");
-        match tokio::time::timeout(self.patience, self.take(body.into_data_stream(), told.unwrap_or(0))).await
-        {
-            Ok(body) => Ok((body?, Some(share))),
+        match tokio::time::timeout(self.patience, self.take(body.into_data_stream(), told)).await {
+            Ok(taken) => taken.map(|(body, share)| (body, Some(share))),
             Err(_) => {
                 let patience = self.patience;
                 let why = format!("the body did not arrive within {patience:?}: send it faster, or in parts");
@@ -55,17 +50,19 @@ impl Bodies {
         }
     }
 
-    async fn take(&self, mut chunks: BodyDataStream, len: usize) -> Result<Bytes, Refusal> {
-        let mut body = BytesMut::with_capacity(len);
+    async fn take(&self, mut chunks: BodyDataStream, told: Option<usize>) -> Result<(Bytes, Share), Refusal> {
+        let mut body = BytesMut::with_capacity(told.unwrap_or(0).min(FIRST));
+        let mut share = self.budget.take(0).await?;
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
             if body.len() + chunk.len() > self.most {
                 self.discard(chunks).await;
                 return Err(self.too_large());
             }
+            self.budget.grow(&mut share, body.len() + chunk.len()).await?;
             body.extend_from_slice(&chunk);
         }
-        Ok(body.freeze())
+        Ok((body.freeze(), share))
     }
 
     /// Takes in what is left of a body, up to a point: many clients hear why it is refused only

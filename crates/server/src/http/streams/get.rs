@@ -8,6 +8,7 @@ use axum::http::header::{self, HeaderMap};
 use axum::http::{Response, StatusCode, Uri};
 use bytes::Bytes;
 
+use super::budget::hold;
 use super::headers as names;
 use super::json;
 use super::metadata::{Change, Form, Identity};
@@ -156,11 +157,13 @@ impl Streams {
         skips: bool,
     ) -> Result<Chunk, Refusal> {
         if from >= end {
-            return Ok(Chunk { messages: Vec::new(), next: from });
+            return Ok(Chunk { messages: Vec::new(), next: from, share: None });
         }
+        let share = self.replies.take(self.config.chunk).await?;
         let (stream, identity) = (stream.clone(), identity.clone());
-        self.blocking(&self.reads, move |streams| streams.chunk(&stream.name, &identity, from, end, skips))
-            .await
+        let read = move |streams: &Self| streams.chunk(&stream.name, &identity, from, end, skips);
+        let chunk = self.blocking(&self.reads, read).await?;
+        Ok(Chunk { share: Some(share), ..chunk })
     }
 
     async fn long_poll(
@@ -264,10 +267,11 @@ impl Reply<'_> {
         if start != Start::Now {
             set(headers, header::ETAG, self.tag());
         }
-        *response.body_mut() = Body::from(match self.identity.form() {
+        let body = match self.identity.form() {
             Form::Json => json::array(&self.chunk.messages).into(),
             Form::Text | Form::Bytes => joined(self.chunk.messages),
-        });
+        };
+        *response.body_mut() = Body::from(hold(body, self.chunk.share));
         response
     }
 

@@ -14,6 +14,7 @@
 
 mod append;
 mod body;
+mod budget;
 mod create;
 mod draft;
 mod get;
@@ -44,6 +45,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::body::Bodies;
+use self::budget::Budget;
 use self::name::Name;
 pub use self::name::SPACE;
 use self::registry::Registry;
@@ -68,6 +70,7 @@ pub struct Streams {
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     bodies: Bodies,
+    replies: Budget,
     waiting: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -86,6 +89,7 @@ impl Streams {
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
             bodies: Bodies::new(&config),
+            replies: Budget::new(config.reply_budget.max(config.chunk)),
             waiting: Arc::new(Semaphore::new(config.max_waiting)),
             store,
             config,

@@ -4,6 +4,7 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::Streams;
+use super::budget::Share;
 use super::metadata::Identity;
 use super::name::Name;
 use super::reply::Refusal;
@@ -17,6 +18,8 @@ pub struct Chunk {
     pub messages: Vec<Bytes>,
     /// The number of the one after the last.
     pub next: u64,
+    /// Their share of the memory for replies.
+    pub share: Option<Share>,
 }
 
 impl Streams {
@@ -31,7 +34,7 @@ impl Streams {
         end: u64,
         skips: bool,
     ) -> Result<Chunk, Refusal> {
-        let mut chunk = Chunk { messages: Vec::new(), next: from };
+        let mut chunk = Chunk { messages: Vec::new(), next: from, share: None };
         let mut room = self.config.chunk;
         while chunk.next < end && room > 0 {
             self.read_some(name, identity, &mut chunk, end, &mut room, skips)?;
@@ -41,7 +44,7 @@ impl Streams {
 
     /// One message.
     pub fn message(&self, name: &Name, identity: &Identity, number: u64) -> Result<Bytes, Refusal> {
-        let mut chunk = Chunk { messages: Vec::new(), next: number };
+        let mut chunk = Chunk { messages: Vec::new(), next: number, share: None };
         self.read_some(name, identity, &mut chunk, number + 1, &mut 1, false)?;
         chunk.messages.pop().ok_or_else(|| Refusal::unknown(name))
     }

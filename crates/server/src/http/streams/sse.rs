@@ -16,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
+use super::budget::hold;
 use super::get::{Request, joined};
 use super::headers as names;
 use super::json;
@@ -121,7 +122,7 @@ impl Events {
 
     async fn tell(&mut self, seen: &Seen) -> Option<Bytes> {
         let chunk = self.streams.read(&self.stream, &self.identity, self.next, seen.end.0, self.skips).await;
-        let chunk = match chunk {
+        let mut chunk = match chunk {
             Ok(chunk) => chunk,
             Err(refusal) => {
                 // The reader asks again, and is told why by the status.
@@ -143,11 +144,12 @@ impl Events {
             up_to_date,
             stream_closed,
         };
+        let share = chunk.share.take();
         let mut event = data(self.identity.form(), chunk);
         event.push_str("event: control\ndata:");
         event.push_str(&serde_json::to_string(&control).expect("it is made of text and truth values"));
         event.push_str("\n\n");
-        Some(event.into())
+        Some(hold(event.into(), share))
     }
 }
 

@@ -37,6 +37,17 @@ pub fn milliseconds(call: &Call<'_>, at: usize) -> Result<Option<u64>, Fail> {
     Ok((millis > 0).then_some(until))
 }
 
+/// Most keys that a client waits for: each change of one of them looks at all of them.
+const MAX_KEYS: usize = 16_384;
+
+/// The plain logs of the keys that a client is to wait for.
+pub fn waited_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<Bytes>, Fail> {
+    if at.len() > MAX_KEYS {
+        return Err(Fail::err(format!("a client waits for at most {MAX_KEYS} keys")));
+    }
+    plain_logs(call, at)
+}
+
 /// The plain logs of the keys that some words name.
 pub fn plain_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<Bytes>, Fail> {
     let mut plains = Vec::with_capacity(at.len());
@@ -63,8 +74,15 @@ pub fn waits_for(
         }
         return Ok(());
     }
-    let keys = plain_logs(call, keys)?;
-    Err(Fail::Wait(Wait { keys, until, request: call.args.to_vec(), timeout_reply, of_group: false }))
+    let keys = waited_logs(call, keys)?;
+    Err(Fail::Wait(Wait {
+        keys,
+        until,
+        request: call.args.to_vec(),
+        timeout_reply,
+        of_group: false,
+        bytes: 0,
+    }))
 }
 
 /// `WAIT numreplicas timeout`: there are no replicas to wait for.
@@ -107,5 +125,6 @@ fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, timeout_reply: Timeo
         request: call.args.to_vec(),
         timeout_reply,
         of_group: false,
+        bytes: 0,
     }))
 }

@@ -1,9 +1,12 @@
 //! The connection: the client's identity, its database, and the other clients.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::super::client::{Client, Replies};
 use super::super::fail::Fail;
+use super::super::notices::Notice;
 use super::super::reply::Version;
 use super::super::spaces;
 use super::{Call, Done, integer};
@@ -37,6 +40,7 @@ pub fn reset(call: &mut Call<'_>) -> Done {
     call.engine.unwatch(call.client);
     call.client.database = Bytes::from_static(b"0");
     call.client.user = call.engine.users.default_user();
+    call.engine.note_login(call.client);
     call.client.name = Bytes::new();
     call.client.replies = Replies::On;
     call.client.reply.version = Version::Two;
@@ -70,10 +74,12 @@ fn log_in(call: &mut Call<'_>, name: &[u8], password: &[u8]) -> Done {
     match call.engine.users.log_in(&name, password) {
         Some(user) => {
             call.client.user = Some(user);
+            call.engine.note_login(call.client);
             Ok(())
         }
         None => {
-            tracing::warn!(user = %name, address = call.client.address, "a wrong name or password");
+            let (user, address) = (name.into_owned(), call.client.address.clone());
+            call.keys().notices.push(Notice::WrongPassword { user, address });
             Err(Fail::Reply("WRONGPASS invalid username-password pair or user is disabled.".into()))
         }
     }
@@ -275,7 +281,7 @@ fn describe(client: &Client, now: u64) -> String {
         client.watched.len(),
         client.unread,
         client.memory(),
-        client.reply.bytes.len(),
+        client.written() + client.outgoing,
         client.last_command,
         client.user.as_ref().map_or("(none)", |user| &user.name),
         if client.reply.version == Version::Three { 3 } else { 2 },
@@ -289,12 +295,12 @@ fn list(call: &mut Call<'_>) -> Done {
     if call.args.len() > 2 {
         match call.word(2).as_str() {
             "ID" if call.args.len() > 3 => {
-                let ids: Option<Vec<i64>> = call.args[3..].iter().map(|id| integer(id)).collect();
+                let ids: Option<BTreeSet<i64>> = call.args[3..].iter().map(|id| integer(id)).collect();
                 only = Some(ids.ok_or_else(|| Fail::err("Invalid client ID"))?);
             }
             "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
                 "NORMAL" => {}
-                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(Vec::new()),
+                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(BTreeSet::new()),
                 other => {
                     return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase())));
                 }

@@ -1,5 +1,7 @@
 //! Consumer groups.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::super::fail::Fail;
@@ -240,6 +242,13 @@ pub fn xpending(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+/// Returns the number of pending entries of each consumer that has some.
+pub fn pending_of(group: &Group) -> BTreeMap<&Bytes, usize> {
+    let mut counts = BTreeMap::new();
+    group.pending.values().for_each(|pending| *counts.entry(&pending.consumer).or_default() += 1);
+    counts
+}
+
 /// How much is pending, from which to which, and for whom.
 fn tell_pending(call: &mut Call<'_>) -> Done {
     let (_, _, group) = group(call, "")?;
@@ -252,9 +261,9 @@ fn tell_pending(call: &mut Call<'_>) -> Done {
         return Ok(());
     };
     let total = group.pending.len();
-    let count = |name: &Bytes| group.pending.values().filter(|pending| pending.consumer == *name).count();
-    let consumers: Vec<(Bytes, usize)> =
-        group.consumers.keys().map(|name| (name.clone(), count(name))).filter(|(_, n)| *n > 0).collect();
+    let mut counts = pending_of(group);
+    counts.retain(|name, _| group.consumers.contains_key(*name));
+    let consumers: Vec<(Bytes, usize)> = counts.into_iter().map(|(name, n)| (name.clone(), n)).collect();
     call.reply().array(4);
     call.reply().count(total);
     call.reply().bulk(first.to_string());

@@ -82,14 +82,18 @@ pub fn hmget(call: &mut Call<'_>) -> Done {
 /// Tells of all fields.
 fn tell(call: &mut Call<'_>, head: fn(&mut Reply, usize), names: bool, values: bool) -> Done {
     let id = open(call)?;
-    let all = fields(call, id).clone();
-    head(call.reply(), all.len());
-    for (field, value) in &all {
+    let all = match call.engine.keys.value(id) {
+        Value::Hash(fields) => fields,
+        _ => &NONE,
+    };
+    let reply = &mut call.client.reply;
+    head(reply, all.len());
+    for (field, value) in all {
         if names {
-            call.reply().bulk(field);
+            reply.bulk(field);
         }
         if values {
-            call.reply().bulk(value);
+            reply.bulk(value);
         }
     }
     Ok(())
@@ -209,6 +213,9 @@ pub fn hrandfield(call: &mut Call<'_>) -> Done {
         call.reply().bulk(&all[at].0);
         if with_values {
             call.reply().bulk(&all[at].1);
+        }
+        if !call.client.has_room()? {
+            break;
         }
     }
     Ok(())

@@ -24,6 +24,7 @@ pub fn exists(call: &mut Call<'_>) -> Done {
     for at in 1..call.args.len() {
         let id = call.open(at)?;
         found += usize::from(call.value(id).is_there());
+        call.keys().make_room();
     }
     call.reply().count(found);
     Ok(())
@@ -38,14 +39,20 @@ pub fn kind(call: &mut Call<'_>) -> Done {
 
 pub fn keys(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
-    let mut found = Vec::new();
-    for key in call.keys().keys(&database)? {
+    let pattern = super::pattern(call, 1)?;
+    let keys = call.keys().keys(&database)?;
+    let (start, mut found) = (call.reply().begin_array(), 0);
+    for key in keys {
         let key = key?;
-        if matches(&call.args[1], &key) {
-            found.push(key);
+        if matches(&pattern, &key) {
+            call.reply().bulk(key);
+            found += 1;
+            if !call.client.has_room()? {
+                break;
+            }
         }
     }
-    call.reply().bulks(&found);
+    call.reply().end_array(start, found);
     Ok(())
 }
 

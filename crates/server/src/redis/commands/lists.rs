@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use brooklet::Error;
 use bytes::Bytes;
 
+use super::super::client::Client;
 use super::super::fail::{Fail, TimeoutReply};
-use super::super::keys::{End, SlotId};
+use super::super::keys::{End, SlotId, collect};
 use super::blocking::{seconds, waits_for};
 use super::{Call, Done};
 
@@ -48,14 +50,26 @@ fn at_end(end: End, n: usize, len: usize) -> Range<usize> {
     if end == End::Left { 0..n } else { len - n..len }
 }
 
-/// Takes elements off an end, the outermost first.
-fn take(call: &mut Call<'_>, id: SlotId, end: End, n: usize, len: usize) -> Result<Vec<Bytes>, Fail> {
-    let mut elements = call.engine.keys.elements(id, at_end(end, n, len))?;
-    if end == End::Right {
-        elements.reverse();
+/// Writes elements to the reply, as far as they fit.
+fn write(client: &mut Client, elements: impl Iterator<Item = Result<Bytes, Error>>) -> Done {
+    for element in elements {
+        client.reply.bulk(element?);
+        if !client.has_room()? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Takes elements off an end, the outermost first, and writes them to the reply.
+fn take(call: &mut Call<'_>, id: SlotId, end: End, n: usize, len: usize) -> Done {
+    let elements = call.engine.keys.elements(id, at_end(end, n, len))?;
+    match end {
+        End::Left => write(call.client, elements)?,
+        End::Right => write(call.client, elements.rev())?,
     }
     call.engine.keys.drop_elements(id, end, n);
-    Ok(elements)
+    Ok(())
 }
 
 fn pop(call: &mut Call<'_>, end: End) -> Done {
@@ -70,15 +84,13 @@ fn pop(call: &mut Call<'_>, end: End) -> Done {
     let (id, len) = call.list(1)?;
     match count {
         None if len == 0 => call.reply().null(),
-        None => {
-            let element = take(call, id, end, 1, len)?;
-            call.reply().bulk(&element[0]);
-        }
+        None => take(call, id, end, 1, len)?,
         Some(_) if len == 0 => call.reply().null_array(),
         Some(0) => call.reply().array(0),
         Some(n) => {
-            let elements = take(call, id, end, n.min(len), len)?;
-            call.reply().bulks(&elements);
+            let n = n.min(len);
+            call.reply().array(n);
+            take(call, id, end, n, len)?;
         }
     }
     Ok(())
@@ -123,9 +135,9 @@ pub fn lindex(call: &mut Call<'_>) -> Done {
 pub fn lrange(call: &mut Call<'_>) -> Done {
     let (start, stop) = (call.integer(2)?, call.integer(3)?);
     let (id, len) = call.list(1)?;
-    let elements = call.engine.keys.elements(id, places(start, stop, len))?;
-    call.reply().bulks(&elements);
-    Ok(())
+    let places = places(start, stop, len);
+    call.reply().array(places.len());
+    write(call.client, call.engine.keys.elements(id, places)?)
 }
 
 pub fn ltrim(call: &mut Call<'_>) -> Done {
@@ -166,8 +178,8 @@ pub fn linsert(call: &mut Call<'_>) -> Done {
         _ => return Err(Fail::syntax()),
     };
     let (id, len) = call.list(1)?;
-    let elements = call.engine.keys.elements(id, 0..len)?;
-    let Some(at) = elements.iter().position(|element| *element == call.args[3]) else {
+    let found = matching(call.engine.keys.elements(id, 0..len)?, &call.args[3]).next().transpose()?;
+    let Some(at) = found else {
         call.reply().int(if len == 0 { 0 } else { -1 });
         return Ok(());
     };
@@ -181,22 +193,22 @@ pub fn lrem(call: &mut Call<'_>) -> Done {
     let count = call.integer(2)?;
     let (id, len) = call.list(1)?;
     let elements = call.engine.keys.elements(id, 0..len)?;
-    let is_it = |at: &usize| elements[*at] == call.args[3];
     let most =
         if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
     let found: Vec<usize> = if count < 0 {
-        let mut found: Vec<usize> = (0..len).rev().filter(is_it).take(most).collect();
+        let from_the_end = matching(elements.rev(), &call.args[3]).take(most);
+        let mut found: Vec<usize> = from_the_end.collect::<Result<_, _>>()?;
+        found.iter_mut().for_each(|at| *at = len - 1 - *at);
         found.reverse();
         found
     } else {
-        (0..len).filter(is_it).take(most).collect()
+        matching(elements, &call.args[3]).take(most).collect::<Result<_, _>>()?
     };
     if let (Some(&first), Some(&last)) = (found.first(), found.last()) {
         // All between the first and the last is written anew, without them.
-        let kept: Vec<Bytes> = (first..=last)
-            .filter(|at| found.binary_search(at).is_err())
-            .map(|at| elements[at].clone())
-            .collect();
+        let between = call.engine.keys.elements(id, first..last + 1)?.zip(first..);
+        let kept = between.filter(|(_, at)| found.binary_search(at).is_err()).map(|(element, _)| element);
+        let kept = collect(kept)?;
         call.keys().splice(id, first..last + 1, &kept)?;
     }
     call.reply().count(found.len());
@@ -229,25 +241,36 @@ pub fn lpos(call: &mut Call<'_>) -> Done {
     let looked_at = if most == 0 { len } else { most.min(len) };
     let range = at_end(if rank < 0 { End::Right } else { End::Left }, looked_at, len);
     let elements = call.engine.keys.elements(id, range.clone())?;
-    let places =
-        elements.iter().enumerate().filter(|(_, e)| **e == call.args[2]).map(|(i, _)| range.start + i);
-    let mut found: Vec<usize> = places.collect();
-    if rank < 0 {
-        found.reverse();
-    }
-    let found = found.into_iter().skip(rank.unsigned_abs() as usize - 1);
+    let (skipped, most) = (rank.unsigned_abs() as usize - 1, count.unwrap_or(1));
+    let most = if most == 0 { usize::MAX } else { most };
+    let found: Vec<usize> = if rank < 0 {
+        let found = matching(elements.rev(), &call.args[2]).skip(skipped).take(most);
+        found.map(|at| Ok(range.end - 1 - at?)).collect::<Result<_, Error>>()?
+    } else {
+        matching(elements, &call.args[2]).skip(skipped).take(most).collect::<Result<_, _>>()?
+    };
     match count {
-        None => match found.clone().next() {
-            Some(at) => call.reply().count(at),
+        None => match found.first() {
+            Some(at) => call.reply().count(*at),
             None => call.reply().null(),
         },
-        Some(n) => {
-            let found: Vec<usize> = found.take(if n == 0 { usize::MAX } else { n }).collect();
+        Some(_) => {
             call.reply().array(found.len());
             found.iter().for_each(|at| call.reply().count(*at));
         }
     }
     Ok(())
+}
+
+/// Returns the places of the elements that are equal to a word, in the order of the elements.
+fn matching<'a>(
+    elements: impl Iterator<Item = Result<Bytes, Error>> + 'a,
+    word: &'a Bytes,
+) -> impl Iterator<Item = Result<usize, Error>> + 'a {
+    elements.enumerate().filter_map(move |(at, element)| match element {
+        Ok(element) => (element == *word).then_some(Ok(at)),
+        Err(error) => Some(Err(error)),
+    })
 }
 
 fn end(call: &Call<'_>, at: usize) -> Result<End, Fail> {
@@ -265,7 +288,8 @@ fn move_one(call: &mut Call<'_>, from: End, to: End) -> Result<bool, Fail> {
         return Ok(false);
     }
     let (target, _) = call.list(2)?;
-    let element = call.engine.keys.elements(source, at_end(from, 1, len))?.remove(0);
+    let at = at_end(from, 1, len).start;
+    let element = call.engine.keys.element(source, at)?;
     // Pushed first, so that a list of one that is moved within itself is never gone.
     if source == target {
         if len > 1 {
@@ -318,12 +342,10 @@ fn pop_first(call: &mut Call<'_>, from: End) -> Done {
     for at in (1..last).filter(|at| call.asks_for(*at)).collect::<Vec<_>>() {
         let (id, len) = call.list(at)?;
         if len > 0 {
-            let element = take(call, id, from, 1, len)?;
             let key = call.args[at].clone();
             call.reply().array(2);
             call.reply().bulk(&key);
-            call.reply().bulk(&element[0]);
-            return Ok(());
+            return take(call, id, from, 1, len);
         }
     }
     waits_for(call, 1..last, until, TimeoutReply::NullArray)
@@ -364,11 +386,11 @@ fn pop_several(call: &mut Call<'_>, keys: Range<usize>, from: End, most: usize) 
     for at in keys.filter(|at| call.asks_for(*at)).collect::<Vec<_>>() {
         let (id, len) = call.list(at)?;
         if len > 0 {
-            let elements = take(call, id, from, most.min(len), len)?;
-            let key = call.args[at].clone();
+            let (key, n) = (call.args[at].clone(), most.min(len));
             call.reply().array(2);
             call.reply().bulk(&key);
-            call.reply().bulks(&elements);
+            call.reply().array(n);
+            take(call, id, from, n, len)?;
             return Ok(true);
         }
     }

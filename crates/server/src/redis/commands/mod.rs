@@ -24,6 +24,7 @@ use hashbrown::HashMap;
 use super::client::Client;
 use super::engine::Engine;
 use super::fail::Fail;
+use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
@@ -251,6 +252,25 @@ impl Call<'_> {
         }
     }
 
+    /// Returns entries of a stream for the reply; none if the reply is full already.
+    fn entries(
+        &mut self,
+        id: SlotId,
+        ids: (Id, Id),
+        count: usize,
+        newest_first: bool,
+    ) -> Result<Vec<Entry>, Fail> {
+        let room = self.client.reply.room();
+        match self.engine.keys.entries_within(id, ids, count, newest_first, room)? {
+            Some(entries) => Ok(entries),
+            None => {
+                self.client.reply.fill();
+                self.client.has_room()?;
+                Ok(Vec::new())
+            }
+        }
+    }
+
     /// Whether a key is asked for: all are at first, and then the one that has changed.
     fn asks_for(&self, at: usize) -> bool {
         self.woken_by.as_ref().is_none_or(|plain| names::name(plain) == self.args[at])
@@ -295,6 +315,18 @@ impl Call<'_> {
 /// Checks all keys of a command before it changes the first.
 fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Done {
     names.into_iter().try_for_each(|name| check_name(name))
+}
+
+/// Longest pattern, in bytes: a comparison takes the product of both lengths.
+const MAX_PATTERN: usize = 4 << 10;
+
+/// A pattern that a word is.
+fn pattern(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
+    let pattern = &call.args[at];
+    if pattern.len() > MAX_PATTERN {
+        return Err(Fail::err(format!("a pattern has at most {MAX_PATTERN} bytes")));
+    }
+    Ok(pattern.clone())
 }
 
 fn check_name(name: &[u8]) -> Done {

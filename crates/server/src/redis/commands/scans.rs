@@ -1,7 +1,7 @@
 //! Scans of keys, and of the fields of a hash, a portion at a time.
 //!
-//! A cursor is the number of a scan in this server's memory. The scan's keys are fixed when it
-//! begins, so a key that exists all the while is returned once. An abandoned scan is dropped after
+//! A cursor is the number of the last key in this server's memory. Keys come in the order of their
+//! names, so a key that exists all the while is returned once. An abandoned scan is dropped after
 //! many others have begun.
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ fn wanted(call: &Call<'_>, mut at: usize, knows_kinds: bool) -> Result<Wanted, F
             return Err(Fail::syntax());
         }
         match call.word(at).as_str() {
-            "MATCH" => wanted.pattern = Some(call.args[at + 1].clone()),
+            "MATCH" => wanted.pattern = Some(super::pattern(call, at + 1)?),
             "COUNT" => {
                 let count = call.integer(at + 1)?;
                 wanted.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or_else(Fail::syntax)?;
@@ -44,40 +44,47 @@ fn cursor(call: &Call<'_>, at: usize) -> Result<u64, Fail> {
 }
 
 /// Most keys that one call examines, whatever count the client requests: all other clients wait
-/// meanwhile.
+/// meanwhile. To know the type of a key, the server reads its value.
 const MOST: usize = 10_000;
+const MOST_WITH_TYPE: usize = 100;
+/// Most expired keys that one call deletes.
+const MOST_EXPIRED: usize = 100;
 
 pub fn scan(call: &mut Call<'_>) -> Done {
     let cursor = cursor(call, 1)?;
     let wanted = wanted(call, 2, true)?;
     let database = call.client.database.clone();
-    let walk = match cursor {
-        0 => Some(call.keys().keys(&database)?),
-        at => call.engine.scans.take(at),
+    let after = match cursor {
+        0 => None,
+        at => {
+            let error = "invalid cursor: the server ended this scan; start again with 0";
+            Some(call.engine.scans.take(at).ok_or_else(|| Fail::err(error))?)
+        }
     };
-    let Some(mut walk) = walk else {
-        return Err(Fail::err("invalid cursor: the server ended this scan; start again with 0"));
-    };
-    let mut found = Vec::new();
-    let mut is_over = false;
-    for _ in 0..wanted.count.min(MOST) {
-        let Some(key) = walk.next() else {
-            is_over = true;
-            break;
-        };
-        let key = key?;
+    call.keys().expire_due(MOST_EXPIRED)?;
+    let opens = wanted.kind.is_some() || call.keys().has_due();
+    let mut keys = call.keys().keys_after(&database, after.as_deref())?;
+    let (mut found, mut last) = (Vec::new(), None);
+    for _ in 0..wanted.count.min(if opens { MOST_WITH_TYPE } else { MOST }) {
+        let key = keys.next().transpose()?;
+        last.clone_from(&key);
+        let Some(key) = key else { break };
         if wanted.pattern.as_ref().is_some_and(|pattern| !matches(pattern, &key)) {
             continue;
         }
-        if let Some(kind) = &wanted.kind
-            && call.keys().kind_of(&database, &key)?.kind() != kind
-        {
-            continue;
+        if opens {
+            let value = call.keys().kind_of(&database, &key)?;
+            let is_wanted = wanted.kind.as_ref().is_none_or(|kind| value.kind() == kind);
+            let is_found = value.is_there() && is_wanted;
+            call.keys().make_room();
+            if !is_found {
+                continue;
+            }
         }
         found.push(key);
     }
     call.keys().see_all();
-    let next = if is_over { 0 } else { call.engine.scans.leave(walk) };
+    let next = last.map_or(0, |last| call.engine.scans.leave(&last));
     call.reply().array(2);
     call.reply().bulk(next.to_string());
     call.reply().bulks(&found);

@@ -1,5 +1,6 @@
 //! The server: its description, its counters, and its settings.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::super::fail::Fail;
@@ -29,12 +30,11 @@ pub fn role(call: &mut Call<'_>) -> Done {
 pub fn config(call: &mut Call<'_>) -> Done {
     match (call.word(1).as_str(), call.args.len()) {
         ("GET", n) if n > 2 => {
-            let mut found: Vec<(&str, String)> = call.args[2..]
-                .iter()
-                .flat_map(|pattern| call.engine.settings.get(&pattern.to_ascii_lowercase()))
-                .collect();
-            found.sort();
-            found.dedup();
+            let mut found = BTreeMap::new();
+            for at in 2..n {
+                let pattern = super::pattern(call, at)?.to_ascii_lowercase();
+                found.extend(call.engine.settings.get(&pattern));
+            }
             call.reply().map(found.len());
             for (name, value) in found {
                 call.reply().bulk(name);
@@ -183,7 +183,7 @@ pub fn command(call: &mut Call<'_>) -> Done {
             TABLE.iter().for_each(|spec| call.reply().bulk(spec.name));
         }
         ("LIST", 5) if call.is(2, "FILTERBY") && call.is(3, "PATTERN") => {
-            let pattern = call.args[4].clone();
+            let pattern = super::pattern(call, 4)?;
             let found: Vec<&str> = TABLE
                 .iter()
                 .map(|spec| spec.name)
@@ -296,6 +296,8 @@ fn clients(call: &mut Call<'_>, text: &mut String) -> Done {
         connected_clients: call.engine.client_count() + 1,
         maxclients: call.engine.settings.max_clients,
         blocked_clients: call.engine.waiting_count(),
+        brooklet_clients_bytes: call.engine.client_memory(),
+        brooklet_clients_budget: call.engine.settings.client_memory,
     );
     Ok(())
 }

@@ -301,7 +301,7 @@ fn range(call: &mut Call<'_>, newest_first: bool) -> Done {
         call.reply().null_array();
         return Ok(());
     }
-    let entries = call.engine.keys.entries(id, ids, count, newest_first)?;
+    let entries = call.entries(id, ids, count, newest_first)?;
     tell_entries(call.reply(), &entries);
     Ok(())
 }

@@ -146,13 +146,16 @@ pub fn psetex(call: &mut Call<'_>) -> Done {
 }
 
 pub fn mget(call: &mut Call<'_>) -> Done {
-    let mut strings = Vec::with_capacity(call.args.len() - 1);
+    call.client.reply.array(call.args.len() - 1);
     for at in 1..call.args.len() {
         let id = call.open(at)?;
-        strings.push(if let Value::String(text) = call.value(id) { Some(text.clone()) } else { None });
+        let text = if let Value::String(text) = call.engine.keys.value(id) { Some(text) } else { None };
+        call.client.reply.bulk_or_null(text);
+        if !call.client.has_room()? {
+            break;
+        }
+        call.keys().make_room();
     }
-    call.reply().array(strings.len());
-    strings.iter().for_each(|text| call.reply().bulk_or_null(text.as_ref()));
     Ok(())
 }
 
@@ -187,6 +190,7 @@ pub fn msetnx(call: &mut Call<'_>) -> Done {
     for at in (1..call.args.len()).step_by(2) {
         let id = call.open(at)?;
         is_any_there |= call.value(id).is_there();
+        call.keys().make_room();
     }
     if !is_any_there {
         set_pairs(call)?;

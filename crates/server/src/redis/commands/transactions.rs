@@ -43,6 +43,16 @@ pub fn exec(call: &mut Call<'_>) -> Done {
         call.reply().null_array();
         return Ok(());
     }
+    call.client.is_in_exec = true;
+    let done = run(call, &queue);
+    call.client.is_in_exec = false;
+    if call.client.is_killed {
+        call.client.reply.begin(usize::MAX);
+    }
+    done
+}
+
+fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
     call.reply().array(queue.requests.len());
     for request in &queue.requests {
         let spec = find(&request[0]).expect("it was found before");
@@ -55,8 +65,8 @@ pub fn exec(call: &mut Call<'_>) -> Done {
             }
             other => other?,
         }
-        if call.client.written() > call.engine.settings.hard_output {
-            // It is done to its end, but nobody could take what it tells.
+        if call.client.reply.is_full() {
+            // The transaction is completed, but the client cannot take its replies.
             call.client.is_killed = true;
             call.client.cut(start);
         }
@@ -72,6 +82,7 @@ pub fn watch(call: &mut Call<'_>) -> Done {
         // A key whose time has come goes now, and not between here and EXEC.
         call.engine.keys.open_plain(&key)?;
         call.engine.watch(call.client, key);
+        call.keys().make_room();
     }
     call.reply().ok();
     Ok(())

@@ -1,11 +1,14 @@
 //! Descriptions of streams, groups and consumers.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::super::fail::Fail;
-use super::super::keys::SlotId;
 use super::super::keys::stream::{Entry, Group, Id, Pending, Stream};
-use super::groups::{distance, has_gaps, no_such_group};
+use super::super::keys::{Keyspace, SlotId};
+use super::super::reply::Reply;
+use super::groups::{distance, has_gaps, no_such_group, pending_of};
 use super::streams::{tell_entries, tell_entry};
 use super::{Call, Done};
 
@@ -34,96 +37,103 @@ pub fn xinfo(call: &mut Call<'_>) -> Done {
     if !is_there {
         return Err(Fail::err("no such key"));
     }
-    // What is told was in memory at one moment.
-    let stream = call.engine.keys.stream(id).expect("it is there").clone();
     match sub.as_str() {
-        "STREAM" => tell_stream(call, id, &stream),
-        "GROUPS" => tell_groups(call, id, &stream),
-        _ => tell_consumers(call, &stream),
+        "STREAM" => tell_stream(call, id),
+        "GROUPS" => {
+            tell_groups(&call.engine.keys, id, &mut call.client.reply);
+            Ok(())
+        }
+        _ => tell_consumers(call, id),
     }
 }
 
+/// A stream that is there.
+fn found(keys: &Keyspace, id: SlotId) -> &Stream {
+    keys.stream(id).expect("it is there")
+}
+
 /// Entries that a group has before it, where that can be told.
-fn lag(call: &Call<'_>, id: SlotId, stream: &Stream, group: &Group) -> Option<u64> {
+fn lag(keys: &Keyspace, id: SlotId, group: &Group) -> Option<u64> {
+    let stream = found(keys, id);
     let added = stream.added();
     let read = match group.read {
         Some(read) if !has_gaps(stream, group.last) => Some(read),
-        _ => distance(&call.engine.keys, id, group.last),
+        _ => distance(keys, id, group.last),
     };
     if added == 0 { Some(0) } else { read.map(|read| added.saturating_sub(read)) }
 }
 
-fn count_or_null(call: &mut Call<'_>, n: Option<u64>) {
+fn count_or_null(reply: &mut Reply, n: Option<u64>) {
     match n {
-        Some(n) => call.reply().int(n as i64),
-        None => call.reply().null(),
+        Some(n) => reply.int(n as i64),
+        None => reply.null(),
     }
 }
 
-fn tell_groups(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
-    call.reply().array(stream.kept.groups.len());
-    for (name, group) in &stream.kept.groups {
-        call.reply().map(6);
-        call.reply().bulk("name");
-        call.reply().bulk(name);
-        call.reply().bulk("consumers");
-        call.reply().count(group.consumers.len());
-        call.reply().bulk("pending");
-        call.reply().count(group.pending.len());
-        call.reply().bulk("last-delivered-id");
-        call.reply().bulk(group.last.to_string());
-        call.reply().bulk("entries-read");
-        count_or_null(call, group.read);
-        call.reply().bulk("lag");
-        let lag = lag(call, id, stream, group);
-        count_or_null(call, lag);
+fn tell_groups(keys: &Keyspace, id: SlotId, reply: &mut Reply) {
+    let groups = &found(keys, id).kept.groups;
+    reply.array(groups.len());
+    for (name, group) in groups {
+        reply.map(6);
+        reply.bulk("name");
+        reply.bulk(name);
+        reply.bulk("consumers");
+        reply.count(group.consumers.len());
+        reply.bulk("pending");
+        reply.count(group.pending.len());
+        reply.bulk("last-delivered-id");
+        reply.bulk(group.last.to_string());
+        reply.bulk("entries-read");
+        count_or_null(reply, group.read);
+        reply.bulk("lag");
+        count_or_null(reply, lag(keys, id, group));
     }
-    Ok(())
 }
 
-fn tell_consumers(call: &mut Call<'_>, stream: &Stream) -> Done {
-    let Some(group) = stream.kept.groups.get(&call.args[3]) else {
+fn tell_consumers(call: &mut Call<'_>, id: SlotId) -> Done {
+    let Some(group) = found(&call.engine.keys, id).kept.groups.get(&call.args[3]) else {
         return Err(no_such_group(&call.args[3], &call.args[2]));
     };
-    let now = call.engine.keys.now;
-    call.reply().array(group.consumers.len());
+    let (now, reply) = (call.engine.keys.now, &mut call.client.reply);
+    let pending = pending_of(group);
+    reply.array(group.consumers.len());
     for (name, seen) in &group.consumers {
-        call.reply().map(3);
-        call.reply().bulk("name");
-        call.reply().bulk(name);
-        call.reply().bulk("pending");
-        call.reply().count(group.pending.values().filter(|pending| pending.consumer == *name).count());
-        call.reply().bulk("idle");
-        call.reply().int(now.saturating_sub(*seen) as i64);
+        reply.map(3);
+        reply.bulk("name");
+        reply.bulk(name);
+        reply.bulk("pending");
+        reply.count(pending.get(name).copied().unwrap_or(0));
+        reply.bulk("idle");
+        reply.int(now.saturating_sub(*seen) as i64);
     }
     Ok(())
 }
 
 /// What both forms of `XINFO STREAM` tell first.
-fn tell_outline(call: &mut Call<'_>, stream: &Stream, first: Option<&Entry>) {
+fn tell_outline(reply: &mut Reply, stream: &Stream, portion: u64, first: Option<&Entry>) {
     let meta = stream.kept.meta;
-    call.reply().bulk("length");
-    call.reply().int(stream.len() as i64);
+    reply.bulk("length");
+    reply.int(stream.len() as i64);
     // What Redis has in the leaves of a tree are here the portions of the log that are trimmed
     // together.
-    let (seqs, portion) = (stream.seqs(), call.engine.settings.stream_portion());
+    let seqs = stream.seqs();
     let portions = if seqs.is_empty() { 0 } else { (seqs.end - 1) / portion - seqs.start / portion + 1 };
     for (name, n) in [("radix-tree-keys", portions), ("radix-tree-nodes", portions + 1)] {
-        call.reply().bulk(name);
-        call.reply().int(n as i64);
+        reply.bulk(name);
+        reply.int(n as i64);
     }
     let first = first.map_or(Id::MIN, |entry| entry.id);
     for (name, id) in [("last-generated-id", meta.last), ("max-deleted-entry-id", meta.max_deleted)] {
-        call.reply().bulk(name);
-        call.reply().bulk(id.to_string());
+        reply.bulk(name);
+        reply.bulk(id.to_string());
     }
-    call.reply().bulk("entries-added");
-    call.reply().int(stream.added() as i64);
-    call.reply().bulk("recorded-first-entry-id");
-    call.reply().bulk(first.to_string());
+    reply.bulk("entries-added");
+    reply.int(stream.added() as i64);
+    reply.bulk("recorded-first-entry-id");
+    reply.bulk(first.to_string());
 }
 
-fn tell_stream(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
+fn tell_stream(call: &mut Call<'_>, id: SlotId) -> Done {
     let mut count = None;
     if call.args.len() > 3 {
         if !call.is(3, "FULL") {
@@ -140,81 +150,92 @@ fn tell_stream(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
     }
     let all = (Id::MIN, Id::MAX);
     let first = call.engine.keys.entries(id, all, 1, false)?.pop();
+    let portion = call.engine.settings.stream_portion();
     if let Some(count) = count {
         let most = if count == 0 { usize::MAX } else { count };
-        let entries = call.engine.keys.entries(id, all, most, false)?;
-        call.reply().map(9);
-        tell_outline(call, stream, first.as_ref());
-        call.reply().bulk("entries");
-        tell_entries(call.reply(), &entries);
-        call.reply().bulk("groups");
-        return tell_groups_in_full(call, id, stream, most);
+        let entries = call.entries(id, all, most, false)?;
+        let (keys, reply) = (&call.engine.keys, &mut call.client.reply);
+        reply.map(9);
+        tell_outline(reply, found(keys, id), portion, first.as_ref());
+        reply.bulk("entries");
+        tell_entries(reply, &entries);
+        reply.bulk("groups");
+        tell_groups_in_full(keys, id, reply, most);
+        return Ok(());
     }
     let last = call.engine.keys.entries(id, all, 1, true)?.pop();
-    call.reply().map(10);
-    tell_outline(call, stream, first.as_ref());
-    call.reply().bulk("groups");
-    call.reply().count(stream.kept.groups.len());
+    let (stream, reply) = (found(&call.engine.keys, id), &mut call.client.reply);
+    reply.map(10);
+    tell_outline(reply, stream, portion, first.as_ref());
+    reply.bulk("groups");
+    reply.count(stream.kept.groups.len());
     for (name, entry) in [("first-entry", first), ("last-entry", last)] {
-        call.reply().bulk(name);
+        reply.bulk(name);
         match entry {
-            Some(entry) => tell_entry(call.reply(), &entry),
-            None => call.reply().null(),
+            Some(entry) => tell_entry(reply, &entry),
+            None => reply.null(),
         }
     }
     Ok(())
 }
 
-fn tell_groups_in_full(call: &mut Call<'_>, id: SlotId, stream: &Stream, most: usize) -> Done {
-    call.reply().array(stream.kept.groups.len());
-    for (name, group) in &stream.kept.groups {
-        call.reply().map(7);
-        call.reply().bulk("name");
-        call.reply().bulk(name);
-        call.reply().bulk("last-delivered-id");
-        call.reply().bulk(group.last.to_string());
-        call.reply().bulk("entries-read");
-        count_or_null(call, group.read);
-        call.reply().bulk("lag");
-        let lag = lag(call, id, stream, group);
-        count_or_null(call, lag);
-        call.reply().bulk("pel-count");
-        call.reply().count(group.pending.len());
-        call.reply().bulk("pending");
+fn tell_groups_in_full(keys: &Keyspace, id: SlotId, reply: &mut Reply, most: usize) {
+    let groups = &found(keys, id).kept.groups;
+    reply.array(groups.len());
+    for (name, group) in groups {
+        reply.map(7);
+        reply.bulk("name");
+        reply.bulk(name);
+        reply.bulk("last-delivered-id");
+        reply.bulk(group.last.to_string());
+        reply.bulk("entries-read");
+        count_or_null(reply, group.read);
+        reply.bulk("lag");
+        count_or_null(reply, lag(keys, id, group));
+        reply.bulk("pel-count");
+        reply.count(group.pending.len());
+        reply.bulk("pending");
         let pending: Vec<(&Id, &Pending)> = group.pending.iter().take(most).collect();
-        call.reply().array(pending.len());
+        reply.array(pending.len());
         for (entry, pending) in pending {
-            call.reply().array(4);
-            call.reply().bulk(entry.to_string());
-            call.reply().bulk(&pending.consumer);
-            call.reply().int(pending.at as i64);
-            call.reply().int(pending.times as i64);
+            reply.array(4);
+            reply.bulk(entry.to_string());
+            reply.bulk(&pending.consumer);
+            reply.int(pending.at as i64);
+            reply.int(pending.times as i64);
         }
-        call.reply().bulk("consumers");
-        call.reply().array(group.consumers.len());
+        reply.bulk("consumers");
+        reply.array(group.consumers.len());
+        let mut pending: BTreeMap<&Bytes, Vec<(&Id, &Pending)>> = BTreeMap::new();
+        for (id, entry) in &group.pending {
+            pending.entry(&entry.consumer).or_default().push((id, entry));
+        }
         for (consumer, seen) in &group.consumers {
-            tell_consumer_in_full(call, group, (consumer, *seen), most);
+            let mine = pending.remove(consumer).unwrap_or_default();
+            tell_consumer_in_full(reply, (consumer, *seen), &mine, most);
         }
     }
-    Ok(())
 }
 
-fn tell_consumer_in_full(call: &mut Call<'_>, group: &Group, (name, seen): (&Bytes, u64), most: usize) {
-    let mine: Vec<(&Id, &Pending)> =
-        group.pending.iter().filter(|(_, pending)| pending.consumer == *name).collect();
-    call.reply().map(4);
-    call.reply().bulk("name");
-    call.reply().bulk(name);
-    call.reply().bulk("seen-time");
-    call.reply().int(seen as i64);
-    call.reply().bulk("pel-count");
-    call.reply().count(mine.len());
-    call.reply().bulk("pending");
-    call.reply().array(mine.len().min(most));
-    for (entry, pending) in mine.into_iter().take(most) {
-        call.reply().array(3);
-        call.reply().bulk(entry.to_string());
-        call.reply().int(pending.at as i64);
-        call.reply().int(pending.times as i64);
+fn tell_consumer_in_full(
+    reply: &mut Reply,
+    (name, seen): (&Bytes, u64),
+    mine: &[(&Id, &Pending)],
+    most: usize,
+) {
+    reply.map(4);
+    reply.bulk("name");
+    reply.bulk(name);
+    reply.bulk("seen-time");
+    reply.int(seen as i64);
+    reply.bulk("pel-count");
+    reply.count(mine.len());
+    reply.bulk("pending");
+    reply.array(mine.len().min(most));
+    for (entry, pending) in mine.iter().take(most) {
+        reply.array(3);
+        reply.bulk(entry.to_string());
+        reply.int(pending.at as i64);
+        reply.int(pending.times as i64);
     }
 }

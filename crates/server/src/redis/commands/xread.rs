@@ -1,12 +1,14 @@
 //! Reads of streams from the last position, alone or in a group.
 
+use std::ops::Bound::{Excluded, Unbounded};
+
 use bytes::Bytes;
 
 use super::super::fail::{Fail, TimeoutReply, Wait};
 use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Group, Id};
 use super::super::reply::Version;
-use super::blocking::{milliseconds, plain_logs};
+use super::blocking::{milliseconds, waited_logs};
 use super::groups::{distance, has_gaps};
 use super::streams::{invalid_id, parse_id, tell_entry};
 use super::{Call, Done};
@@ -193,9 +195,9 @@ fn read(call: &mut Call<'_>, of_group: bool) -> Done {
     Ok(())
 }
 
-fn read_after(call: &Call<'_>, id: SlotId, after: Id, count: usize) -> Result<Given, Fail> {
+fn read_after(call: &mut Call<'_>, id: SlotId, after: Id, count: usize) -> Result<Given, Fail> {
     let Some(first) = after.after() else { return Ok(Vec::new()) };
-    let entries = call.engine.keys.entries(id, (first, Id::MAX), count, false)?;
+    let entries = call.entries(id, (first, Id::MAX), count, false)?;
     Ok(entries.into_iter().map(|entry| (entry.id, Some(entry))).collect())
 }
 
@@ -212,8 +214,10 @@ fn read_as(
     let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
     match from {
         From::After(after) => {
-            let mine =
-                kept.pending.iter().filter(|(id, pending)| **id > after && pending.consumer == *consumer);
+            let mine = kept
+                .pending
+                .range((Excluded(after), Unbounded))
+                .filter(|(_, pending)| pending.consumer == *consumer);
             let ids: Vec<Id> = mine.take(asked.count).map(|(id, _)| *id).collect();
             let mut history = Vec::with_capacity(ids.len());
             for entry in ids {
@@ -259,7 +263,7 @@ fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]
         call.reply().null_array();
         return Ok(());
     }
-    let keys = plain_logs(call, asked.first..asked.first + asked.streams)?;
+    let keys = waited_logs(call, asked.first..asked.first + asked.streams)?;
     let mut request = call.args.to_vec();
     for (i, _, from) in starts {
         // What was the last entry when it was asked for stays so.
@@ -274,5 +278,6 @@ fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]
         request,
         timeout_reply: TimeoutReply::NullArray,
         of_group,
+        bytes: 0,
     }))
 }

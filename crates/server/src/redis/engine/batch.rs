@@ -38,14 +38,22 @@ impl Engine {
 
     /// Runs several requests as one commit, which costs less than one commit each; returns whether
     /// it did. If the commit is refused, it has no effect, and the requests run one by one.
-    pub(super) fn batch(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
+    pub(super) fn batch(
+        &mut self,
+        client: &mut Client,
+        requests: &mut VecDeque<Args>,
+        goes_on: &impl Fn() -> bool,
+    ) -> bool {
         let commands = self.together(client, requests);
-        let count = commands.len();
-        if count < 2 {
+        if commands.len() < 2 {
             return false;
         }
-        let start = client.written();
+        let (start, mut count) = (client.written(), 0);
         for (request, spec) in requests.iter().zip(commands) {
+            if !self.may_reply(client) || (count > 0 && !goes_on()) {
+                break;
+            }
+            count += 1;
             client.last_command = spec.name;
             let before = client.written();
             match self.call(client, spec, request, false) {
@@ -76,8 +84,12 @@ impl Engine {
     ) -> bool {
         client.cut(start);
         self.keys.take_seen();
-        for request in requests.drain(..count).collect::<Vec<_>>() {
-            self.one(client, &request);
+        for _ in 0..count {
+            if self.may_reply(client)
+                && let Some(request) = requests.pop_front()
+            {
+                self.one(client, &request);
+            }
         }
         true
     }

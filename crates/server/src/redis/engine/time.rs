@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use brooklet::Error;
+
 use super::Engine;
 use crate::redis::client::{Client, ClientId};
 use crate::redis::fail::{TimeoutReply, Wait};
+use crate::redis::notices::Notice;
 use crate::redis::now::Now;
 
 impl Engine {
@@ -26,7 +29,7 @@ impl Engine {
         }
         self.expire_keys();
         self.note_durable();
-        self.let_go_of_idle(now.steady);
+        self.check_clients(now.steady);
     }
 
     pub(super) fn expire_keys(&mut self) {
@@ -35,8 +38,8 @@ impl Engine {
         }
         if let Err(error) = self.keys.expire_due(100) {
             self.keys.roll_back();
-            tracing::warn!(%error, "the server could not remove expired keys; the keys stay for now");
-            return self.note_failure(&error);
+            return self
+                .note_trouble("the server could not remove expired keys; the keys stay for now", &error);
         }
         self.stats.expired += self.commit_aside();
         self.serve_waiting();
@@ -54,41 +57,16 @@ impl Engine {
                 count
             }
             Err(error) => {
-                tracing::warn!(%error, "the server could not commit automatic changes for now");
-                self.note_failure(&error);
+                self.note_trouble("the server could not commit automatic changes for now", &error);
                 0
             }
         }
     }
 
-    pub(super) fn let_go_of_idle(&mut self, now: u64) {
-        let settings = &self.settings;
-        for client in self.clients.values_mut() {
-            let idle = settings.timeout > 0 && now.saturating_sub(client.last_seen) > settings.timeout * 1000;
-            let waits = client.wait.is_some() || !client.is_done();
-            let buffered = client.reply.bytes.len() + client.outgoing;
-            let is_slow = match (buffered > settings.soft_output, client.slow_since) {
-                (false, _) => {
-                    client.slow_since = None;
-                    false
-                }
-                (true, None) => {
-                    client.slow_since = Some(now);
-                    false
-                }
-                (true, Some(since)) => now.saturating_sub(since) > settings.soft_output_seconds * 1000,
-            };
-            if (idle && !waits && !client.no_evict) || is_slow || buffered > settings.hard_output {
-                tracing::info!(
-                    client = client.id,
-                    address = client.address,
-                    idle,
-                    "the server disconnects a client"
-                );
-                client.is_killed = true;
-                client.wake();
-            }
-        }
+    /// Records an error of a change that no client asked for.
+    fn note_trouble(&mut self, what: &'static str, error: &Error) {
+        self.keys.notices.push(Notice::Trouble { what, error: error.to_string() });
+        self.note_failure(error);
     }
 
     /// Returns the time until the next event is due.

@@ -6,13 +6,18 @@ use bytes::Bytes;
 
 use super::Engine;
 use crate::redis::client::{Client, ClientId};
-use crate::redis::commands::{self, Call, Spec};
-use crate::redis::fail::{Fail, TimeoutReply, Wait, told};
+use crate::redis::commands::{self, Spec};
+use crate::redis::fail::{Fail, TimeoutReply, Wait};
 use crate::redis::keys::Value;
+
+/// Memory of a key that a client waits for, besides its name, in bytes.
+const WAIT: usize = 192;
 
 impl Engine {
     /// Registers a waiting client.
-    pub(super) fn wait(&mut self, client: &mut Client, wait: Wait) {
+    pub(super) fn wait(&mut self, client: &mut Client, mut wait: Wait) {
+        let size = |all: &[Bytes], more: usize| all.iter().map(|bytes| bytes.len() + more).sum::<usize>();
+        wait.bytes = size(&wait.keys, WAIT) + size(&wait.request, size_of::<Bytes>());
         for key in &wait.keys {
             let queue = self.waiting.entry(key.clone()).or_default();
             if !queue.contains(&client.id) {
@@ -49,6 +54,7 @@ impl Engine {
     /// Retries the requests of clients that wait for changed keys, in the order of their requests.
     pub(super) fn serve_waiting(&mut self) {
         while let Some(key) = self.changed.pop_front() {
+            self.is_changed.remove(&key);
             let queue: Vec<ClientId> =
                 self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
             for id in queue {
@@ -63,15 +69,15 @@ impl Engine {
             let spec = commands::find(&wait.request[0]).expect("it was asked before");
             let start = client.written();
             let again = match self.fits(spec, key) {
-                Ok(true) => {
-                    let (args, woken_by) = (&wait.request[..], Some(key.clone()));
-                    let client = &mut *client;
-                    (spec.handler)(&mut Call { engine: self, client, args, may_wait: true, woken_by })
-                }
+                Ok(true) => self.answer(&mut client, spec, &wait.request, true, Some(key.clone())),
                 Ok(false) if wait.of_group => {
                     Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))
                 }
-                Ok(false) => Err(Fail::Wait(wait.clone())),
+                Ok(false) => {
+                    client.wait = Some(wait);
+                    self.clients.insert(id, client);
+                    return;
+                }
                 Err(error) => Err(Fail::Store(error)),
             };
             if let Err(Fail::Wait(_)) = again {
@@ -84,12 +90,10 @@ impl Engine {
             } else {
                 client.wait = Some(wait);
                 self.forget_wait(&mut client);
-                if let Err(Fail::Reply(error)) = &again {
-                    self.tell_refusal(&mut client, spec, start, error);
-                } else if let Err(Fail::Store(error)) = &again {
-                    self.keys.roll_back();
-                    client.cut(start);
-                    client.reply.error(&told(error));
+                match &again {
+                    Err(Fail::Reply(error)) => self.tell_refusal(&mut client, spec, start, error),
+                    Err(fail) => self.undo(&mut client, start, fail),
+                    Ok(()) => {}
                 }
                 self.commit(&mut client, start);
                 let epoch = self.keys.take_seen().max(client.take_epoch());

@@ -87,16 +87,17 @@ impl Body {
     }
 
     /// Returns the entries of a range within the log, in order.
-    pub fn read(&self, store: &Store, key: &[u8], range: Range<u64>) -> Result<Vec<Bytes>, Error> {
-        let mut all = Vec::with_capacity((range.end - range.start) as usize);
+    pub fn iter(
+        &self,
+        store: &Store,
+        key: &[u8],
+        range: Range<u64>,
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Bytes, Error>> + use<'_>, Error> {
         let below = range.start..range.end.min(self.solid);
-        if !below.is_empty() {
-            for entry in store.read(key, below)? {
-                all.push(entry?.payload);
-            }
-        }
-        all.extend((range.start.max(self.solid)..range.end).map(|seq| self.pending(seq).clone()));
-        Ok(all)
+        let stored = if below.is_empty() { None } else { Some(store.read(key, below)?) };
+        let stored = stored.into_iter().flatten().map(|entry| entry.map(|entry| entry.payload));
+        let pending = range.start.max(self.solid)..range.end;
+        Ok(stored.chain(pending.map(|seq| Ok(self.pending(seq).clone()))))
     }
 
     fn pending(&self, seq: u64) -> &Bytes {
@@ -196,7 +197,11 @@ mod tests {
                     body.settle(durable);
                 }
                 let (first, next) = (body.first(), body.next());
-                assert_eq!(body.read(&store, &key, first..next).unwrap(), plain, "round {round} step {step}");
+                assert_eq!(
+                    body.iter(&store, &key, first..next).unwrap().collect::<Result<Vec<_>, _>>().unwrap(),
+                    plain,
+                    "round {round} step {step}"
+                );
                 if !plain.is_empty() {
                     let i = draw(plain.len() as u64);
                     assert_eq!(body.get(&store, &key, first + i).unwrap(), plain[i as usize]);

@@ -9,6 +9,9 @@ use super::names::LogKey;
 /// Memory of a key besides its name and its value, in bytes.
 const OVERHEAD: usize = size_of::<Slot>() + 24;
 
+/// Memory of a field besides its name and its value, in bytes.
+pub const FIELD: usize = 80;
+
 /// The identity of a slot of the cache, for one key while this key is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotId {
@@ -57,7 +60,7 @@ impl Slot {
             Value::Absent => 0,
             Value::List(list) => list.memory(),
             Value::String(text) => text.len(),
-            Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + 80).sum(),
+            Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + FIELD).sum(),
             Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,
         };
         let apart = if self.key.spilled() { self.key.capacity() } else { 0 };
@@ -93,6 +96,11 @@ impl Cache {
         self.bytes
     }
 
+    /// Returns the size that keys may have, in bytes.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// Returns the slot of a key.
     pub fn find(&mut self, key: &[u8]) -> Option<SlotId> {
         let hash = self.hasher.hash_one(key);
@@ -105,6 +113,17 @@ impl Cache {
     /// Returns the slot, if it still belongs to the same key.
     pub fn find_by_id(&mut self, id: SlotId) -> Option<&mut Slot> {
         self.slots.get_mut(id.at as usize).filter(|slot| slot.turn == id.turn)
+    }
+
+    /// Returns the slot, if it still belongs to the same key.
+    pub fn peek(&self, id: SlotId) -> Option<&Slot> {
+        self.slots.get(id.at as usize).filter(|slot| slot.turn == id.turn)
+    }
+
+    /// Returns the slot at a random number; `None` if the cache has no slots.
+    pub fn nth(&self, rng: u64) -> Option<&Slot> {
+        let count = (self.slots.len() as u64).max(1);
+        self.slots.get((rng % count) as usize)
     }
 
     /// Returns an existing slot.
@@ -159,14 +178,19 @@ impl Cache {
         slot.bytes = bytes;
     }
 
-    /// Returns all keys, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.index.iter().map(|&at| &self.slots[at as usize])
+    /// Changes the counted size of a key by a difference.
+    pub fn adjust(&mut self, id: SlotId, added: usize, removed: usize) {
+        let slot = &mut self.slots[id.at as usize];
+        let bytes = (slot.bytes + added).saturating_sub(removed);
+        self.bytes = self.bytes + bytes - slot.bytes;
+        slot.bytes = bytes;
     }
 
-    /// Removes durable keys until the budget is met.
+    /// Removes durable keys until the budget is met. One call looks at a bounded number of slots:
+    /// if no key is durable, none of the looks helps.
     pub fn trim(&mut self, durable: u64) {
-        let mut looks = 3 * self.slots.len();
+        const LOOKS: usize = 20_000;
+        let mut looks = (3 * self.slots.len()).min(LOOKS);
         while self.bytes > self.budget && looks > 0 {
             looks -= 1;
             self.pass(durable);

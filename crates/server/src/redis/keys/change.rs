@@ -6,9 +6,9 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::batch::Op;
-use super::cache::SlotId;
+use super::cache::{FIELD, SlotId};
 use super::head::{Record, Snapshot, What};
-use super::list::{End, List};
+use super::list::{End, List, MAX_REWRITTEN, collect};
 use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
 use super::{Keyspace, Value, names};
@@ -137,22 +137,32 @@ impl Keyspace {
         if !slot.value.is_there() {
             slot.value = Value::Hash(Default::default());
         }
+        let (mut added, mut removed) = (0, 0);
         if let Value::Hash(all) = &mut slot.value {
             let copy = Bytes::copy_from_slice;
-            all.extend(fields.iter().map(|(field, value)| (copy(field), copy(value))));
+            for (field, value) in &fields {
+                added += value.len();
+                match all.insert(copy(field), copy(value)) {
+                    Some(old) => removed += old.len(),
+                    None => added += field.len() + FIELD,
+                }
+            }
         }
         self.add_to_head(id, &Record::Put(fields));
-        self.cache.measure(id);
+        self.cache.adjust(id, added, removed);
     }
 
     /// Removes existing fields of a hash, and the hash with its last field.
     pub fn remove_fields(&mut self, id: SlotId, fields: Vec<Bytes>) {
         self.touch(id);
         let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
+        let mut removed = 0;
         for field in &fields {
-            all.remove(field);
+            removed += all.remove(field).map_or(0, |old| field.len() + old.len() + FIELD);
         }
-        if all.is_empty() {
+        let is_empty = all.is_empty();
+        self.cache.adjust(id, 0, removed);
+        if is_empty {
             self.delete(id);
         } else {
             self.add_to_head(id, &Record::Remove(fields));
@@ -183,8 +193,13 @@ impl Keyspace {
     }
 
     /// Returns elements of a list.
-    pub fn elements(&self, id: SlotId, range: Range<usize>) -> Result<Vec<Bytes>, Error> {
-        self.list(id).map_or(Ok(Vec::new()), |list| list.read(&self.store, self.key(id), range))
+    pub fn elements(
+        &self,
+        id: SlotId,
+        range: Range<usize>,
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Bytes, Error>> + use<'_>, Error> {
+        let list = self.list(id).map(|list| list.iter(&self.store, self.key(id), range)).transpose()?;
+        Ok(list.into_iter().flatten())
     }
 
     /// Returns one existing element of a list.
@@ -283,9 +298,23 @@ impl Keyspace {
         count: usize,
         newest_first: bool,
     ) -> Result<Vec<Entry>, Error> {
+        let found = self.entries_within(id, ids, count, newest_first, usize::MAX)?;
+        Ok(found.expect("no limit"))
+    }
+
+    /// Returns the entries like [`entries`](Self::entries); `None` if they need more than `room`
+    /// bytes of memory.
+    pub fn entries_within(
+        &self,
+        id: SlotId,
+        ids: (Id, Id),
+        count: usize,
+        newest_first: bool,
+        room: usize,
+    ) -> Result<Option<Vec<Entry>>, Error> {
         let log = names::entries(self.key(id));
-        self.stream(id)
-            .map_or(Ok(Vec::new()), |stream| stream.range(&self.store, &log, ids, count, newest_first))
+        let Some(stream) = self.stream(id) else { return Ok(Some(Vec::new())) };
+        stream.range(&self.store, &log, ids, count, newest_first, room)
     }
 
     /// Drops the entries of a stream's log before a number.
@@ -333,7 +362,7 @@ impl Keyspace {
             Value::String(text) => self.set_text(to, text, None),
             Value::Hash(fields) => self.put_fields(to, fields.into_iter().collect()),
             Value::List(list) => {
-                let elements = self.elements(from, 0..list.len())?;
+                let elements = collect(self.elements(from, 0..list.len())?)?;
                 self.push(to, End::Right, elements);
             }
             Value::Stream(stream) => self.copy_stream(from, to, &stream)?,
@@ -345,7 +374,9 @@ impl Keyspace {
     }
 
     fn copy_stream(&mut self, from: SlotId, to: SlotId, stream: &Stream) -> Result<(), Error> {
-        let entries = self.entries(from, (Id::MIN, Id::MAX), usize::MAX, false)?;
+        let (all, limit) = ((Id::MIN, Id::MAX), MAX_REWRITTEN);
+        let entries = self.entries_within(from, all, usize::MAX, false, limit)?;
+        let entries = entries.ok_or(Error::CommitTooLarge { len: limit + 1, limit })?;
         let mut kept = stream.kept.clone();
         kept.gone.clear();
         kept.meta.more_added = stream.added() as i64 - entries.len() as i64;

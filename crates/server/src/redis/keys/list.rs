@@ -37,6 +37,20 @@ pub enum End {
     Right,
 }
 
+/// Most bytes that one change writes again.
+pub const MAX_REWRITTEN: usize = 256 << 20;
+
+/// Collects what one change writes again, within the limit of bytes.
+pub fn collect(all: impl Iterator<Item = Result<Bytes, Error>>) -> Result<Vec<Bytes>, Error> {
+    let (mut len, limit) = (0, MAX_REWRITTEN);
+    all.map(|bytes| {
+        let bytes = bytes?;
+        len += bytes.len();
+        if len > limit { Err(Error::CommitTooLarge { len, limit }) } else { Ok(bytes) }
+    })
+    .collect()
+}
+
 impl List {
     /// Creates a list from its logs.
     pub fn of(right: Body, left: Body) -> Self {
@@ -82,22 +96,28 @@ impl List {
     }
 
     /// Returns the elements of an existing range.
-    pub fn read(&self, store: &Store, plain: &[u8], range: Range<usize>) -> Result<Vec<Bytes>, Error> {
+    pub fn iter(
+        &self,
+        store: &Store,
+        plain: &[u8],
+        range: Range<usize>,
+    ) -> Result<impl DoubleEndedIterator<Item = Result<Bytes, Error>> + use<'_>, Error> {
         let (start, end, lefts) = (range.start as u64, range.end as u64, self.left().len());
-        let mut all = Vec::new();
-        if start < lefts {
-            let upper = self.left().next();
-            let seqs = upper - end.min(lefts)..upper - start;
-            all = self.left().read(store, &names::left(plain), seqs)?;
-            all.reverse();
-        }
-        if end > lefts {
-            let first = self.right.first();
-            let seqs = first + start.max(lefts) - lefts..first + end - lefts;
-            let rest = self.right.read(store, plain, seqs)?;
-            if all.is_empty() { all = rest } else { all.extend(rest) }
-        }
-        Ok(all)
+        let (upper, first) = (self.left().next(), self.right.first());
+        let left = if start < lefts { upper - end.min(lefts)..upper - start } else { 0..0 };
+        let right = if end > lefts { first + start.max(lefts) - lefts..first + end - lefts } else { 0..0 };
+        let left = if left.is_empty() {
+            None
+        } else {
+            Some(self.left().iter(store, &names::left(plain), left)?.rev())
+        };
+        let right = if right.is_empty() { None } else { Some(self.right.iter(store, plain, right)?) };
+        Ok(left.into_iter().flatten().chain(right.into_iter().flatten()))
+    }
+
+    /// Returns the elements of an existing range that a change writes again.
+    fn rewritten(&self, store: &Store, plain: &[u8], range: Range<usize>) -> Result<Vec<Bytes>, Error> {
+        collect(self.iter(store, plain, range)?)
     }
 
     /// Adds an element at an end.
@@ -140,13 +160,13 @@ impl List {
     ) -> Result<(), Error> {
         let (before, after) = (range.start, self.len() - range.end);
         if before < after {
-            let kept = self.read(store, plain, 0..before)?;
+            let kept = self.rewritten(store, plain, 0..before)?;
             self.drop(batch, plain, End::Left, range.end);
             for element in kept.iter().chain(new).rev() {
                 self.push(batch, plain, End::Left, element.clone());
             }
         } else {
-            let kept = self.read(store, plain, range.end..self.len())?;
+            let kept = self.rewritten(store, plain, range.end..self.len())?;
             self.drop(batch, plain, End::Right, self.len() - range.start);
             for element in new.iter().chain(&kept) {
                 self.push(batch, plain, End::Right, element.clone());

@@ -26,6 +26,7 @@ mod scan;
 pub mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use brooklet::{Error, Store, Ticket};
 use bytes::Bytes;
@@ -33,10 +34,12 @@ use bytes::Bytes;
 use batch::Batch;
 pub use cache::SlotId;
 use cache::{Cache, Slot};
-pub use list::{End, List};
+pub use list::{End, List, collect};
 use names::LogKey;
-pub use scan::{Keys, deadlines};
+pub use scan::deadlines;
 pub use stream::Stream;
+
+use super::notices::{Notice, Notices};
 
 /// A key's value.
 #[derive(Clone, Debug, Default)]
@@ -96,11 +99,15 @@ pub struct Keyspace {
     deadlines: BTreeSet<(u64, LogKey)>,
     /// Number of keys of each database that was counted once.
     counts: BTreeMap<Vec<u8>, i64>,
+    /// Databases that have many keys, and were not counted.
+    large: BTreeSet<Vec<u8>>,
     scratch: Vec<u8>,
     /// Current time, in milliseconds since the Unix epoch.
     pub now: u64,
     /// Whether the store accepts no more writes.
     is_stopped: bool,
+    /// Events for the log.
+    pub notices: Arc<Notices>,
 }
 
 /// The result of a commit.
@@ -132,9 +139,11 @@ impl Keyspace {
             unsettled: VecDeque::new(),
             deadlines: BTreeSet::new(),
             counts: BTreeMap::new(),
+            large: BTreeSet::new(),
             scratch: Vec::new(),
             now,
             is_stopped: false,
+            notices: Arc::default(),
         }
     }
 
@@ -279,7 +288,8 @@ impl Keyspace {
         // The store shows only durable entries, and the keys are read from it again. After a stop,
         // nothing becomes durable any more, and the store shows all that exists.
         if let Err(error) = self.store.flush() {
-            tracing::warn!(%error, "the server reverts a refused commit, but the store cannot write");
+            let what = "the server reverts a refused commit, but the store cannot write";
+            self.notices.push(Notice::Trouble { what, error: error.to_string() });
         }
         for (id, _) in std::mem::take(&mut self.touched) {
             let key = self.cache.get(id).key.clone();
@@ -346,6 +356,15 @@ impl Keyspace {
         self.tickets.clear();
         self.counts.clear();
         (self.acknowledged, self.durable) = (self.epoch, self.epoch);
+    }
+
+    /// Removes keys between two keys of one command, if they take much more memory than the budget.
+    /// Slots from before the call are no longer valid, except slots of changed keys.
+    pub fn make_room(&mut self) {
+        const EXCESS: usize = 16 << 20;
+        if self.cache.bytes() > self.cache.budget().saturating_add(EXCESS) {
+            self.trim_cache();
+        }
     }
 
     /// Removes the least recently used keys if memory is short. The current command's keys stay

@@ -3,28 +3,31 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-use brooklet::{Error, Logs};
+use brooklet::{Error, LogInfo};
 use bytes::Bytes;
 
 use super::head::Snapshot;
 use super::names::{self, Role};
 use super::{Keyspace, Value, load};
 
-/// The keys of a database at the time of the call: in order, after the recently changed keys.
+type Names = Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>;
+
+/// The keys of a database at the time of the call, in the order of their names.
 pub struct Keys {
     /// Keys with changes that are not durable yet, and whether each key exists: the store's answer
     /// does not count for them.
     changed: BTreeMap<Bytes, bool>,
-    first: Vec<Bytes>,
-    heads: Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>,
-    plains: Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>,
+    /// Those of them that exist.
+    fresh: Peekable<std::vec::IntoIter<Bytes>>,
+    heads: Names,
+    plains: Names,
 }
 
 /// Returns the keys whose logs have one role.
 fn named(
-    logs: Logs,
+    logs: impl Iterator<Item = Result<LogInfo, Error>> + Send + 'static,
     pick: impl Fn(Role<'_>) -> Option<&[u8]> + Send + 'static,
-) -> Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>> {
+) -> Names {
     let names = logs.filter_map(move |log| match log {
         Ok(log) => pick(names::role(&log.key)).map(|name| Ok(Bytes::copy_from_slice(name))),
         Err(error) => Some(Err(error)),
@@ -33,25 +36,43 @@ fn named(
     boxed.peekable()
 }
 
+impl Keys {
+    /// Returns the next key that the store shows, or an error; takes a key that both kinds of logs
+    /// show once.
+    fn next_stored(&mut self) -> Option<Result<Bytes, Error>> {
+        match (self.heads.peek(), self.plains.peek()) {
+            (None, None) => None,
+            (Some(Ok(head)), Some(Ok(plain))) if head == plain => {
+                self.plains.next();
+                self.heads.next()
+            }
+            (Some(Ok(head)), Some(Ok(plain))) if plain < head => self.plains.next(),
+            (None, _) | (_, Some(Err(_))) => self.plains.next(),
+            _ => self.heads.next(),
+        }
+    }
+
+    /// Returns whether the next recently changed key comes before all that the store shows.
+    fn is_fresh_next(&mut self) -> bool {
+        let Some(fresh) = self.fresh.peek() else { return false };
+        let is_before = |names: &mut Names| match names.peek() {
+            Some(Ok(name)) => fresh <= name,
+            Some(Err(_)) => false,
+            None => true,
+        };
+        is_before(&mut self.heads) && is_before(&mut self.plains)
+    }
+}
+
 impl Iterator for Keys {
     type Item = Result<Bytes, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(key) = self.first.pop() {
-            return Some(Ok(key));
-        }
         loop {
-            let name = match (self.heads.peek(), self.plains.peek()) {
-                (None, None) => return None,
-                (Some(Ok(head)), Some(Ok(plain))) if head == plain => {
-                    self.plains.next();
-                    self.heads.next()
-                }
-                (Some(Ok(head)), Some(Ok(plain))) if plain < head => self.plains.next(),
-                (None, _) | (_, Some(Err(_))) => self.plains.next(),
-                _ => self.heads.next(),
-            };
-            match name {
+            if self.is_fresh_next() {
+                return self.fresh.next().map(Ok);
+            }
+            match self.next_stored() {
                 Some(Ok(name)) if self.changed.contains_key(&name) => {}
                 other => return other,
             }
@@ -63,23 +84,45 @@ impl Keyspace {
     /// Returns the keys of a database.
     pub fn keys(&mut self, database: &[u8]) -> Result<Keys, Error> {
         self.expire_due(usize::MAX)?;
+        self.keys_after(database, None)
+    }
+
+    /// Returns the keys of a database whose names are greater than `after`. Keys that have expired
+    /// may be among them.
+    pub fn keys_after(&mut self, database: &[u8], after: Option<&[u8]>) -> Result<Keys, Error> {
         self.see_all();
         let mut changed = BTreeMap::new();
-        for slot in self.cache.iter() {
-            let is_changed = slot.changed_at > self.durable || slot.is_touched;
-            if is_changed && names::database(&slot.key) == database {
-                let name = Bytes::copy_from_slice(names::name(&slot.key));
-                changed.insert(name, slot.value.is_there());
+        let unsettled = self.unsettled.iter().map(|(_, id)| id);
+        for id in unsettled.chain(self.touched.iter().map(|(id, _)| id)) {
+            let Some(slot) = self.cache.peek(*id) else { continue };
+            let name = names::name(&slot.key);
+            if names::database(&slot.key) == database && after.is_none_or(|after| name > after) {
+                changed.insert(Bytes::copy_from_slice(name), slot.value.is_there());
             }
         }
-        let mut first: Vec<Bytes> =
+        let fresh: Vec<Bytes> =
             changed.iter().filter(|(_, is_there)| **is_there).map(|(name, _)| name.clone()).collect();
-        first.reverse();
-        let heads = self.store.scan(names::heads(database))?;
-        let plains = self.store.scan([database, b"/"].concat())?;
+        // To resume behind a key, the scans begin at the key plus a zero byte.
+        let behind = |prefix: &[u8]| match after {
+            Some(after) => [prefix, after, b"\0"].concat(),
+            None => prefix.to_vec(),
+        };
+        let heads = names::heads(database);
+        let heads = self.store.scan_from(&heads, behind(&heads))?;
         let heads = named(heads, |role| if let Role::Head(name) = role { Some(name) } else { None });
-        let plains = named(plains, |role| if let Role::Plain(name) = role { Some(name) } else { None });
-        Ok(Keys { changed, first, heads, plains })
+        // The empty name is first, then names that begin with a zero byte, then all others.
+        let all = [database, b"/"].concat();
+        let is_any_empty = after.is_none() && self.store.exists(&all)?;
+        let empty = is_any_empty.then(|| Ok(Bytes::new()));
+        let zeros = [&all[..], b"\0="].concat();
+        let is_past_zeros = after.is_some_and(|after| after.first().is_some_and(|first| *first > 0));
+        let zero = if is_past_zeros { None } else { Some(self.store.scan_from(&zeros, behind(&zeros))?) };
+        let other = if is_past_zeros { behind(&all) } else { [&all[..], b"\x01"].concat() };
+        let logs = zero.into_iter().flatten().chain(self.store.scan_from(&all, other)?);
+        let plains = named(logs, |role| if let Role::Plain(name) = role { Some(name) } else { None });
+        let plains: Box<dyn Iterator<Item = Result<Bytes, Error>> + Send> =
+            Box::new(empty.into_iter().chain(plains));
+        Ok(Keys { changed, fresh: fresh.into_iter().peekable(), heads, plains: plains.peekable() })
     }
 
     /// Returns the number of keys of a database.
@@ -109,19 +152,29 @@ impl Keyspace {
     /// Counts like [`count`](Self::count), if the number is known, or if the database has few keys.
     pub fn count_if_quick(&mut self, database: &[u8]) -> Result<Option<i64>, Error> {
         const FEW: usize = 10_000;
-        if !self.counts.contains_key(database) && self.keys(database)?.take(FEW).count() == FEW {
-            return Ok(None);
+        if !self.counts.contains_key(database) {
+            if self.large.contains(database) {
+                return Ok(None);
+            }
+            if self.keys(database)?.take(FEW).count() == FEW {
+                self.large.insert(database.to_vec());
+                return Ok(None);
+            }
         }
         self.count(database).map(Some)
     }
 
     /// Returns some key of a database: one of the keys in memory, or the first key.
     pub fn any_key(&mut self, database: &[u8], rng: u64) -> Result<Option<Bytes>, Error> {
-        let is_of_it = |slot: &&super::Slot| slot.value.is_there() && names::database(&slot.key) == database;
-        let in_memory = self.cache.iter().filter(is_of_it).count() as u64;
-        if in_memory > 0 {
-            let chosen = self.cache.iter().filter(is_of_it).nth((rng % in_memory) as usize);
-            return Ok(chosen.map(|slot| Bytes::copy_from_slice(names::name(&slot.key))));
+        // The number of tries is bounded, because most slots may be of other databases.
+        const TRIES: u64 = 64;
+        for n in 0..TRIES {
+            let Some(slot) = self.cache.nth(rng.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) else {
+                break;
+            };
+            if slot.value.is_there() && names::database(&slot.key) == database {
+                return Ok(Some(Bytes::copy_from_slice(names::name(&slot.key))));
+            }
         }
         self.keys(database)?.next().transpose()
     }
@@ -147,6 +200,11 @@ impl Keyspace {
             self.forget_deadline(Some(at), &key);
         }
         Ok(true)
+    }
+
+    /// Returns whether a key has expired and is not deleted yet.
+    pub fn has_due(&self) -> bool {
+        self.deadlines.first().is_some_and(|(at, _)| *at <= self.now)
     }
 
     /// Returns the time of the next expiry.

@@ -258,7 +258,9 @@ impl Kept {
 
     /// Drops the deleted ids up to this id: their entries are no longer in the log.
     pub fn pass(&mut self, id: Id) {
-        self.gone.retain(|gone| *gone > id);
+        while self.gone.first().is_some_and(|gone| *gone <= id) {
+            self.gone.pop_first();
+        }
     }
 
     /// Returns the number of parts of the state, which bounds the length of the head.
@@ -299,7 +301,7 @@ impl Stream {
 
     /// Returns the entry with a number, deleted or not.
     pub fn entry(&self, store: &Store, key: &[u8], seq: u64) -> Result<Entry, Error> {
-        decode(key, seq, self.body.get(store, key, seq)?)
+        decode(key, self.body.get(store, key, seq)?)
     }
 
     /// Returns the number of the first entry whose id is `id` or larger.
@@ -327,7 +329,8 @@ impl Stream {
         Ok(low)
     }
 
-    /// Returns the live entries with ids in `from..=to`, at most `count`, from either end.
+    /// Returns the live entries with ids in `from..=to`, at most `count`, from either end; `None`
+    /// if they need more than `room` bytes of memory.
     pub fn range(
         &self,
         store: &Store,
@@ -335,40 +338,52 @@ impl Stream {
         (from, to): (Id, Id),
         count: usize,
         newest_first: bool,
-    ) -> Result<Vec<Entry>, Error> {
+        mut room: usize,
+    ) -> Result<Option<Vec<Entry>>, Error> {
         let mut found = Vec::new();
         if from > to || count == 0 || self.body.is_empty() {
-            return Ok(found);
+            return Ok(Some(found));
         }
         let start = self.seek(store, key, from)?;
         let end = to.after().map_or(Ok(self.body.next()), |after| self.seek(store, key, after))?;
         let (mut low, mut high) = (start, end);
+        // Reads in portions, so that a small count reads few entries; the portions grow, because
+        // many entries may be deleted.
+        let mut size = (count as u64).clamp(1, 1024);
         while low < high && found.len() < count {
-            // Reads in portions, so that a small count reads few entries.
-            let portion = ((count - found.len()) as u64).clamp(1, 1024).min(high - low);
+            let portion = size.min(high - low);
+            size = (size * 2).min(1024);
             let seqs = if newest_first { high - portion..high } else { low..low + portion };
             if newest_first {
                 high = seqs.start
             } else {
                 low = seqs.end
             }
-            let payloads = self.body.read(store, key, seqs.clone())?;
-            let entries = seqs.zip(payloads).map(|(seq, payload)| decode(key, seq, payload));
-            let mut entries: Vec<Entry> = entries.collect::<Result<_, _>>()?;
-            if newest_first {
-                entries.reverse();
+            let mut payloads = self.body.iter(store, key, seqs)?;
+            while let Some(payload) = if newest_first { payloads.next_back() } else { payloads.next() } {
+                let payload = payload?;
+                let bytes = payload.len();
+                let entry = decode(key, payload)?;
+                if self.kept.gone.contains(&entry.id) {
+                    continue;
+                }
+                if found.len() == count {
+                    break;
+                }
+                let memory = size_of::<Entry>() + bytes + entry.fields.len() * size_of::<Bytes>();
+                let Some(rest) = room.checked_sub(memory) else { return Ok(None) };
+                room = rest;
+                found.push(entry);
             }
-            found.extend(entries.into_iter().filter(|entry| !self.kept.gone.contains(&entry.id)));
         }
-        found.truncate(count);
-        Ok(found)
+        Ok(Some(found))
     }
 }
 
-fn decode(key: &[u8], seq: u64, payload: Bytes) -> Result<Entry, Error> {
+fn decode(key: &[u8], payload: Bytes) -> Result<Entry, Error> {
     Entry::decode(payload).ok_or_else(|| {
         let place = format!("log {}", String::from_utf8_lossy(key));
-        Error::Damaged { place, what: format!("entry {seq} is no entry of a stream") }
+        Error::Damaged { place, what: "an entry is no entry of a stream".into() }
     })
 }
 

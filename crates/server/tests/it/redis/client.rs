@@ -113,6 +113,15 @@ impl Client {
         self.ask(&request.split(' ').collect::<Vec<_>>())
     }
 
+    /// Waits until INFO has a line.
+    pub fn wait_for(&mut self, line: &str) {
+        let is_so = (0..20_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            self.say("INFO").contains(&format!("{line}\\r\\n"))
+        });
+        assert!(is_so, "{line}: {}", self.say("INFO"));
+    }
+
     /// A reply as text: errors after a minus, numbers after a colon, words and bytes as they are,
     /// nothing as `nil`, arrays in brackets, maps in braces.
     pub fn reply(&mut self) -> String {

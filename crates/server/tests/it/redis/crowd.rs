@@ -57,24 +57,15 @@ fn who_vanishes_while_waiting_takes_no_element() {
     for round in 0..20 {
         let stream = TcpStream::connect(&server.address).unwrap();
         (&stream).write_all(&encode(&["BLPOP", "l", "0"])).unwrap();
-        wait_for(&mut stays, "blocked_clients:1");
+        stays.wait_for("blocked_clients:1");
         match round % 2 {
             0 => drop(stream),
             _ => stream.shutdown(Shutdown::Write).unwrap(),
         }
-        wait_for(&mut stays, "blocked_clients:0");
+        stays.wait_for("blocked_clients:0");
         assert_eq!(stays.say("RPUSH l x"), ":1");
         assert_eq!(stays.say("LPOP l"), "x", "round {round}");
     }
-}
-
-/// Waits until INFO says so.
-fn wait_for(client: &mut Client, text: &str) {
-    let is_so = (0..3000).any(|_| {
-        sleep(Duration::from_millis(1));
-        client.say("INFO").contains(&format!("{text}\\r\\n"))
-    });
-    assert!(is_so, "{text}: {}", client.say("INFO"));
 }
 
 #[test]
@@ -99,7 +90,7 @@ fn thousands_of_idle_clients_are_no_burden() {
             assert_eq!(works.say("RPUSH l x"), format!(":{}", n / 500 + 1));
         }
     }
-    wait_for(&mut works, &format!("connected_clients:{}", many + 1));
+    works.wait_for(&format!("connected_clients:{}", many + 1));
     // One more is told that it is one too many.
     let mut refused = server.client();
     assert_eq!(refused.reply(), "-ERR max number of clients reached");
@@ -108,7 +99,7 @@ fn thousands_of_idle_clients_are_no_burden() {
     let mut last = Client::over(idle.pop().unwrap());
     assert_eq!(last.say("LLEN l"), format!(":{}", many.div_ceil(500)));
     drop((last, idle));
-    wait_for(&mut works, "connected_clients:1");
+    works.wait_for("connected_clients:1");
     assert_eq!(server.client().say("PING"), "PONG");
 }
 
@@ -120,7 +111,7 @@ fn who_waits_is_served_in_the_order_of_coming() {
     for n in 0..20 {
         let mut client = server.client();
         client.send(&encode(&["BLPOP", "other", "l", "0"]));
-        wait_for(&mut stays, &format!("blocked_clients:{}", n + 1));
+        stays.wait_for(&format!("blocked_clients:{}", n + 1));
         waiting.push(client);
     }
     let elements: Vec<String> = (0..20).map(|n| n.to_string()).collect();
@@ -151,7 +142,7 @@ fn clients_are_killed_by_others() {
     let (mut one, mut other) = (server.client(), server.client());
     let id = other.say("CLIENT ID").replace(':', "");
     other.send(&encode(&["BLPOP", "l", "0"]));
-    wait_for(&mut one, "blocked_clients:1");
+    one.wait_for("blocked_clients:1");
     assert_eq!(one.say(&format!("CLIENT KILL ID {id}")), ":1");
     assert!(other.is_over());
     assert_eq!(one.say(&format!("CLIENT KILL ID {id}")), ":0");
@@ -167,7 +158,7 @@ fn a_clean_stop_leaves_nobody_without_a_reply() {
         let mut waits = server.client();
         waits.send(&encode(&["BLPOP", "none", "0"]));
         let mut stays = server.client();
-        wait_for(&mut stays, "blocked_clients:1");
+        stays.wait_for("blocked_clients:1");
         let mut many = server.client();
         for n in 0..500 {
             many.send(&encode(&["RPUSH", "l", &n.to_string()]));

@@ -2,9 +2,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests drive real time and threads")]
 
+mod budget;
 pub mod client;
+mod costs;
 mod crowd;
 mod limits;
 mod spaces;
+mod strangers;
 mod transcripts;
 mod users;

@@ -23,7 +23,7 @@ fn what_stays_does_not_keep_what_it_came_with() {
         for request in requests {
             let packet = BytesMut::from(request.as_bytes()).freeze();
             let words = request.split(' ').map(|word| packet.slice_ref(word_of(&packet, request, word)));
-            world.engine.run(id, &mut [words.collect()].into());
+            world.engine.run(id, &mut [words.collect()].into(), || true);
             world.store.flush().unwrap();
             world.engine.note_durable();
             let said = world.engine.take_ready(id);
@@ -44,7 +44,7 @@ fn a_key_that_is_given_time_again_and_again_is_noted_once() {
     let mut world = World::new(1, 1 << 20, None);
     let id = world.engine.connect(String::new(), String::new()).unwrap();
     let mut say = |request: &str| {
-        world.engine.run(id, &mut [words(request)].into());
+        world.engine.run(id, &mut [words(request)].into(), || true);
         world.engine.keys.expiring()
     };
     say("RPUSH a x");
@@ -60,7 +60,7 @@ fn what_a_transaction_tells_is_not_gathered_without_end() {
     let mut world = World::new(1, 1 << 20, None);
     world.engine.settings.hard_output = 10_000;
     let ids = [(); 2].map(|()| world.engine.connect(String::new(), String::new()).unwrap());
-    let mut say = |id: u64, request: &str| world.engine.run(id, &mut [words(request)].into());
+    let mut say = |id: u64, request: &str| world.engine.run(id, &mut [words(request)].into(), || true);
     say(ids[0], &format!("SET large {}", "x".repeat(1000)));
     say(ids[0], "MULTI");
     (0..100).for_each(|_| say(ids[0], "GET large"));

@@ -97,7 +97,7 @@ impl World {
     /// A client asks for several things at once, none of which has it wait.
     pub fn ask_several(&mut self, id: ClientId, requests: &[Vec<Bytes>]) {
         self.story.push(format!("{id}: {requests:?}"));
-        self.engine.run(id, &mut requests.to_vec().into());
+        self.engine.run(id, &mut requests.to_vec().into(), || true);
         requests.iter().for_each(|request| self.people.ask(id, request));
         // Where the device fails just then, what it leaves of that is not known, and nobody is told
         // any more.
@@ -169,7 +169,9 @@ impl World {
                 Value::Absent => continue,
                 Value::String(text) => Held::String(text),
                 Value::Hash(fields) => Held::Hash(fields),
-                Value::List(list) => Held::List(keys.elements(id, 0..list.len()).unwrap()),
+                Value::List(list) => {
+                    Held::List(keys.elements(id, 0..list.len()).unwrap().map(Result::unwrap).collect())
+                }
                 Value::Stream(stream) => {
                     let entries = keys.entries(id, (Id::MIN, Id::MAX), usize::MAX, false).unwrap();
                     let group = |kept: &crate::redis::keys::stream::Group| Group {

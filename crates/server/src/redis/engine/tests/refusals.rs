@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// A client asks, of a store that may be full: what is refused changes nothing. Whether it was.
 fn ask(world: &mut World, id: u64, request: &[Bytes]) -> bool {
     let before = world.engine.client(id).unwrap().written();
-    world.engine.run(id, &mut [request.to_vec()].into());
+    world.engine.run(id, &mut [request.to_vec()].into(), || true);
     let said = &world.engine.client(id).unwrap().reply.bytes[before..];
     // What no ring of that size could take is refused as well, for good.
     let is_refused = said.starts_with(b"-OOM ") || said.starts_with(b"-ERR a commit of ");
@@ -146,7 +146,7 @@ fn a_failing_device_is_told() {
         for (request, reply) in
             [("SET a 1", "-MISCONF "), ("LLEN nothing", ":0\r\n"), ("SET a 2", "-MISCONF ")]
         {
-            world.engine.run(id, &mut [words(request)].into());
+            world.engine.run(id, &mut [words(request)].into(), || true);
             let said = world.engine.take_ready(id);
             assert!(said.starts_with(reply.as_bytes()), "seed {seed}: {request}: {}", said.escape_ascii());
         }
@@ -170,7 +170,7 @@ fn keys_expire_for_readers_of_a_store_that_has_stopped() {
     let id = world.engine.connect(String::new(), String::new()).unwrap();
     for (millis, reply) in [(10, "$1\r\n1\r\n"), (4000, "$-1\r\n"), (10, "$-1\r\n")] {
         world.pass(millis);
-        world.engine.run(id, &mut [words("GET a")].into());
+        world.engine.run(id, &mut [words("GET a")].into(), || true);
         assert_eq!(
             world.engine.take_ready(id).escape_ascii().to_string(),
             reply.escape_default().to_string()
@@ -207,7 +207,7 @@ fn what_is_wrong_is_told_before_anything_is_done() {
     world.say(id, "SET a 1");
     let long = "k".repeat(5000);
     for request in [format!("MSET a 2 {long} 2"), format!("DEL a {long}"), format!("MSETNX b 2 {long} 2")] {
-        world.engine.run(id, &mut [words(&request)].into());
+        world.engine.run(id, &mut [words(&request)].into(), || true);
     }
     assert_eq!(world.state(), world.people.model.keys);
 }
@@ -219,7 +219,7 @@ fn what_a_waiting_client_changes_by_asking_again_is_no_ones_else() {
     let mut world = World::new(1, 1 << 20, None);
     let [reader, writer, other] = [world.come(), world.come(), world.come()];
     let mut run = |id: u64, request: &str| {
-        world.engine.run(id, &mut [words(request)].into());
+        world.engine.run(id, &mut [words(request)].into(), || true);
         world.store.flush().unwrap();
         world.engine.note_durable();
         String::from_utf8(world.engine.take_ready(id).to_vec()).unwrap()

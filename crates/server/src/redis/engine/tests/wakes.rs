@@ -22,8 +22,8 @@ fn is_woken(request: &str, happens: impl FnOnce(&mut World)) -> bool {
     let mut world = World::new(1, 1 << 20, None);
     let id = world.engine.connect(String::new(), String::new()).unwrap();
     let count = Arc::new(Count::default());
-    world.engine.run(id, &mut [words("SET a 1")].into());
-    world.engine.run(id, &mut [words(request)].into());
+    world.engine.run(id, &mut [words("SET a 1")].into(), || true);
+    world.engine.run(id, &mut [words(request)].into(), || true);
     world.engine.client(id).unwrap().waker = Some(count.clone().into());
     assert!(world.engine.take_ready(id).is_empty(), "nothing is durable yet");
     happens(&mut world);

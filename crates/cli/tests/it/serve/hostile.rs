@@ -1,0 +1,317 @@
+//! Mutated requests in both protocols, before and after the password, to a server with little
+//! address space: the server stays, and serves others.
+//!
+//! `BROOKLET_HOSTILE` sets the number of requests of each kind, and `BROOKLET_SILENT` the number of
+//! silent connections.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use super::process::Chance;
+use super::strain::{Strained, ask, get};
+use crate::common::Place;
+
+/// Address space of a server, in KiB.
+const SPACE: &str = "ulimit -v 2097152";
+const SETTINGS: [&str; 6] = ["--password", "pw", "--max-reply", "8M", "--client-memory", "64M"];
+/// Requests of one connection.
+const TOGETHER: u64 = 20;
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Requests that make sense.
+const SEEDS: [&str; 63] = [
+    "PING",
+    "MGET big big c",
+    "HRANDFIELD bighash -9 WITHVALUES",
+    "LRANGE biglist 0 -1",
+    "ECHO x",
+    "HELLO 3 AUTH default pw SETNAME me",
+    "AUTH default wrong",
+    "SELECT 1",
+    "RESET",
+    "TIME",
+    "SET k v EX 100 NX GET",
+    "GET k",
+    "GETDEL k",
+    "GETEX k PX 1",
+    "MSET a 1 b 2 c 3",
+    "MGET a b c",
+    "INCRBY n 5",
+    "INCRBYFLOAT n 0.5",
+    "APPEND k xyz",
+    "SETRANGE k 100 x",
+    "GETRANGE k 0 -1",
+    "DEL a b",
+    "EXISTS a b",
+    "TTL k",
+    "EXPIRE k 100 GT",
+    "PERSIST k",
+    "COPY l m REPLACE",
+    "RENAME l m",
+    "TYPE k",
+    "KEYS *a*",
+    "SCAN 0 MATCH * COUNT 9",
+    "RANDOMKEY",
+    "DBSIZE",
+    "RPUSH l a b c",
+    "LPUSH l a b c",
+    "LPOP l 2",
+    "LMPOP 2 l m LEFT COUNT 2",
+    "BLPOP l m 0.001",
+    "BLMOVE l m LEFT RIGHT 0.001",
+    "LRANGE l 0 -1",
+    "LINSERT l BEFORE a b",
+    "LSET l 0 x",
+    "LREM l 0 a",
+    "LTRIM l 0 100",
+    "LPOS l a RANK -1 COUNT 0 MAXLEN 9",
+    "HSET h f v g w",
+    "HGETALL h",
+    "HRANDFIELD h -5 WITHVALUES",
+    "HSCAN h 0",
+    "HDEL h f",
+    "XADD s MAXLEN ~ 100 * f v",
+    "XRANGE s - + COUNT 5",
+    "XREAD COUNT 2 BLOCK 1 STREAMS s t 0 $",
+    "XGROUP CREATE s g 0 MKSTREAM",
+    "XREADGROUP GROUP g c COUNT 5 STREAMS s >",
+    "XACK s g 1-1",
+    "XAUTOCLAIM s g c 0 0 COUNT 3 JUSTID",
+    "XPENDING s g - + 10",
+    "XINFO STREAM s FULL COUNT 3",
+    "MULTI",
+    "EXEC",
+    "WATCH a b",
+    "CLIENT LIST",
+];
+/// Words that are extreme.
+const EXTREMES: [&str; 14] = [
+    "0",
+    "-1",
+    "1",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551616",
+    "1e308",
+    "nan",
+    "4294967296",
+    "-4194304",
+    "",
+    "*",
+    "\0",
+    "a\r\n*3\r\n$-1\r\n",
+];
+
+/// A request in the bytes of the protocol, with mistakes.
+fn mutated(chance: &mut Chance) -> Vec<u8> {
+    let seed = SEEDS[chance.below(SEEDS.len() as u64) as usize];
+    let mut words: Vec<Vec<u8>> = seed.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    for _ in 0..chance.below(4) {
+        let at = chance.below(words.len() as u64) as usize;
+        let extreme = EXTREMES[chance.below(EXTREMES.len() as u64) as usize].as_bytes().to_vec();
+        match chance.below(6) {
+            0 if at > 0 => words[at] = extreme,
+            1 => words.insert(at, extreme),
+            2 if words.len() > 1 => drop(words.remove(at)),
+            3 => {
+                let (word, times) = (words[at].clone(), 1 << chance.below(14));
+                words.splice(at..at, std::iter::repeat_n(word, times));
+            }
+            4 => words[at] = vec![b'x'; 1 << chance.below(19)],
+            _ => words[at].push(chance.below(256) as u8),
+        }
+    }
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in &words {
+        bytes.extend(format!("${}\r\n", word.len()).into_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    if chance.below(8) == 0 {
+        spoil(&mut bytes, chance);
+    }
+    bytes
+}
+
+/// Changes, removes or inserts a byte, or cuts the end off.
+fn spoil(bytes: &mut Vec<u8>, chance: &mut Chance) {
+    let at = chance.below(bytes.len() as u64) as usize;
+    match chance.below(4) {
+        0 => bytes[at] = chance.below(256) as u8,
+        1 => drop(bytes.remove(at)),
+        2 => bytes.insert(at, b'9'),
+        _ => bytes.truncate(at),
+    }
+}
+
+/// Sends bytes, and reads what comes until the server ends the connection, or for a while.
+fn send(address: &str, bytes: &[u8], patience: Duration) {
+    let stream = Strained::connect(address);
+    let reader = stream.try_clone().unwrap();
+    reader.set_read_timeout(Some(patience)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut reader, mut buffer) = (&reader, vec![0; 64 << 10]);
+            while (&mut reader).read(&mut buffer).is_ok_and(|n| n > 0) {}
+        });
+        // The server may end the connection first.
+        _ = (&stream).write_all(bytes);
+        _ = stream.shutdown(Shutdown::Write);
+    });
+}
+
+/// Checks that the server serves others, and has not grown beyond its bounds.
+fn check(server: &mut Strained, user: &mut TcpStream, what: &str) {
+    assert!(server.is_alive(), "{what}: the server has gone");
+    assert!(ask(user, "RPUSH control x").starts_with(':'), "{what}");
+    assert_eq!(get(&server.http, "/healthz"), "HTTP/1.1 200 OK", "{what}");
+    let resident = server.resident() >> 20;
+    assert!(resident < 800, "{what}: {resident} MB");
+}
+
+fn user(server: &Strained) -> TcpStream {
+    let mut user = Strained::connect(&server.redis);
+    assert_eq!(ask(&mut user, "AUTH pw"), "+OK");
+    // A database that the hostile requests do not name.
+    assert_eq!(ask(&mut user, "SELECT 9"), "+OK");
+    user
+}
+
+#[test]
+fn mutated_requests_of_redis_clients_harm_nobody_else() {
+    let place = Place::new();
+    let mut server = Strained::start(&place, SPACE, &SETTINGS);
+    let mut user = user(&server);
+    let large = "x".repeat(40_000);
+    for request in ["SET big", "HSET bighash f", "RPUSH biglist"] {
+        assert_eq!(ask(&mut user, "SELECT 0"), "+OK");
+        (0..20).for_each(|_| drop(ask(&mut user, &format!("{request} {large}"))));
+        assert_eq!(ask(&mut user, "SELECT 9"), "+OK");
+    }
+    let mut chance = Chance(7);
+    for password in [&b""[..], b"AUTH pw\r\n"] {
+        let mut bytes = Vec::new();
+        for n in 1..=number("BROOKLET_HOSTILE", 2_000) {
+            if bytes.is_empty() {
+                bytes.extend_from_slice(password);
+            }
+            bytes.extend(mutated(&mut chance));
+            if n % TOGETHER == 0 {
+                send(&server.redis, &bytes, Duration::from_secs(30));
+                bytes.clear();
+            }
+            if n % (TOGETHER * 20) == 0 {
+                check(&mut server, &mut user, &format!("request {n}, password {}", password.len()));
+            }
+        }
+    }
+    check(&mut server, &mut user, "at the end");
+}
+
+const PATHS: [&str; 9] = [
+    "/v1/stream/a",
+    "/v1/stream/a?offset=-1",
+    "/v1/stream/a?offset=now&live=long-poll",
+    "/v1/stream/b/c",
+    "/v1/stream/a?offset=-1&live=sse",
+    "/metrics",
+    "/healthz",
+    "/api/live",
+    "/v1/stream/%00%ff",
+];
+const HEADERS: [&str; 9] = [
+    "Content-Type: text/plain",
+    "Content-Type: application/json",
+    "Stream-TTL: 1",
+    "Stream-Closed: true",
+    "Stream-Forked-From: /v1/stream/a",
+    "Producer-Id: p\r\nProducer-Epoch: 0\r\nProducer-Seq: 0",
+    "Origin: x",
+    "If-None-Match: *",
+    "Expect: 100-continue",
+];
+const BODIES: [&str; 7] = [
+    "Content-Length: 5\r\n\r\nhello",
+    "Content-Length: 99999999999999999999\r\n\r\n",
+    "Content-Length: -1\r\n\r\n",
+    "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "Content-Length: 9\r\n\r\n[1,[2],3]",
+    "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx\r\n",
+    "\r\n",
+];
+
+fn mutated_http(chance: &mut Chance, password: &str) -> Vec<u8> {
+    let mut one = |all: &[&str]| all[chance.below(all.len() as u64) as usize].to_owned();
+    let method = one(&["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", ""]);
+    let (path, header, body) = (one(&PATHS), one(&HEADERS), one(&BODIES));
+    let mut request =
+        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{password}{header}\r\n");
+    for _ in 0..chance.below(3) * chance.below(60) {
+        request += &format!("X-{}: {}\r\n", chance.below(100), "y".repeat(1 << chance.below(10)));
+    }
+    let mut bytes = (request + &body).into_bytes();
+    for _ in 0..chance.below(3) {
+        if !bytes.is_empty() {
+            spoil(&mut bytes, chance);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn mutated_requests_over_http_harm_nobody_else() {
+    let place = Place::new();
+    let mut server = Strained::start(&place, SPACE, &SETTINGS);
+    let mut user = user(&server);
+    let mut chance = Chance(11);
+    for password in ["", "Authorization: Bearer pw\r\n"] {
+        for n in 1..=number("BROOKLET_HOSTILE", 2_000) / 4 {
+            let bytes = mutated_http(&mut chance, password);
+            // Live reads go on, and a body may be missing: nobody waits for that here.
+            send(&server.http, &bytes, Duration::from_millis(20));
+            if n % 100 == 0 {
+                check(&mut server, &mut user, &format!("request {n}, password {}", password.len()));
+            }
+        }
+    }
+    check(&mut server, &mut user, "at the end");
+}
+
+/// Silent connections cost little memory, and leave places for users.
+#[test]
+fn silent_connections_cost_little() {
+    let place = Place::new();
+    let many = number("BROOKLET_SILENT", 1_000) as usize;
+    // The places of clients that have not logged in are a quarter.
+    let places = (4 * many).max(10_000).to_string();
+    let settings = [&SETTINGS[..], &["--max-clients", &places, "--auth-timeout", "0"]].concat();
+    let mut server = Strained::start(&place, SPACE, &settings);
+    let mut user = user(&server);
+    let before = server.resident();
+    let silent: Vec<TcpStream> = (0..many).map(|_| Strained::connect(&server.redis)).collect();
+    let connected = (0..20_000).map(|_| clients(&mut user)).find(|(connected, most)| {
+        // A quarter of the places is for those who have not logged in.
+        *connected == 1 + (many as u64).min(most / 4)
+    });
+    let (connected, _) = connected.expect("the silent connections have their places");
+    let each = server.resident().saturating_sub(before) / connected;
+    assert!(each < 8 << 10, "{each} bytes for a silent connection");
+    let web: Vec<TcpStream> = (0..many / 2).map(|_| Strained::connect(&server.http)).collect();
+    check(&mut server, &mut user, "beside silent connections");
+    drop((silent, web));
+    check(&mut server, &mut user, "after them");
+}
+
+/// Returns the number of connected clients, and the most that may be.
+fn clients(user: &mut TcpStream) -> (u64, u64) {
+    let head = ask(user, "INFO clients");
+    let mut text = vec![0; head.trim_start_matches('$').parse::<usize>().unwrap() + 2];
+    user.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let value = |name: &str| text.split(name).nth(1).unwrap().split("\r\n").next().unwrap().parse().unwrap();
+    (value("connected_clients:"), value("maxclients:"))
+}

@@ -1,0 +1,168 @@
+//! The clients: who may come in, what memory each has, and who must leave.
+//!
+//! A *stranger* is a client that has to log in, and has not. Strangers get little memory, little
+//! time, and a part of the places. All clients together have a budget of memory: if they exceed it,
+//! the client with the most memory leaves.
+
+use super::Engine;
+use crate::redis::client::{Client, ClientId};
+use crate::redis::notices::Notice;
+
+/// Bytes of pending replies at which a stranger's requests are held back.
+const STRANGER_OUTPUT: usize = 16 << 10;
+/// One of this many places is for strangers.
+const STRANGERS: usize = 4;
+/// Time between two checks of all clients, in milliseconds.
+const CHECK: u64 = 100;
+
+impl Engine {
+    /// Admits a client. Returns an error if the server is stopping, or if too many clients are
+    /// connected. The oldest stranger makes room for a new client.
+    pub fn connect(&mut self, address: String, local: String) -> Result<ClientId, &'static str> {
+        self.stats.connections += 1;
+        if self.is_leaving {
+            return Err("-ERR the server is stopping\r\n");
+        }
+        let user = self.users.default_user();
+        let most = self.settings.max_clients;
+        let is_crowded = user.is_none() && self.strangers.len() >= (most / STRANGERS).max(1);
+        if (is_crowded || self.clients.len() >= most)
+            && let Some(oldest) = self.strangers.first().copied()
+        {
+            self.dismiss(oldest, "clients that have not logged in have too many connections");
+        }
+        if self.clients.len() >= most {
+            self.stats.rejected += 1;
+            return Err("-ERR max number of clients reached\r\n");
+        }
+        self.next_client += 1;
+        let id = self.next_client;
+        let mut client = Box::new(Client::new(id, address, local, user, self.steady));
+        if client.user.is_none() {
+            self.strangers.insert(id);
+        }
+        self.charge(&mut client);
+        self.clients.insert(id, client);
+        Ok(id)
+    }
+
+    /// Returns a connected client.
+    pub fn client(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.clients.get_mut(&id).map(|client| &mut **client)
+    }
+
+    /// Returns all clients except the client of the current command.
+    pub fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.clients.values_mut().map(|client| &mut **client)
+    }
+
+    /// Returns the number of clients.
+    pub fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Returns the memory of all clients, in bytes.
+    pub fn client_memory(&self) -> usize {
+        self.held
+    }
+
+    /// Returns the number of clients that wait for a key.
+    pub fn waiting_count(&self) -> usize {
+        self.clients.values().filter(|client| client.wait.is_some()).count()
+    }
+
+    /// Removes a client that has disconnected.
+    pub fn disconnect(&mut self, id: ClientId) {
+        if let Some(mut client) = self.clients.remove(&id) {
+            self.held -= client.charged;
+            self.strangers.remove(&id);
+            self.unwatch(&mut client);
+            self.forget_wait(&mut client);
+        }
+    }
+
+    /// Removes a client, and has its connection end. The client's memory is free at once.
+    fn dismiss(&mut self, id: ClientId, why: &'static str) {
+        if let Some(client) = self.client(id) {
+            client.wake();
+            let address = client.address.clone();
+            self.keys.notices.push(Notice::Dismissed { address, why });
+            self.disconnect(id);
+        }
+    }
+
+    /// Records that a client has logged in, or must log in again.
+    pub fn note_login(&mut self, client: &mut Client) {
+        if client.user.is_some() {
+            self.strangers.remove(&client.id);
+        } else if self.strangers.insert(client.id) {
+            client.stranger_since = self.steady;
+        }
+    }
+
+    /// Returns whether a client may get another reply. A client that does not take its replies gets
+    /// no more of them until it has taken some.
+    pub(super) fn may_reply(&self, client: &Client) -> bool {
+        let limit = self.settings.soft_output;
+        let limit = if client.user.is_none() { limit.min(STRANGER_OUTPUT) } else { limit };
+        client.written() + client.outgoing <= limit
+    }
+
+    /// Updates the memory that the budget counts for a client.
+    pub(super) fn charge(&mut self, client: &mut Client) {
+        let memory = client.memory();
+        self.held = self.held + memory - client.charged;
+        client.charged = memory;
+    }
+
+    /// Records the memory of a client's connection; clients leave if all of them have too much.
+    /// Returns whether the client's requests are held back; `None` if the client must leave.
+    pub fn note_memory(&mut self, id: ClientId, unread: usize, outgoing: usize) -> Option<bool> {
+        let client = self.clients.get_mut(&id)?;
+        (client.unread, client.outgoing) = (unread, outgoing);
+        let memory = client.memory();
+        self.held = self.held + memory - client.charged;
+        client.charged = memory;
+        let (pending, soft) = (client.written() + outgoing, self.settings.soft_output);
+        if pending > soft {
+            client.slow_since.get_or_insert(self.steady);
+        } else if outgoing == 0 {
+            client.slow_since = None;
+        }
+        let is_slow = !self.may_reply(&self.clients[&id]);
+        while self.held > self.settings.client_memory {
+            let largest = self.clients.values().max_by_key(|client| (!client.no_evict, client.charged));
+            let Some(id) = largest.map(|client| client.id) else { break };
+            self.dismiss(id, "all clients together have too much memory, and it has the most");
+        }
+        self.clients.contains_key(&id).then_some(is_slow)
+    }
+
+    /// Disconnects the clients that are idle, or late, or do not take their replies.
+    pub(super) fn check_clients(&mut self, now: u64) {
+        if now.abs_diff(self.checked_at) < CHECK {
+            return;
+        }
+        self.checked_at = now;
+        let mut leaving: Vec<(ClientId, &'static str)> = Vec::new();
+        let settings = &self.settings;
+        for client in self.clients.values_mut() {
+            let buffered = client.written() + client.outgoing;
+            let is_after = |since: u64, seconds: u64| now.saturating_sub(since) > seconds * 1000;
+            let is_over = |since, seconds| seconds > 0 && is_after(since, seconds);
+            let is_slow =
+                client.slow_since.is_some_and(|since| is_after(since, settings.soft_output_seconds));
+            let waits = client.wait.is_some() || !client.is_done();
+            if buffered > settings.hard_output || is_slow {
+                leaving.push((client.id, "it does not take its replies"));
+            } else if client.user.is_none() && is_over(client.stranger_since, settings.auth_timeout) {
+                leaving.push((client.id, "it has not logged in"));
+            } else if is_over(client.last_seen, settings.timeout) && !waits && !client.no_evict {
+                leaving.push((client.id, "it is idle"));
+            }
+        }
+        for (id, why) in leaving {
+            self.dismiss(id, why);
+        }
+    }
+}
