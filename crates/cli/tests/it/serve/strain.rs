@@ -106,7 +106,7 @@ fn silent_connections_leave_descriptors_for_users_and_the_store() {
 }
 
 /// Sends a request in the bytes of the protocol.
-fn send(stream: &mut TcpStream, words: &[&[u8]]) {
+pub fn send(stream: &mut TcpStream, words: &[&[u8]]) {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend(format!("${}\r\n", word.len()).into_bytes());
@@ -117,7 +117,7 @@ fn send(stream: &mut TcpStream, words: &[&[u8]]) {
 }
 
 /// Reads a reply of one line.
-fn line(stream: &mut TcpStream) -> String {
+pub fn line(stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     while !line.ends_with(b"\r\n") {
         let mut byte = [0];

@@ -15,6 +15,9 @@ use crate::redis::proto::Args;
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 256 << 10;
 
+/// Requests between two looks at the clock.
+const CHECK: usize = 16;
+
 /// The commands of one commit.
 type Together = SmallVec<[&'static Spec; TOGETHER]>;
 
@@ -50,7 +53,7 @@ impl Engine {
         }
         let (start, mut count) = (client.written(), 0);
         for (request, spec) in requests.iter().zip(commands) {
-            if !self.may_reply(client) || (count > 0 && !goes_on()) {
+            if !self.may_reply(client) || (count % CHECK == CHECK - 1 && !goes_on()) {
                 break;
             }
             count += 1;
