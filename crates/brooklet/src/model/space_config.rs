@@ -204,6 +204,7 @@ impl SpaceConfig {
     /// let tenant = store.create_space("tenant", config)?;
     /// tenant.append_many("7/presence", ["here", "away"])?.wait()?;
     /// assert_eq!(tenant.bounds("7/presence")?.first, 1);
+    /// tenant.append("7/edits", "a word")?.wait()?;
     /// assert!(tenant.retention("7/edits")?.age.is_some());
     /// # Ok(())
     /// # }

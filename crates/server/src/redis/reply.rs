@@ -13,6 +13,8 @@ pub enum Version {
 
 /// Longest head of an array, in bytes.
 const GAP: usize = 24;
+/// Longest line of a number, in bytes: a sign, a minus, 19 digits, and the end.
+const HEAD: usize = 1 + 1 + 19 + 2;
 
 /// A buffer of replies.
 #[derive(Debug)]
@@ -75,23 +77,11 @@ impl Reply {
     }
 
     fn counted(&mut self, sign: u8, n: i64) {
-        // Most numbers are short, and every reply passes here.
-        let mut digits = [0; 24];
-        let mut at = digits.len();
-        let mut rest = n.unsigned_abs();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
+        let mut room = [0; HEAD];
+        let head = head(&mut room, sign, n);
+        if self.fits(head.len()) {
+            self.bytes.extend_from_slice(head);
         }
-        if n < 0 {
-            at -= 1;
-            digits[at] = b'-';
-        }
-        self.line(sign, &digits[at..]);
     }
 
     fn is_three(&self) -> bool {
@@ -131,14 +121,16 @@ impl Reply {
 
     /// Appends a bulk string.
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
-        let bytes = bytes.as_ref();
-        self.counted(b'$', bytes.len() as i64);
-        if !self.fits(bytes.len() + 2) {
-            return;
+        let (bytes, mut room) = (bytes.as_ref(), [0; HEAD]);
+        let head = head(&mut room, b'$', bytes.len() as i64);
+        // Most replies are made of these: one check, and one look for room.
+        let len = head.len() + bytes.len() + 2;
+        if self.fits(len) {
+            self.bytes.reserve(len);
+            self.bytes.extend_from_slice(head);
+            self.bytes.extend_from_slice(bytes);
+            self.bytes.extend_from_slice(b"\r\n");
         }
-        self.bytes.reserve(bytes.len() + 2);
-        self.bytes.put_slice(bytes);
-        self.bytes.put_slice(b"\r\n");
     }
 
     /// Appends a bulk string, or a null.
@@ -218,6 +210,29 @@ impl Reply {
         self.array(all.len());
         all.iter().for_each(|bytes| self.bulk(bytes));
     }
+}
+
+/// Writes the sign, the number and the end of the line into `room`, and returns them. Most numbers
+/// are short, and every reply has one.
+fn head(room: &mut [u8; HEAD], sign: u8, n: i64) -> &[u8] {
+    let mut at = HEAD - 2;
+    room[at..].copy_from_slice(b"\r\n");
+    let mut rest = n.unsigned_abs();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if n < 0 {
+        at -= 1;
+        room[at] = b'-';
+    }
+    at -= 1;
+    room[at] = sign;
+    &room[at..]
 }
 
 impl Default for Reply {
