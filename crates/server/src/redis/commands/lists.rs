@@ -1,6 +1,6 @@
 //! Lists.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use brooklet::Error;
 use bytes::Bytes;
@@ -51,14 +51,20 @@ fn at_end(end: End, n: usize, len: usize) -> Range<usize> {
 }
 
 /// Writes elements to the reply, as far as they fit.
-fn write(client: &mut Client, elements: impl Iterator<Item = Result<Bytes, Error>>) -> Done {
-    for element in elements {
-        client.reply.bulk(element?);
-        if !client.has_room()? {
-            break;
+fn write(client: &mut Client, mut elements: impl Iterator<Item = Result<Bytes, Error>>) -> Done {
+    // The elements are chained from several sources: a loop inside of them costs less.
+    let ended = elements.try_for_each(|element| {
+        let has_room = element.map_err(Fail::from).and_then(|element| {
+            client.reply.bulk(element);
+            client.has_room()
+        });
+        match has_room {
+            Ok(true) => ControlFlow::Continue(()),
+            Ok(false) => ControlFlow::Break(Ok(())),
+            Err(fail) => ControlFlow::Break(Err(fail)),
         }
-    }
-    Ok(())
+    });
+    ended.break_value().unwrap_or(Ok(()))
 }
 
 /// Takes elements off an end, the outermost first, and writes them to the reply.
