@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 
-use super::acl::Users;
+use super::acl::{Denied, Users};
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large};
@@ -182,7 +182,7 @@ impl Engine {
         if client.replies == Replies::SkipNext {
             client.replies = Replies::Skip;
         }
-        match commands::find(name) {
+        match commands::resolve(request) {
             None => {
                 let error = unknown(name, &request[1..]);
                 self.refuse_command(client, &error);
@@ -236,23 +236,19 @@ impl Engine {
     }
 
     /// Returns an error if the client may not run this command.
-    fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
+    pub(super) fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
         let Some(user) = &client.user else {
             let is_open = spec.has(flags::WITHOUT_AUTH);
             return if is_open { Ok(()) } else { Err("NOAUTH Authentication required.".into()) };
         };
-        if user.may_all() || spec.has(flags::WITHOUT_AUTH) {
-            return Ok(());
-        }
-        if !user.may(spec) {
-            let (name, command) = (&user.name, spec.name);
-            return Err(format!("NOPERM User {name} has no permissions to run the '{command}' command"));
-        }
-        let writes = spec.has(flags::WRITE);
-        match spec.keys(request).iter().any(|key| !user.may_key(key, writes)) {
-            true => Err("NOPERM No permissions to access a key".into()),
-            false => Ok(()),
-        }
+        user.check(spec, request).map_err(|denied| match denied {
+            Denied::Command => {
+                format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
+            }
+            Denied::Key { .. } => {
+                "NOPERM this user has no permissions to access one of the keys used as arguments".into()
+            }
+        })
     }
 
     /// Runs a command, and commits its changes.
@@ -425,9 +421,13 @@ impl Engine {
     }
 }
 
-/// Returns the error of an unknown command.
+/// Returns the error of an unknown command or subcommand.
 fn unknown(name: &[u8], args: &[Bytes]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
+    if let (Some(spec), Some(sub)) = (commands::find(name).filter(|spec| !spec.is_sub()), args.first()) {
+        let command = spec.name.to_ascii_uppercase();
+        return format!("ERR unknown subcommand '{}'. Try {command} HELP.", text(sub));
+    }
     let mut shown = String::new();
     for arg in args {
         if shown.len() >= 128 {

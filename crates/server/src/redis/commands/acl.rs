@@ -3,9 +3,10 @@
 
 use bytes::Bytes;
 
-use super::super::acl::{DEFAULT, Pattern};
+use super::super::acl::{DEFAULT, Denied, Selector};
 use super::super::fail::Fail;
-use super::{CATEGORIES, Call, Done, TABLE, find, integer};
+use super::super::reply::Reply;
+use super::{CATEGORIES, Call, Done, TABLE, integer, resolve};
 
 const HELP: [&str; 18] = [
     "CAT [<category>]",
@@ -68,12 +69,6 @@ pub fn acl(call: &mut Call<'_>) -> Done {
             ));
         }
         ("HELP", 2) => call.help(&HELP),
-        (
-            "WHOAMI" | "USERS" | "LIST" | "CAT" | "GETUSER" | "SETUSER" | "DELUSER" | "GENPASS" | "DRYRUN",
-            _,
-        ) => {
-            return Err(call.wrong_arity());
-        }
         _ => return Err(call.unknown_subcommand()),
     }
     Ok(())
@@ -100,21 +95,31 @@ fn get_user(call: &mut Call<'_>) -> Done {
     flags.iter().for_each(|flag| reply.bulk(flag));
     reply.bulk("passwords");
     reply.bulks(&user.passwords);
-    reply.bulk("commands");
-    reply.bulk(user.command_rules.join(" "));
-    reply.bulk("keys");
-    reply.bulk(user.keys.iter().map(Pattern::rule).collect::<Vec<_>>().join(" "));
-    reply.bulk("channels");
-    reply.bulk("");
+    tell_rights(reply, &user.root);
     reply.bulk("selectors");
-    reply.array(0);
+    reply.array(user.selectors.len());
+    for selector in &user.selectors {
+        reply.map(3);
+        tell_rights(reply, selector);
+    }
     Ok(())
 }
 
+fn tell_rights(reply: &mut Reply, selector: &Selector) {
+    reply.bulk("commands");
+    reply.bulk(selector.command_rules());
+    reply.bulk("keys");
+    reply.bulk(selector.key_rules());
+    reply.bulk("channels");
+    reply.bulk(selector.channel_rules());
+}
+
 fn set_user(call: &mut Call<'_>) -> Done {
-    let user = name(call, 2);
-    let rules: Vec<String> = (3..call.args.len()).map(|at| name(call, at)).collect();
-    call.engine.users.set(&user, rules.iter().map(String::as_str)).map_err(Fail::err)?;
+    // A byte that is replaced here would give a right to other keys than the rule says.
+    let words: Result<Vec<&str>, _> = call.args[2..].iter().map(|word| std::str::from_utf8(word)).collect();
+    let words = words.map_err(|_| Fail::err("names and rules of users are UTF-8"))?;
+    let user = words[0].to_owned();
+    call.engine.users.set(&user, words[1..].iter().copied()).map_err(Fail::err)?;
     note(call, &user);
     call.reply().ok();
     Ok(())
@@ -165,16 +170,21 @@ fn dry_run(call: &mut Call<'_>) -> Done {
     let user = call.engine.users.get(&user);
     let user = user.ok_or_else(|| Fail::err(format!("User '{}' not found", name(call, 2))))?;
     let request: &[Bytes] = &call.args[3..];
-    let spec =
-        find(&request[0]).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
-    if !user.may(spec) {
-        let text = format!("User {} has no permissions to run the '{}' command", user.name, spec.name);
-        call.reply().bulk(text);
-    } else if spec.keys(request).iter().any(|key| !user.may_key(key, spec.has(super::flags::WRITE))) {
-        let text = format!("User {} has no permissions to access a key", user.name);
-        call.reply().bulk(text);
-    } else {
-        call.reply().ok();
+    let spec = resolve(request).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
+    if !spec.takes(request.len()) {
+        return Err(Fail::err(format!("wrong number of arguments for '{}' command", spec.name)));
+    }
+    match user.check(spec, request) {
+        Ok(()) => call.reply().ok(),
+        Err(Denied::Command) => {
+            let text = format!("This user has no permissions to run the '{}' command", spec.name);
+            call.reply().bulk(text);
+        }
+        Err(Denied::Key { name, .. }) => {
+            let mut text = b"This user has no permissions to access the '".to_vec();
+            text.extend([&name[..], b"' key"].concat());
+            call.reply().bulk(text);
+        }
     }
     Ok(())
 }

@@ -222,11 +222,6 @@ pub fn client(call: &mut Call<'_>) -> Done {
             call.reply().ok();
         }
         ("HELP", 2) => call.help(&HELP),
-        (
-            "ID" | "GETNAME" | "SETNAME" | "SETINFO" | "INFO" | "KILL" | "REPLY" | "UNBLOCK" | "NO-EVICT"
-            | "NO-TOUCH" | "HELP",
-            _,
-        ) => return Err(call.wrong_arity()),
         _ => return Err(call.unknown_subcommand()),
     }
     Ok(())
