@@ -1,5 +1,6 @@
 //! Users, their passwords, and their rights to commands and keys.
 
+mod log;
 mod selector;
 mod user;
 
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::http::Access;
+pub use log::{Entry, Log};
 pub use selector::{Denied, Selector};
 pub use user::User;
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 
-use super::acl::{Denied, Users};
+use super::acl::{Denied, Log, Users};
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large};
@@ -36,6 +36,8 @@ pub struct Engine {
     pub keys: Keyspace,
     /// The users.
     pub users: Users,
+    /// The last refusals for lack of rights.
+    pub refusals: Log,
     /// Settings that can change while the server runs.
     pub settings: Settings,
     /// Counters.
@@ -89,6 +91,7 @@ impl Engine {
         Self {
             keys,
             users,
+            refusals: Log::default(),
             settings,
             stats: Stats::new(0),
             scans: Scans::default(),
@@ -214,15 +217,16 @@ impl Engine {
             self.stats.of(spec).rejected += 1;
             return self.refuse_command(client, &error);
         }
+        if client.queue.is_some() && spec.has(flags::NOT_IN_TRANSACTION) {
+            return self.refuse_command(client, "ERR Command not allowed inside a transaction");
+        }
         if let Err(error) = self.allowed(client, spec, request) {
             self.stats.of(spec).rejected += 1;
+            self.note_lack(client, spec, request);
             return self.refuse_command(client, &error);
         }
         let is_control = spec.has(flags::CONTROLS_TRANSACTION);
         if let Some(queue) = client.queue.as_mut().filter(|_| !is_control) {
-            if spec.has(flags::NOT_IN_TRANSACTION) {
-                return self.refuse_command(client, "ERR Command not allowed inside a transaction");
-            }
             queue.bytes += size_of_args(request) + 32 * request.len();
             if queue.bytes > self.settings.max_request {
                 let error = "ERR the transaction is too large: EXEC it, then continue in another";

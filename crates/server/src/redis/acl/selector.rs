@@ -44,6 +44,14 @@ pub enum Denied {
 }
 
 impl Denied {
+    /// Returns the name of the reason, and the command or the key.
+    pub fn told<'a>(&'a self, spec: &'a Spec) -> (&'static str, &'a [u8]) {
+        match self {
+            Self::Command => ("command", spec.name.as_bytes()),
+            Self::Key { name, .. } => ("key", name),
+        }
+    }
+
     /// Returns how near the request came to a permission.
     pub fn nearness(&self) -> Option<usize> {
         match self {

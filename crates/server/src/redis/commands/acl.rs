@@ -6,9 +6,9 @@ use bytes::Bytes;
 use super::super::acl::{DEFAULT, Denied, Selector};
 use super::super::fail::Fail;
 use super::super::reply::Reply;
-use super::{CATEGORIES, Call, Done, TABLE, integer, resolve};
+use super::{CATEGORIES, Call, Done, TABLE, resolve};
 
-const HELP: [&str; 18] = [
+const HELP: [&str; 20] = [
     "CAT [<category>]",
     "    List all commands that belong to <category>, or all command categories.",
     "DELUSER <username> [<username> ...]",
@@ -21,6 +21,8 @@ const HELP: [&str; 18] = [
     "    Generate a secure 256-bit user password.",
     "LIST",
     "    Show users details as rules.",
+    "LOG [<count> | RESET]",
+    "    Show the last refusals.",
     "SETUSER <username> <attribute> [<attribute> ...]",
     "    Create or modify a user with the specified attributes.",
     "USERS",
@@ -62,14 +64,18 @@ pub fn acl(call: &mut Call<'_>) -> Done {
         ("DELUSER", n) if n > 2 => delete_users(call)?,
         ("GENPASS", 2 | 3) => generate(call)?,
         ("DRYRUN", n) if n > 3 => dry_run(call)?,
-        ("LOG", _) => call.reply().array(0),
+        ("LOG", 2 | 3) => log(call)?,
         ("LOAD" | "SAVE", 2) => {
             return Err(Fail::err(
                 "This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
             ));
         }
         ("HELP", 2) => call.help(&HELP),
-        _ => return Err(call.unknown_subcommand()),
+        _ => {
+            let sub = name(call, 1);
+            let error = format!("unknown subcommand or wrong number of arguments for '{sub}'. Try ACL HELP.");
+            return Err(Fail::err(error));
+        }
     }
     Ok(())
 }
@@ -150,9 +156,40 @@ fn delete_users(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+fn log(call: &mut Call<'_>) -> Done {
+    if call.is(2, "RESET") {
+        call.engine.refusals.clear();
+        call.reply().ok();
+        return Ok(());
+    }
+    let count = if call.args.len() == 3 { call.integer(2)?.max(0) as usize } else { 10 };
+    let (engine, reply) = (&call.engine, &mut call.client.reply);
+    let entries = engine.refusals.entries();
+    reply.array(entries.len().min(count));
+    for entry in entries.take(count) {
+        reply.map(7);
+        reply.bulk("count");
+        reply.int(entry.count);
+        for (field, value) in [
+            ("reason", entry.reason.as_bytes()),
+            ("context", entry.context.as_bytes()),
+            ("object", &entry.object),
+            ("username", entry.user.as_bytes()),
+        ] {
+            reply.bulk(field);
+            reply.bulk(value);
+        }
+        reply.bulk("age-seconds");
+        reply.double(engine.steady.saturating_sub(entry.at) as f64 / 1000.0);
+        reply.bulk("client-info");
+        reply.bulk(&entry.client);
+    }
+    Ok(())
+}
+
 fn generate(call: &mut Call<'_>) -> Done {
-    let bits = if call.args.len() == 3 { integer(&call.args[2]) } else { Some(256) };
-    let bits = bits.filter(|bits| (1..=4096).contains(bits));
+    let bits = if call.args.len() == 3 { call.integer(2)? } else { 256 };
+    let bits = Some(bits).filter(|bits| (1..=4096).contains(bits));
     let bits = bits.ok_or_else(|| {
         Fail::err("ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096")
     })?;

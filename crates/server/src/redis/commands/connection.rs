@@ -79,6 +79,8 @@ fn log_in(call: &mut Call<'_>, name: &[u8], password: &[u8]) -> Done {
         }
         None => {
             let (user, address) = (name.into_owned(), call.client.address.clone());
+            let command = call.word(0).to_ascii_lowercase();
+            call.engine.note_refusal(call.client, user.clone(), "auth", command.as_bytes());
             call.keys().notices.push(Notice::WrongPassword { user, address });
             Err(Fail::Reply("WRONGPASS invalid username-password pair or user is disabled.".into()))
         }
@@ -255,7 +257,7 @@ fn set_replies(call: &mut Call<'_>) -> Done {
 }
 
 /// A client in a line of words, as Redis tells it.
-fn describe(client: &Client, now: u64) -> String {
+pub fn describe(client: &Client, now: u64) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let flags = match (&client.wait, &client.queue) {
         (Some(_), _) => "b",

@@ -26,6 +26,7 @@ use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
+pub use connection::describe;
 pub use spec::{Access, CATEGORIES, Spec, find, flags, resolve};
 pub use table::TABLE;
 

@@ -1,12 +1,10 @@
 //! Transactions: queued commands that run as one commit.
 
-use bytes::Bytes;
-
 use super::super::acl::Denied;
-use super::super::client::{Client, Queue};
+use super::super::client::Queue;
 use super::super::fail::Fail;
 use super::blocking::plain_logs;
-use super::{Call, Done, Spec, resolve};
+use super::{Call, Done, resolve};
 
 pub fn multi(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
@@ -61,12 +59,13 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
         let spec = resolve(request).expect("it was found before");
         let start = call.client.written();
         // Rights may have changed since the command was queued.
-        let called = match may_still(call.client, spec, request) {
-            Ok(()) => call.engine.call(call.client, spec, request, false),
-            Err(error) => {
+        let called = match call.client.user.as_ref().map(|user| user.check(spec, request)) {
+            Some(Err(denied)) => {
                 call.engine.stats.of(spec).rejected += 1;
-                Err(error)
+                call.engine.note_denied(call.client, spec, &denied);
+                Err(no_longer(&denied))
             }
+            _ => call.engine.call(call.client, spec, request, false),
         };
         match called {
             Err(Fail::Reply(error)) => {
@@ -85,10 +84,7 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
     Ok(())
 }
 
-fn may_still(client: &Client, spec: &Spec, request: &[Bytes]) -> Done {
-    let Some(Err(denied)) = client.user.as_ref().map(|user| user.check(spec, request)) else {
-        return Ok(());
-    };
+fn no_longer(denied: &Denied) -> Fail {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key { .. } => "no permission to touch the specified keys",
@@ -97,7 +93,7 @@ fn may_still(client: &Client, spec: &Spec, request: &[Bytes]) -> Done {
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
          This command is no longer allowed for the following reason: {reason}"
     );
-    Err(Fail::Reply(error.into()))
+    Fail::Reply(error.into())
 }
 
 pub fn watch(call: &mut Call<'_>) -> Done {

@@ -70,6 +70,9 @@ impl Engine {
             let start = client.written();
             // The user may have lost the right meanwhile.
             let allowed = self.allowed(&client, spec, &wait.request);
+            if allowed.is_err() {
+                self.note_lack(&client, spec, &wait.request);
+            }
             let again = match self.fits(spec, key) {
                 _ if allowed.is_err() => allowed.map_err(|error| Fail::Reply(error.into())),
                 Ok(true) => self.answer(&mut client, spec, &wait.request, true, Some(key.clone())),

@@ -197,3 +197,31 @@ fn what_was_queued_is_checked_again() {
     assert_eq!(worker.reply(), "-NOPERM this user has no permissions to run the 'blpop' command");
     assert_eq!(admin.say("LRANGE k 0 -1"), "[x]");
 }
+
+#[test]
+fn refusals_are_listed() {
+    let server = guarded(&[("worker", "on >w ~k* +get +multi +exec")]);
+    let (mut admin, mut worker) = (server.client(), server.client());
+    worker.say("AUTH worker wrong");
+    worker.say("AUTH worker w");
+    for request in ["GET x", "GET x", "CONFIG GET *", "MULTI", "GET x", "EXEC"] {
+        worker.say(request);
+    }
+    admin.say("AUTH secret");
+    let listed = admin.say("ACL LOG");
+    for (entry, count, reason, context, object) in [
+        (0, 1, "key", "multi", "x"),
+        (1, 1, "command", "toplevel", "config|get"),
+        (2, 2, "key", "toplevel", "x"),
+        (3, 1, "auth", "toplevel", "auth"),
+    ] {
+        let told = listed.split("[count ").nth(entry + 1).unwrap();
+        let begin = format!(
+            ":{count} reason {reason} context {context} object {object} username worker age-seconds "
+        );
+        assert!(told.starts_with(&begin) && told.contains(" client-info id="), "{begin}: {listed}");
+    }
+    assert_eq!(listed.matches("[count").count(), 4);
+    assert_eq!(admin.say("ACL LOG 1").matches("[count").count(), 1);
+    assert_eq!([admin.say("ACL LOG RESET"), admin.say("ACL LOG")], ["OK", "[]"]);
+}
