@@ -240,7 +240,7 @@ impl Engine {
     }
 
     /// Returns an error if the client may not run this command.
-    pub(super) fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
+    fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
         let Some(user) = &client.user else {
             let is_open = spec.has(flags::WITHOUT_AUTH);
             return if is_open { Ok(()) } else { Err("NOAUTH Authentication required.".into()) };
