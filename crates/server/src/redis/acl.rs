@@ -216,7 +216,7 @@ mod tests {
             "#abc",
             "<never",
             "!abc",
-            "+get|x",
+            "+get|x|y",
             "-get|x",
             "+config|x",
             "+config|get|x",

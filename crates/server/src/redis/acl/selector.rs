@@ -1,6 +1,8 @@
 //! Rights to commands, keys and channels. A user has one set of them, and further ones in
 //! parentheses.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use crate::redis::commands::{self, CATEGORIES, Spec, TABLE};
@@ -11,6 +13,8 @@ use crate::redis::glob::matches;
 pub struct Selector {
     /// Whether the user may run each command, in the order of the table.
     commands: Vec<bool>,
+    /// First arguments with which the user may run a command, by its place in the table.
+    first_args: BTreeMap<usize, Vec<String>>,
     /// The rules of the commands, as `ACL` shows them.
     rules: Vec<String>,
     /// Whether the user may read and write all keys. The list of patterns is empty then.
@@ -71,6 +75,7 @@ impl Selector {
     pub fn new() -> Self {
         Self {
             commands: vec![false; TABLE.len()],
+            first_args: BTreeMap::new(),
             rules: vec!["-@all".into()],
             all_keys: false,
             keys: Vec::new(),
@@ -86,7 +91,7 @@ impl Selector {
 
     /// Returns an error if a request may not run.
     pub fn check(&self, spec: &Spec, request: &[Bytes]) -> Result<(), Denied> {
-        if !self.commands[spec.index()] && !spec.has(commands::flags::WITHOUT_AUTH) {
+        if !self.may_run(spec, request) {
             return Err(Denied::Command);
         }
         if self.all_keys {
@@ -97,6 +102,14 @@ impl Selector {
             Some((at, (name, _))) => Err(Denied::Key { at, name: name.clone() }),
             None => Ok(()),
         }
+    }
+
+    fn may_run(&self, spec: &Spec, request: &[Bytes]) -> bool {
+        let is_first =
+            |arg: &String| request.get(1).is_some_and(|word| word.eq_ignore_ascii_case(arg.as_bytes()));
+        self.commands[spec.index()]
+            || spec.has(commands::flags::WITHOUT_AUTH)
+            || self.first_args.get(&spec.index()).is_some_and(|args| args.iter().any(is_first))
     }
 
     /// Returns whether one pattern gives all rights to a key that a command needs.
@@ -143,20 +156,34 @@ impl Selector {
             self.rules.retain(|other| !other[1..].starts_with(&subs));
             self.set_commands(rule, may, is_of);
         } else {
-            return Err(match name.split('|').collect::<Vec<_>>()[..] {
-                [command, _] if may && is_without_subs(command) => {
-                    "Rights to a first argument are not served: name the whole command"
-                }
-                [_, _, _, ..] if may => "Allowing first-arg of a subcommand is not supported",
-                _ => UNKNOWN,
-            });
+            return self.add_first_arg(rule, may);
         }
         Ok(())
+    }
+
+    /// Applies a rule `+command|argument`.
+    fn add_first_arg(&mut self, rule: &str, may: bool) -> Result<(), &'static str> {
+        let (name, arg) = rule[1..].split_once('|').filter(|_| may).ok_or(UNKNOWN)?;
+        let spec = commands::find(name.as_bytes()).ok_or(UNKNOWN)?;
+        match (spec.has(commands::flags::CONTAINER), arg.contains('|')) {
+            (true, true) => Err("Allowing first-arg of a subcommand is not supported"),
+            (true, false) | (false, true) => Err(UNKNOWN),
+            (false, false) => {
+                let args = self.first_args.entry(spec.index()).or_default();
+                if !args.iter().any(|known| known == arg) {
+                    args.push(arg.into());
+                }
+                self.rules.retain(|other| other != rule);
+                self.rules.push(rule.into());
+                Ok(())
+            }
+        }
     }
 
     fn set_commands(&mut self, rule: &str, may: bool, of: impl Fn(&Spec) -> bool) {
         for spec in TABLE.iter().filter(|spec| of(spec)) {
             self.commands[spec.index()] = may;
+            self.first_args.remove(&spec.index());
         }
         if rule.ends_with("@all") {
             self.rules.clear();
@@ -240,10 +267,6 @@ impl Pattern {
             _ => format!("%W~{}", self.glob),
         }
     }
-}
-
-fn is_without_subs(command: &str) -> bool {
-    commands::find(command.as_bytes()).is_some_and(|spec| !spec.has(commands::flags::CONTAINER))
 }
 
 /// Returns whether a pattern has a character that separates rules.

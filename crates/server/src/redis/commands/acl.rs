@@ -52,8 +52,8 @@ pub fn acl(call: &mut Call<'_>) -> Done {
             CATEGORIES.iter().for_each(|(name, _)| call.reply().bulk(name));
         }
         ("CAT", 3) => {
-            let wanted = call.word(2).to_ascii_lowercase();
-            let category = CATEGORIES.iter().find(|(name, _)| *name == wanted);
+            let wanted = name(call, 2);
+            let category = CATEGORIES.iter().find(|(name, _)| wanted.eq_ignore_ascii_case(name));
             let (_, bit) = category.ok_or_else(|| Fail::err(format!("Unknown category '{wanted}'")))?;
             let of_it: Vec<&str> =
                 TABLE.iter().filter(|spec| spec.categories & bit != 0).map(|spec| spec.name).collect();

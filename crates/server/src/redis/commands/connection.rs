@@ -79,8 +79,7 @@ fn log_in(call: &mut Call<'_>, name: &[u8], password: &[u8]) -> Done {
         }
         None => {
             let (user, address) = (name.into_owned(), call.client.address.clone());
-            let command = call.word(0).to_ascii_lowercase();
-            call.engine.note_refusal(call.client, user.clone(), "auth", command.as_bytes());
+            call.engine.note_refusal(call.client, user.clone(), "auth", &call.args[0]);
             call.keys().notices.push(Notice::WrongPassword { user, address });
             Err(Fail::Reply("WRONGPASS invalid username-password pair or user is disabled.".into()))
         }

@@ -213,7 +213,7 @@ fn refusals_are_listed() {
         (0, 1, "key", "multi", "x"),
         (1, 1, "command", "toplevel", "config|get"),
         (2, 2, "key", "toplevel", "x"),
-        (3, 1, "auth", "toplevel", "auth"),
+        (3, 1, "auth", "toplevel", "AUTH"),
     ] {
         let told = listed.split("[count ").nth(entry + 1).unwrap();
         let begin = format!(
