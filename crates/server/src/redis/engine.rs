@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 
-use super::acl::Users;
+use super::acl::{Denied, Log, Users};
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large};
@@ -36,6 +36,8 @@ pub struct Engine {
     pub keys: Keyspace,
     /// The users.
     pub users: Users,
+    /// The last refusals for lack of rights.
+    pub refusals: Log,
     /// Settings that can change while the server runs.
     pub settings: Settings,
     /// Counters.
@@ -89,6 +91,7 @@ impl Engine {
         Self {
             keys,
             users,
+            refusals: Log::default(),
             settings,
             stats: Stats::new(0),
             scans: Scans::default(),
@@ -182,7 +185,7 @@ impl Engine {
         if client.replies == Replies::SkipNext {
             client.replies = Replies::Skip;
         }
-        match commands::find(name) {
+        match commands::resolve(request) {
             None => {
                 let error = unknown(name, &request[1..]);
                 self.refuse_command(client, &error);
@@ -214,15 +217,16 @@ impl Engine {
             self.stats.of(spec).rejected += 1;
             return self.refuse_command(client, &error);
         }
+        if client.queue.is_some() && spec.has(flags::NOT_IN_TRANSACTION) {
+            return self.refuse_command(client, "ERR Command not allowed inside a transaction");
+        }
         if let Err(error) = self.allowed(client, spec, request) {
             self.stats.of(spec).rejected += 1;
+            self.note_lack(client, spec, request);
             return self.refuse_command(client, &error);
         }
         let is_control = spec.has(flags::CONTROLS_TRANSACTION);
         if let Some(queue) = client.queue.as_mut().filter(|_| !is_control) {
-            if spec.has(flags::NOT_IN_TRANSACTION) {
-                return self.refuse_command(client, "ERR Command not allowed inside a transaction");
-            }
             queue.bytes += size_of_args(request) + 32 * request.len();
             if queue.bytes > self.settings.max_request {
                 let error = "ERR the transaction is too large: EXEC it, then continue in another";
@@ -241,18 +245,14 @@ impl Engine {
             let is_open = spec.has(flags::WITHOUT_AUTH);
             return if is_open { Ok(()) } else { Err("NOAUTH Authentication required.".into()) };
         };
-        if user.may_all() || spec.has(flags::WITHOUT_AUTH) {
-            return Ok(());
-        }
-        if !user.may(spec) {
-            let (name, command) = (&user.name, spec.name);
-            return Err(format!("NOPERM User {name} has no permissions to run the '{command}' command"));
-        }
-        let writes = spec.has(flags::WRITE);
-        match spec.keys(request).iter().any(|key| !user.may_key(key, writes)) {
-            true => Err("NOPERM No permissions to access a key".into()),
-            false => Ok(()),
-        }
+        user.check(spec, request).map_err(|denied| match denied {
+            Denied::Command => {
+                format!("NOPERM this user has no permissions to run the '{}' command", spec.name)
+            }
+            Denied::Key { .. } => {
+                "NOPERM this user has no permissions to access one of the keys used as arguments".into()
+            }
+        })
     }
 
     /// Runs a command, and commits its changes.
@@ -425,9 +425,13 @@ impl Engine {
     }
 }
 
-/// Returns the error of an unknown command.
+/// Returns the error of an unknown command or subcommand.
 fn unknown(name: &[u8], args: &[Bytes]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
+    if let (Some(spec), Some(sub)) = (commands::find(name).filter(|spec| !spec.is_sub()), args.first()) {
+        let command = spec.name.to_ascii_uppercase();
+        return format!("ERR unknown subcommand '{}'. Try {command} HELP.", text(sub));
+    }
     let mut shown = String::new();
     for arg in args {
         if shown.len() >= 128 {

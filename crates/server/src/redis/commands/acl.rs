@@ -3,11 +3,12 @@
 
 use bytes::Bytes;
 
-use super::super::acl::{DEFAULT, Pattern};
+use super::super::acl::{DEFAULT, Denied, Selector};
 use super::super::fail::Fail;
-use super::{CATEGORIES, Call, Done, TABLE, find, integer};
+use super::super::reply::Reply;
+use super::{CATEGORIES, Call, Done, TABLE, resolve};
 
-const HELP: [&str; 18] = [
+const HELP: [&str; 20] = [
     "CAT [<category>]",
     "    List all commands that belong to <category>, or all command categories.",
     "DELUSER <username> [<username> ...]",
@@ -20,6 +21,8 @@ const HELP: [&str; 18] = [
     "    Generate a secure 256-bit user password.",
     "LIST",
     "    Show users details as rules.",
+    "LOG [<count> | RESET]",
+    "    Show the last refusals.",
     "SETUSER <username> <attribute> [<attribute> ...]",
     "    Create or modify a user with the specified attributes.",
     "USERS",
@@ -49,8 +52,8 @@ pub fn acl(call: &mut Call<'_>) -> Done {
             CATEGORIES.iter().for_each(|(name, _)| call.reply().bulk(name));
         }
         ("CAT", 3) => {
-            let wanted = call.word(2).to_ascii_lowercase();
-            let category = CATEGORIES.iter().find(|(name, _)| *name == wanted);
+            let wanted = name(call, 2);
+            let category = CATEGORIES.iter().find(|(name, _)| wanted.eq_ignore_ascii_case(name));
             let (_, bit) = category.ok_or_else(|| Fail::err(format!("Unknown category '{wanted}'")))?;
             let of_it: Vec<&str> =
                 TABLE.iter().filter(|spec| spec.categories & bit != 0).map(|spec| spec.name).collect();
@@ -61,20 +64,18 @@ pub fn acl(call: &mut Call<'_>) -> Done {
         ("DELUSER", n) if n > 2 => delete_users(call)?,
         ("GENPASS", 2 | 3) => generate(call)?,
         ("DRYRUN", n) if n > 3 => dry_run(call)?,
-        ("LOG", _) => call.reply().array(0),
+        ("LOG", 2 | 3) => log(call)?,
         ("LOAD" | "SAVE", 2) => {
             return Err(Fail::err(
                 "This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
             ));
         }
         ("HELP", 2) => call.help(&HELP),
-        (
-            "WHOAMI" | "USERS" | "LIST" | "CAT" | "GETUSER" | "SETUSER" | "DELUSER" | "GENPASS" | "DRYRUN",
-            _,
-        ) => {
-            return Err(call.wrong_arity());
+        _ => {
+            let sub = name(call, 1);
+            let error = format!("unknown subcommand or wrong number of arguments for '{sub}'. Try ACL HELP.");
+            return Err(Fail::err(error));
         }
-        _ => return Err(call.unknown_subcommand()),
     }
     Ok(())
 }
@@ -100,21 +101,31 @@ fn get_user(call: &mut Call<'_>) -> Done {
     flags.iter().for_each(|flag| reply.bulk(flag));
     reply.bulk("passwords");
     reply.bulks(&user.passwords);
-    reply.bulk("commands");
-    reply.bulk(user.command_rules.join(" "));
-    reply.bulk("keys");
-    reply.bulk(user.keys.iter().map(Pattern::rule).collect::<Vec<_>>().join(" "));
-    reply.bulk("channels");
-    reply.bulk("");
+    tell_rights(reply, &user.root);
     reply.bulk("selectors");
-    reply.array(0);
+    reply.array(user.selectors.len());
+    for selector in &user.selectors {
+        reply.map(3);
+        tell_rights(reply, selector);
+    }
     Ok(())
 }
 
+fn tell_rights(reply: &mut Reply, selector: &Selector) {
+    reply.bulk("commands");
+    reply.bulk(selector.command_rules());
+    reply.bulk("keys");
+    reply.bulk(selector.key_rules());
+    reply.bulk("channels");
+    reply.bulk(selector.channel_rules());
+}
+
 fn set_user(call: &mut Call<'_>) -> Done {
-    let user = name(call, 2);
-    let rules: Vec<String> = (3..call.args.len()).map(|at| name(call, at)).collect();
-    call.engine.users.set(&user, rules.iter().map(String::as_str)).map_err(Fail::err)?;
+    // A byte that is replaced here would give a right to other keys than the rule says.
+    let words: Result<Vec<&str>, _> = call.args[2..].iter().map(|word| std::str::from_utf8(word)).collect();
+    let words = words.map_err(|_| Fail::err("names and rules of users are UTF-8"))?;
+    let user = words[0].to_owned();
+    call.engine.users.set(&user, words[1..].iter().copied()).map_err(Fail::err)?;
     note(call, &user);
     call.reply().ok();
     Ok(())
@@ -145,9 +156,40 @@ fn delete_users(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+fn log(call: &mut Call<'_>) -> Done {
+    if call.is(2, "RESET") {
+        call.engine.refusals.clear();
+        call.reply().ok();
+        return Ok(());
+    }
+    let count = if call.args.len() == 3 { call.integer(2)?.max(0) as usize } else { 10 };
+    let (engine, reply) = (&call.engine, &mut call.client.reply);
+    let entries = engine.refusals.entries();
+    reply.array(entries.len().min(count));
+    for entry in entries.take(count) {
+        reply.map(7);
+        reply.bulk("count");
+        reply.int(entry.count);
+        for (field, value) in [
+            ("reason", entry.reason.as_bytes()),
+            ("context", entry.context.as_bytes()),
+            ("object", &entry.object),
+            ("username", entry.user.as_bytes()),
+        ] {
+            reply.bulk(field);
+            reply.bulk(value);
+        }
+        reply.bulk("age-seconds");
+        reply.double(engine.steady.saturating_sub(entry.at) as f64 / 1000.0);
+        reply.bulk("client-info");
+        reply.bulk(&entry.client);
+    }
+    Ok(())
+}
+
 fn generate(call: &mut Call<'_>) -> Done {
-    let bits = if call.args.len() == 3 { integer(&call.args[2]) } else { Some(256) };
-    let bits = bits.filter(|bits| (1..=4096).contains(bits));
+    let bits = if call.args.len() == 3 { call.integer(2)? } else { 256 };
+    let bits = Some(bits).filter(|bits| (1..=4096).contains(bits));
     let bits = bits.ok_or_else(|| {
         Fail::err("ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096")
     })?;
@@ -165,16 +207,21 @@ fn dry_run(call: &mut Call<'_>) -> Done {
     let user = call.engine.users.get(&user);
     let user = user.ok_or_else(|| Fail::err(format!("User '{}' not found", name(call, 2))))?;
     let request: &[Bytes] = &call.args[3..];
-    let spec =
-        find(&request[0]).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
-    if !user.may(spec) {
-        let text = format!("User {} has no permissions to run the '{}' command", user.name, spec.name);
-        call.reply().bulk(text);
-    } else if spec.keys(request).iter().any(|key| !user.may_key(key, spec.has(super::flags::WRITE))) {
-        let text = format!("User {} has no permissions to access a key", user.name);
-        call.reply().bulk(text);
-    } else {
-        call.reply().ok();
+    let spec = resolve(request).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
+    if !spec.takes(request.len()) {
+        return Err(Fail::err(format!("wrong number of arguments for '{}' command", spec.name)));
+    }
+    match user.check(spec, request) {
+        Ok(()) => call.reply().ok(),
+        Err(Denied::Command) => {
+            let text = format!("This user has no permissions to run the '{}' command", spec.name);
+            call.reply().bulk(text);
+        }
+        Err(Denied::Key { name, .. }) => {
+            let mut text = b"This user has no permissions to access the '".to_vec();
+            text.extend([&name[..], b"' key"].concat());
+            call.reply().bulk(text);
+        }
     }
     Ok(())
 }

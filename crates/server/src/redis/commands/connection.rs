@@ -79,6 +79,7 @@ fn log_in(call: &mut Call<'_>, name: &[u8], password: &[u8]) -> Done {
         }
         None => {
             let (user, address) = (name.into_owned(), call.client.address.clone());
+            call.engine.note_refusal(call.client, user.clone(), "auth", &call.args[0]);
             call.keys().notices.push(Notice::WrongPassword { user, address });
             Err(Fail::Reply("WRONGPASS invalid username-password pair or user is disabled.".into()))
         }
@@ -222,11 +223,6 @@ pub fn client(call: &mut Call<'_>) -> Done {
             call.reply().ok();
         }
         ("HELP", 2) => call.help(&HELP),
-        (
-            "ID" | "GETNAME" | "SETNAME" | "SETINFO" | "INFO" | "KILL" | "REPLY" | "UNBLOCK" | "NO-EVICT"
-            | "NO-TOUCH" | "HELP",
-            _,
-        ) => return Err(call.wrong_arity()),
         _ => return Err(call.unknown_subcommand()),
     }
     Ok(())
@@ -260,7 +256,7 @@ fn set_replies(call: &mut Call<'_>) -> Done {
 }
 
 /// A client in a line of words, as Redis tells it.
-fn describe(client: &Client, now: u64) -> String {
+pub fn describe(client: &Client, now: u64) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let flags = match (&client.wait, &client.queue) {
         (Some(_), _) => "b",

@@ -91,17 +91,9 @@ const HELP: [&str; 14] = [
 
 pub fn xgroup(call: &mut Call<'_>) -> Done {
     let sub = call.word(1);
-    match (sub.as_str(), call.args.len()) {
-        ("HELP", 2) => {
-            call.help(&HELP);
-            return Ok(());
-        }
-        ("CREATE" | "SETID", n) if n >= 5 => {}
-        ("CREATECONSUMER" | "DELCONSUMER", 5) | ("DESTROY", 4) => {}
-        ("CREATE" | "SETID" | "CREATECONSUMER" | "DELCONSUMER" | "DESTROY" | "HELP", _) => {
-            return Err(call.wrong_arity());
-        }
-        _ => return Err(call.unknown_subcommand()),
+    if sub == "HELP" {
+        call.help(&HELP);
+        return Ok(());
     }
     let (makes, read) = group_options(call, &sub)?;
     let (id, is_there) = call.stream(2)?;

@@ -284,9 +284,6 @@ pub fn object(call: &mut Call<'_>) -> Done {
         ]);
         return Ok(());
     }
-    if call.args.len() != 3 {
-        return Err(call.wrong_arity());
-    }
     let id = call.open(2)?;
     let is_there = call.value(id).is_there();
     match call.word(1).as_str() {

@@ -9,6 +9,7 @@ mod keys;
 mod lists;
 mod scans;
 mod server;
+mod spec;
 mod streams;
 mod strings;
 mod table;
@@ -16,10 +17,7 @@ mod transactions;
 mod xinfo;
 mod xread;
 
-use std::sync::OnceLock;
-
 use bytes::Bytes;
-use hashbrown::HashMap;
 
 use super::client::Client;
 use super::engine::Engine;
@@ -28,175 +26,12 @@ use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
+pub use connection::describe;
+pub use spec::{Access, CATEGORIES, Spec, find, flags, resolve};
 pub use table::TABLE;
 
 /// What a command comes to.
 pub type Done = Result<(), Fail>;
-
-/// A command.
-pub struct Spec {
-    /// Its name.
-    pub name: &'static str,
-    /// Words that it takes, its name included; negative: so many or more.
-    pub arity: i32,
-    /// Who does it.
-    pub handler: fn(&mut Call<'_>) -> Done,
-    /// Where its keys are.
-    keys: Where,
-    flags: u32,
-    /// The categories that it is of, for users' rights.
-    pub categories: u32,
-}
-
-/// Where a command's keys are among its words.
-#[derive(Clone, Copy, Debug)]
-pub enum Where {
-    /// It has none.
-    Nowhere,
-    /// From a word to a word, each so many words after the last; a negative end counts from the
-    /// last word.
-    Range(usize, i32, usize),
-    /// Their number is this word, and they follow it.
-    Counted(usize),
-    /// They follow the word `STREAMS`, and are half of what follows it.
-    Streams,
-}
-
-/// What is particular about a command.
-pub mod flags {
-    /// It changes keys.
-    pub const WRITE: u32 = 1;
-    /// It reads keys.
-    pub const READ: u32 = 2;
-    /// It is done for those who have not said who they are.
-    pub const WITHOUT_AUTH: u32 = 4;
-    /// It is about the transaction, and not part of it.
-    pub const CONTROLS_TRANSACTION: u32 = 8;
-    /// It cannot be part of a transaction.
-    pub const NOT_IN_TRANSACTION: u32 = 16;
-    /// It may wait.
-    pub const BLOCKING: u32 = 32;
-    /// It is for administrators.
-    pub const ADMIN: u32 = 64;
-}
-
-/// The categories of commands, for users' rights.
-pub const CATEGORIES: [(&str, u32); 21] = [
-    ("keyspace", 1),
-    ("read", 1 << 1),
-    ("write", 1 << 2),
-    ("set", 1 << 3),
-    ("sortedset", 1 << 4),
-    ("list", 1 << 5),
-    ("hash", 1 << 6),
-    ("string", 1 << 7),
-    ("bitmap", 1 << 8),
-    ("hyperloglog", 1 << 9),
-    ("geo", 1 << 10),
-    ("stream", 1 << 11),
-    ("pubsub", 1 << 12),
-    ("admin", 1 << 13),
-    ("fast", 1 << 14),
-    ("slow", 1 << 15),
-    ("blocking", 1 << 16),
-    ("dangerous", 1 << 17),
-    ("connection", 1 << 18),
-    ("transaction", 1 << 19),
-    ("scripting", 1 << 20),
-];
-
-impl Spec {
-    /// Its place in the table.
-    pub fn index(&self) -> usize {
-        (std::ptr::from_ref(self).addr() - TABLE.as_ptr().addr()) / size_of::<Self>()
-    }
-
-    /// Whether it takes so many words.
-    pub fn takes(&self, words: usize) -> bool {
-        let arity = self.arity.unsigned_abs() as usize;
-        if self.arity < 0 { words >= arity } else { words == arity }
-    }
-
-    /// Whether a flag is set.
-    pub fn has(&self, flag: u32) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// Whether it reads or writes keys, and does nothing else.
-    pub fn is_plain(&self) -> bool {
-        self.flags == flags::READ || self.flags == flags::WRITE
-    }
-
-    /// Whether it is of a category.
-    pub fn is_of(&self, category: &str) -> bool {
-        CATEGORIES.iter().any(|(name, bit)| *name == category && self.categories & bit != 0)
-    }
-
-    /// The names of its flags, as Redis tells them.
-    pub fn flag_names(&self) -> Vec<&'static str> {
-        let all = [
-            (flags::WRITE, "write"),
-            (flags::READ, "readonly"),
-            (flags::ADMIN, "admin"),
-            (flags::WITHOUT_AUTH, "no_auth"),
-            (flags::BLOCKING, "blocking"),
-            (flags::NOT_IN_TRANSACTION, "no_multi"),
-        ];
-        all.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect()
-    }
-
-    /// First key, last key and step, as Redis tells them.
-    pub fn key_range(&self) -> (i64, i64, i64) {
-        match self.keys {
-            Where::Range(first, last, step) => (first as i64, i64::from(last), step as i64),
-            _ => (0, 0, 0),
-        }
-    }
-
-    /// The keys among a request's words.
-    pub fn keys<'a>(&self, request: &'a [Bytes]) -> Vec<&'a Bytes> {
-        let end = request.len();
-        match self.keys {
-            Where::Nowhere => Vec::new(),
-            Where::Range(first, last, step) => {
-                let last = if last < 0 { end.saturating_add_signed(last as isize) } else { last as usize };
-                (first..=last.min(end.saturating_sub(1))).step_by(step).map(|i| &request[i]).collect()
-            }
-            Where::Counted(at) => {
-                let count = request.get(at).and_then(|n| integer(n)).unwrap_or(0).max(0) as usize;
-                request.iter().skip(at + 1).take(count).collect()
-            }
-            Where::Streams => {
-                // The word may be a group's or a consumer's name as well: options are passed as the
-                // command passes them.
-                let (mut at, is) =
-                    (1, |at: usize, word: &str| request[at].eq_ignore_ascii_case(word.as_bytes()));
-                while at < end && !is(at, "STREAMS") {
-                    at += if is(at, "GROUP") {
-                        3
-                    } else if is(at, "NOACK") {
-                        1
-                    } else {
-                        2
-                    };
-                }
-                let after = &request[end.min(at + 1)..];
-                after[..after.len() / 2].iter().collect()
-            }
-        }
-    }
-}
-
-/// Looks a command up by its name, whatever the case.
-pub fn find(name: &[u8]) -> Option<&'static Spec> {
-    static INDEX: OnceLock<HashMap<&'static [u8], &'static Spec>> = OnceLock::new();
-    let index = INDEX.get_or_init(|| TABLE.iter().map(|spec| (spec.name.as_bytes(), spec)).collect());
-    let mut lower = [0; 32];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    index.get(&*lower).copied()
-}
 
 /// A command that is being done.
 pub struct Call<'a> {
@@ -305,11 +140,6 @@ impl Call<'_> {
         self.reply().simple("HELP");
         self.reply().simple("    Print this help.");
     }
-
-    fn wrong_arity(&self) -> Fail {
-        let (command, sub) = (self.word(0).to_ascii_lowercase(), self.word(1).to_ascii_lowercase());
-        Fail::err(format!("wrong number of arguments for '{command}|{sub}' command"))
-    }
 }
 
 /// Checks all keys of a command before it changes the first.
@@ -335,36 +165,4 @@ fn check_name(name: &[u8]) -> Done {
         return Err(Fail::err(format!("a key of {len} bytes is too long: use at most {most} bytes")));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_command_is_found_and_says_where_its_keys_are() {
-        for (i, spec) in TABLE.iter().enumerate() {
-            let found = find(spec.name.to_ascii_uppercase().as_bytes()).unwrap();
-            assert_eq!((found.name, found.index()), (spec.name, i));
-        }
-        let keys = |request: &str| {
-            let words: Vec<Bytes> = request.split(' ').map(|word| Bytes::from(word.to_owned())).collect();
-            let spec = find(&words[0]).unwrap();
-            spec.keys(&words).iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(keys("rpush a x y"), ["a"]);
-        assert_eq!(keys("del a b c"), ["a", "b", "c"]);
-        assert_eq!(keys("mset a 1 b 2"), ["a", "b"]);
-        assert_eq!(keys("blpop a b 0"), ["a", "b"]);
-        assert_eq!(keys("lmove a b LEFT LEFT"), ["a", "b"]);
-        assert_eq!(keys("lmpop 2 a b LEFT"), ["a", "b"]);
-        assert_eq!(keys("lmpop 9 a b"), ["a", "b"]);
-        assert_eq!(keys("blmpop 0 1 a LEFT"), ["a"]);
-        assert_eq!(keys("xread count 1 streams a b 0 0"), ["a", "b"]);
-        assert_eq!(keys("xreadgroup group streams streams streams a >"), ["a"]);
-        assert_eq!(keys("xreadgroup group g"), [""; 0]);
-        assert_eq!(keys("xgroup create a g 0"), ["a"]);
-        assert_eq!(keys("ping"), [""; 0]);
-        assert!(find(b"nonsense").is_none() && find(&[b'a'; 100]).is_none());
-    }
 }

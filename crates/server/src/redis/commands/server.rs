@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::super::fail::Fail;
 use super::super::glob::matches;
 use super::super::reply::Reply;
-use super::{Call, Done, Spec, TABLE, find};
+use super::{Call, Done, Spec, TABLE, find, resolve};
 
 /// The version of Redis whose words are spoken.
 pub const REDIS_VERSION: &str = "7.0.15";
@@ -63,7 +63,6 @@ pub fn config(call: &mut Call<'_>) -> Done {
             "RESETSTAT",
             "    Reset statistics reported by the INFO command.",
         ]),
-        ("GET" | "SET" | "RESETSTAT" | "REWRITE" | "HELP", _) => return Err(call.wrong_arity()),
         _ => return Err(call.unknown_subcommand()),
     }
     Ok(())
@@ -166,34 +165,44 @@ fn tell_spec(reply: &mut Reply, spec: &Spec) {
         .collect();
     reply.set(categories.len());
     categories.iter().for_each(|name| reply.simple(name));
-    // Tips, key specifications and subcommands, of which nothing is told.
-    (0..3).for_each(|_| reply.array(0));
+    // Tips and key specifications, of which nothing is told.
+    (0..2).for_each(|_| reply.array(0));
+    reply.array(spec.subs().count());
+    spec.subs().for_each(|sub| tell_spec(reply, sub));
+}
+
+/// Returns all commands, without the subcommands.
+fn commands() -> impl Iterator<Item = &'static Spec> {
+    TABLE.iter().filter(|spec| !spec.is_sub())
+}
+
+fn tell_all(call: &mut Call<'_>) {
+    call.reply().array(commands().count());
+    commands().for_each(|spec| tell_spec(call.reply(), spec));
 }
 
 pub fn command(call: &mut Call<'_>) -> Done {
     if call.args.len() == 1 {
-        call.reply().array(TABLE.len());
-        TABLE.iter().for_each(|spec| tell_spec(call.reply(), spec));
+        tell_all(call);
         return Ok(());
     }
     match (call.word(1).as_str(), call.args.len()) {
-        ("COUNT", 2) => call.reply().count(TABLE.len()),
+        ("COUNT", 2) => {
+            let count = commands().count();
+            call.reply().count(count);
+        }
         ("LIST", 2) => {
-            call.reply().array(TABLE.len());
-            TABLE.iter().for_each(|spec| call.reply().bulk(spec.name));
+            let names: Vec<&str> = commands().map(|spec| spec.name).collect();
+            call.reply().bulks(&names);
         }
         ("LIST", 5) if call.is(2, "FILTERBY") && call.is(3, "PATTERN") => {
             let pattern = super::pattern(call, 4)?;
-            let found: Vec<&str> = TABLE
-                .iter()
-                .map(|spec| spec.name)
-                .filter(|name| matches(&pattern, name.as_bytes()))
-                .collect();
+            let found: Vec<&str> =
+                commands().map(|spec| spec.name).filter(|name| matches(&pattern, name.as_bytes())).collect();
             call.reply().bulks(&found);
         }
         ("INFO", 2) => {
-            call.reply().array(TABLE.len());
-            TABLE.iter().for_each(|spec| tell_spec(call.reply(), spec));
+            tell_all(call);
         }
         ("INFO", _) => {
             call.client.reply.array(call.args.len() - 2);
@@ -206,7 +215,7 @@ pub fn command(call: &mut Call<'_>) -> Done {
         }
         ("DOCS", _) => {
             let named: Vec<&Spec> = if call.args.len() == 2 {
-                TABLE.iter().collect()
+                commands().collect()
             } else {
                 call.args[2..].iter().filter_map(|name| find(name)).collect()
             };
@@ -217,7 +226,7 @@ pub fn command(call: &mut Call<'_>) -> Done {
             }
         }
         ("GETKEYS", n) if n > 2 => {
-            let spec = find(&call.args[2]).ok_or_else(|| Fail::err("Invalid command specified"))?;
+            let spec = resolve(&call.args[2..]).ok_or_else(|| Fail::err("Invalid command specified"))?;
             if !spec.takes(call.args.len() - 2) {
                 return Err(Fail::err("Invalid number of arguments specified for command"));
             }

@@ -1,9 +1,10 @@
 //! Transactions: queued commands that run as one commit.
 
+use super::super::acl::Denied;
 use super::super::client::Queue;
 use super::super::fail::Fail;
 use super::blocking::plain_logs;
-use super::{Call, Done, find};
+use super::{Call, Done, resolve};
 
 pub fn multi(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
@@ -55,9 +56,18 @@ pub fn exec(call: &mut Call<'_>) -> Done {
 fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
     call.reply().array(queue.requests.len());
     for request in &queue.requests {
-        let spec = find(&request[0]).expect("it was found before");
+        let spec = resolve(request).expect("it was found before");
         let start = call.client.written();
-        match call.engine.call(call.client, spec, request, false) {
+        // Rights may have changed since the command was queued.
+        let called = match call.client.user.as_ref().map(|user| user.check(spec, request)) {
+            Some(Err(denied)) => {
+                call.engine.stats.of(spec).rejected += 1;
+                call.engine.note_denied(call.client, spec, &denied);
+                Err(no_longer(&denied))
+            }
+            _ => call.engine.call(call.client, spec, request, false),
+        };
+        match called {
             Err(Fail::Reply(error)) => {
                 call.client.cut(start);
                 call.engine.stats.note_error(&error);
@@ -72,6 +82,18 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
         }
     }
     Ok(())
+}
+
+fn no_longer(denied: &Denied) -> Fail {
+    let reason = match denied {
+        Denied::Command => "no permission to execute the command or subcommand",
+        Denied::Key { .. } => "no permission to touch the specified keys",
+    };
+    let error = format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+         This command is no longer allowed for the following reason: {reason}"
+    );
+    Fail::Reply(error.into())
 }
 
 pub fn watch(call: &mut Call<'_>) -> Done {

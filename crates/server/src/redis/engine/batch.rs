@@ -32,7 +32,7 @@ impl Engine {
         let mut bytes = 0;
         let command = |request: &Args| {
             bytes += request.iter().map(Bytes::len).sum::<usize>();
-            let spec = commands::find(request.first()?)?;
+            let spec = commands::resolve(request)?;
             let fits = bytes <= TOGETHER_BYTES && spec.is_plain() && spec.takes(request.len());
             (fits && self.allowed(client, spec, request).is_ok()).then_some(spec)
         };

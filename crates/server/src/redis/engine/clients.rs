@@ -4,8 +4,12 @@
 //! time, and a part of the places. All clients together have a budget of memory: if they exceed it,
 //! the client with the most memory leaves.
 
+use bytes::Bytes;
+
 use super::Engine;
+use crate::redis::acl::{Denied, Entry};
 use crate::redis::client::{Client, ClientId};
+use crate::redis::commands::{Spec, describe};
 use crate::redis::notices::Notice;
 
 /// Bytes of pending replies at which a stranger's requests are held back.
@@ -98,6 +102,34 @@ impl Engine {
         } else if self.strangers.insert(client.id) {
             client.stranger_since = self.steady;
         }
+    }
+
+    /// Records for `ACL LOG` the right that a client lacks for a request.
+    pub(super) fn note_lack(&mut self, client: &Client, spec: &Spec, request: &[Bytes]) {
+        if let Some(Err(denied)) = client.user.as_ref().map(|user| user.check(spec, request)) {
+            self.note_denied(client, spec, &denied);
+        }
+    }
+
+    /// Records for `ACL LOG` that a client lacks a right.
+    pub fn note_denied(&mut self, client: &Client, spec: &Spec, denied: &Denied) {
+        let (reason, object) = denied.told(spec);
+        let user = client.user.as_ref().map_or_else(String::new, |user| user.name.clone());
+        self.note_refusal(client, user, reason, object);
+    }
+
+    /// Records for `ACL LOG` that a client is refused.
+    pub fn note_refusal(&mut self, client: &Client, user: String, reason: &'static str, object: &[u8]) {
+        let is_in_transaction = client.queue.is_some() || client.is_in_exec;
+        self.refusals.note(Entry {
+            count: 1,
+            reason,
+            context: if is_in_transaction { "multi" } else { "toplevel" },
+            object: object.to_vec(),
+            user,
+            client: describe(client, self.steady),
+            at: self.steady,
+        });
     }
 
     /// Returns whether a client may get another reply. A client that does not take its replies gets

@@ -66,9 +66,15 @@ impl Engine {
     pub(super) fn ask_again(&mut self, id: ClientId, key: &Bytes) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         if let Some(wait) = client.wait.take() {
-            let spec = commands::find(&wait.request[0]).expect("it was asked before");
+            let spec = commands::resolve(&wait.request).expect("it was asked before");
             let start = client.written();
+            // The user may have lost the right meanwhile.
+            let allowed = self.allowed(&client, spec, &wait.request);
+            if allowed.is_err() {
+                self.note_lack(&client, spec, &wait.request);
+            }
             let again = match self.fits(spec, key) {
+                _ if allowed.is_err() => allowed.map_err(|error| Fail::Reply(error.into())),
                 Ok(true) => self.answer(&mut client, spec, &wait.request, true, Some(key.clone())),
                 Ok(false) if wait.of_group => {
                     Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))

@@ -7,6 +7,7 @@ pub mod client;
 mod costs;
 mod crowd;
 mod limits;
+mod rights;
 mod spaces;
 mod strangers;
 mod transcripts;

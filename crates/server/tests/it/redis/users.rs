@@ -107,10 +107,11 @@ fn users_may_what_their_rules_say() {
         "XREADGROUP GROUP STREAMS jobs:x STREAMS private-stream >",
         "XADD private-stream * f v",
     ] {
-        assert_eq!(worker.say(request), "-NOPERM No permissions to access a key", "{request}");
+        let refused = "-NOPERM this user has no permissions to access one of the keys used as arguments";
+        assert_eq!(worker.say(request), refused, "{request}");
     }
     for request in ["LREM jobs:1 0 x", "SET jobs:2 x", "CONFIG GET *", "FLUSHALL", "KEYS *"] {
-        assert!(worker.say(request).starts_with("-NOPERM User worker has no permissions"), "{request}");
+        assert!(worker.say(request).starts_with("-NOPERM this user has no permissions to run"), "{request}");
     }
     // What is refused breaks the transaction that it was to be part of.
     assert_eq!(worker.say("MULTI"), "OK");
@@ -166,4 +167,61 @@ fn a_unix_socket_is_made_and_goes_with_the_server() {
     std::fs::write(&path, "mine").unwrap();
     assert!(matches!(Server::at(store(), at()), Err(Error::Listen { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+}
+
+#[test]
+fn what_was_queued_is_checked_again() {
+    let server = guarded(&[("worker", "on >w ~k* %R~r* +get +set +rpush +blpop +multi +exec +config|get")]);
+    let (mut admin, mut worker) = (server.client(), server.client());
+    admin.say("AUTH secret");
+    worker.say("AUTH worker w");
+    let begins = "-NOPERM ACLs rules changed between the moment the transaction was accumulated";
+    for (change, reason) in [
+        ("-set", "no permission to execute the command or subcommand"),
+        ("resetkeys", "no permission to touch the specified keys"),
+    ] {
+        assert_eq!(worker.say("MULTI"), "OK");
+        assert_eq!([worker.say("SET k1 mine"), worker.say("CONFIG GET databases")], ["QUEUED"; 2]);
+        assert_eq!(admin.ask(&["ACL", "SETUSER", "worker", change]), "OK");
+        let done = worker.say("EXEC");
+        assert!(done.starts_with(&format!("[{begins}")) && done.contains(reason), "{done}");
+        assert!(done.contains("databases"), "the rest is done: {done}");
+        assert_eq!(admin.say("EXISTS k1"), ":0");
+        assert_eq!(admin.say("ACL SETUSER worker resetkeys ~k* +set"), "OK");
+    }
+    // So is the request of a client that waits.
+    worker.send(&encode(&["BLPOP", "k", "0"]));
+    while !admin.say("CLIENT LIST").contains("flags=b") {}
+    assert_eq!(admin.say("ACL SETUSER worker -blpop"), "OK");
+    assert_eq!(admin.say("RPUSH k x"), ":1");
+    assert_eq!(worker.reply(), "-NOPERM this user has no permissions to run the 'blpop' command");
+    assert_eq!(admin.say("LRANGE k 0 -1"), "[x]");
+}
+
+#[test]
+fn refusals_are_listed() {
+    let server = guarded(&[("worker", "on >w ~k* +get +multi +exec")]);
+    let (mut admin, mut worker) = (server.client(), server.client());
+    worker.say("AUTH worker wrong");
+    worker.say("AUTH worker w");
+    for request in ["GET x", "GET x", "CONFIG GET *", "MULTI", "GET x", "EXEC"] {
+        worker.say(request);
+    }
+    admin.say("AUTH secret");
+    let listed = admin.say("ACL LOG");
+    for (entry, count, reason, context, object) in [
+        (0, 1, "key", "multi", "x"),
+        (1, 1, "command", "toplevel", "config|get"),
+        (2, 2, "key", "toplevel", "x"),
+        (3, 1, "auth", "toplevel", "AUTH"),
+    ] {
+        let told = listed.split("[count ").nth(entry + 1).unwrap();
+        let begin = format!(
+            ":{count} reason {reason} context {context} object {object} username worker age-seconds "
+        );
+        assert!(told.starts_with(&begin) && told.contains(" client-info id="), "{begin}: {listed}");
+    }
+    assert_eq!(listed.matches("[count").count(), 4);
+    assert_eq!(admin.say("ACL LOG 1").matches("[count").count(), 1);
+    assert_eq!([admin.say("ACL LOG RESET"), admin.say("ACL LOG")], ["OK", "[]"]);
 }
