@@ -176,7 +176,10 @@ impl Keyspace {
                 return Ok(Some(Bytes::copy_from_slice(names::name(&slot.key))));
             }
         }
-        self.keys(database)?.next().transpose()
+        // Few slots have a key, or none: one of the first keys by name.
+        let first: Vec<Bytes> = self.keys(database)?.take(TRIES as usize).collect::<Result<_, _>>()?;
+        let chosen = rng.checked_rem(first.len() as u64);
+        Ok(chosen.map(|at| first[at as usize].clone()))
     }
 
     /// Deletes all keys of a database.

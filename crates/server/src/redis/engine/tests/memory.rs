@@ -73,3 +73,24 @@ fn what_a_transaction_tells_is_not_gathered_without_end() {
     assert!(client.reply.bytes.capacity() < 30_000, "{}", client.reply.bytes.capacity());
     assert!(world.engine.client(ids[1]).unwrap().reply.bytes.ends_with(b":1\r\n"), "it is done to its end");
 }
+
+/// Memory that is full of the keys of another database hides no key.
+#[test]
+fn a_random_key_is_any_of_the_few_beside_many_of_another_database() {
+    let mut world = World::new(1, 16 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let mut say = |request: &str| {
+        world.engine.run(id, &mut [words(request)].into(), || true);
+        world.store.flush().unwrap();
+        world.engine.note_durable();
+        world.engine.take_ready(id)
+    };
+    say("SELECT 1");
+    for n in 0..5000 {
+        say(&format!("SET other{n} x"));
+    }
+    say("SELECT 0");
+    say("MSET one 1 two 2");
+    let second = (0..400).filter(|_| say("RANDOMKEY") == b"$3\r\ntwo\r\n"[..]).count();
+    assert!((50..=350).contains(&second), "{second} of 400");
+}
