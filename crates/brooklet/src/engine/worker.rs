@@ -28,7 +28,8 @@ impl Inner {
     pub fn context(&self) -> Result<Context<'_>, Error> {
         let wal = self.wal()?;
         let (quiet, untold) = (self.quiet(wal), Cell::default());
-        Ok(Context { state: &self.state.state, wal, seed: self.options.seed, quiet, untold })
+        let (seed, has_thread) = (self.options.seed, self.options.threads);
+        Ok(Context { state: &self.state.state, wal, seed, quiet, has_thread, untold })
     }
 
     /// Returns the time since the last commit.

@@ -69,7 +69,7 @@ use crate::run::table_cache::TableCache;
 use crate::run::writer::BuildError;
 use crate::state::StoreState;
 use crate::state::admission::SpacePressure;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, thread};
 use crate::volume::Volumes;
 use crate::volume::allocator::{Extent, Heap};
 
@@ -94,6 +94,10 @@ pub struct MaintenanceStats {
 
 /// Sorting the logs is about one part in this number of a checkpoint.
 const ORDERING: u64 = 8;
+/// How often, and for how long each time, maintenance waits for the readers of merged tables before
+/// it refuses commits: for a second in all.
+const MOST_WAITS: u32 = 1000;
+const WAIT: Duration = Duration::from_millis(1);
 
 /// A run, and the number of its entries that are known to be dead.
 type Counted = (Arc<Run>, u64);
@@ -119,6 +123,8 @@ pub(crate) struct Context<'a> {
     pub seed: u64,
     /// The time since the last commit.
     pub quiet: Duration,
+    /// Whether a thread of its own does the work, which may wait a moment for readers.
+    pub has_thread: bool,
     /// Callbacks that a failure of maintenance has to notify. A callback may ask for maintenance.
     /// The callbacks are therefore called when the context is dropped, after maintenance's lock is
     /// released.
@@ -319,7 +325,12 @@ impl Maintenance {
             {
                 return Ok(true);
             }
-            if frees && !self.space.last_resort {
+            if self.waits_for_readers(context) {
+                return Ok(true);
+            }
+            // Tombstones in the room for merging would leave none for it once the readers end.
+            let has_readers = !self.retired.is_empty() && !bug("last-resort-beside-readers");
+            if frees && !self.space.last_resort && !has_readers {
                 self.space.last_resort = true;
                 self.publish_budget(context);
                 context.wal.wake();
@@ -328,6 +339,20 @@ impl Maintenance {
             self.resolve_request(context, asked);
         }
         Ok(self.tidy(context))
+    }
+
+    /// Waits a moment if readers keep the room of merged tables: most readers end soon, and merging
+    /// goes on then. Returns `false` if none do, or if they have been waited for long enough.
+    fn waits_for_readers(&mut self, context: &Context<'_>) -> bool {
+        if self.retired.is_empty() {
+            self.space.waits = 0;
+        }
+        let waits = context.has_thread && !self.retired.is_empty() && self.space.waits < MOST_WAITS;
+        if waits {
+            self.space.waits += 1;
+            thread::park_timeout(WAIT);
+        }
+        waits
     }
 
     /// Continues a checkpoint. Returns `false` while its last block is not durable yet.
@@ -370,7 +395,10 @@ impl Maintenance {
         // Merging would have freed room if it had not failed.
         let failed = self.merges.failed.as_ref().map(|(error, _)| format!("a merge failed: {error}"));
         let full = Some(&self.space.why_full).filter(|why| !why.is_empty());
-        let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
+        let pinned: u64 = self.retired.iter().map(|table| table.extent().len).sum();
+        let readers =
+            (pinned > 0).then(|| format!("reads and views that go on keep {pinned} bytes of merged data"));
+        let reasons: Vec<&String> = full.into_iter().chain(&failed).chain(&readers).collect();
         let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
         context.state().room.resolve_request(last, &why);
         context.wal.wake();

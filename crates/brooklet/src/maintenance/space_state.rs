@@ -17,6 +17,8 @@ pub(super) struct SpaceState {
     /// Whether merging cannot continue with its reserve: half of the reserve is then for commits
     /// that free space.
     pub last_resort: bool,
+    /// Number of waits for the readers of merged tables, since there were none.
+    pub waits: u32,
     /// The reason why the volume did not grow at the last failure.
     pub why_full: String,
     /// Whether holes can be punched, as far as is known.
@@ -31,6 +33,7 @@ impl Default for SpaceState {
             short_of_space: None,
             checkpointed_for: None,
             last_resort: false,
+            waits: 0,
             why_full: String::new(),
             punches: true,
         }

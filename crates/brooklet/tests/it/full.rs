@@ -304,3 +304,37 @@ fn many_threads_fill_and_delete_and_none_hangs() {
         sound(store, &volume);
     }
 }
+
+/// Readers that come and go keep the room of merged runs for a while. Once they are gone, deletes
+/// are accepted again.
+pub fn deletes_go_on_after_readers() {
+    let mut refused = 0;
+    for seed in 0..30 {
+        let volume = MemVolume::new(seed);
+        let store = options().threads(false).capacity(3 * MIB).create_on(Arc::new(volume)).unwrap();
+        let mut rng = Rng::new(seed);
+        let first = fill(&store, |n| (long_key(n), b"x".to_vec()));
+        let mut readers = Vec::new();
+        for n in 0..first {
+            match rng.below(40) {
+                0 => readers.push(store.scan("").unwrap()),
+                1..=3 if !readers.is_empty() => drop(readers.swap_remove(0)),
+                _ => {}
+            }
+            if rng.percent(60) && !done(store.delete(long_key(n))) {
+                refused += 1;
+                readers.clear();
+                delete(&store, long_key(n), &format!("seed {seed}: {n} of {first}"));
+            }
+        }
+        readers.clear();
+        let again = fill(&store, |n| (long_key(first + n), b"y".to_vec()));
+        assert!(again > first / 4, "seed {seed}: {again} after {first}, of which 60% were deleted");
+    }
+    assert!(refused > 0, "no reader was in the way");
+}
+
+#[test]
+fn readers_that_left_hold_up_no_deletes() {
+    deletes_go_on_after_readers();
+}

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{damage, damaged_runs, forks, kept, live, names, refusals, restart, spaces};
+use crate::{damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces};
 
 const BUGS: &[(&str, fn())] = &[
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
@@ -31,6 +31,7 @@ const BUGS: &[(&str, fn())] = &[
         "pace-forgets-the-time",
         refusals::a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound,
     ),
+    ("last-resort-beside-readers", full::deletes_go_on_after_readers),
     ("rules-are-not-stored", spaces::rules::rules_hold_whatever_happens),
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),
