@@ -46,7 +46,7 @@ fn cursor(call: &Call<'_>, at: usize) -> Result<u64, Fail> {
 /// Most keys that one call examines, whatever count the client requests: all other clients wait
 /// meanwhile. To know the type of a key, the server reads its value.
 const MOST: usize = 10_000;
-const MOST_WITH_TYPE: usize = 100;
+const MOST_WITH_TYPE: usize = 2_000;
 /// Most expired keys that one call deletes.
 const MOST_EXPIRED: usize = 100;
 
