@@ -13,7 +13,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::volume::assert_aligned;
-use crate::{Completion, Counts, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
+use crate::{Completion, Counts, Op, Persist, Queue, SECTOR, Tuning, Volume, VolumeInfo};
 
 /// Returns a volume that uses at most the first `capacity` bytes of `volume`, rounded down to whole
 /// sectors.
@@ -122,6 +122,14 @@ impl Volume for Capped {
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.limit.check("scratch space", scratch.start, scratch.end.saturating_sub(scratch.start))?;
         self.within.tune(scratch)
+    }
+
+    fn tuning(&self) -> Option<Tuning> {
+        self.within.tuning()
+    }
+
+    fn adopt(&self, tuning: Tuning) -> bool {
+        self.within.adopt(tuning)
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {

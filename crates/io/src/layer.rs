@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
+use crate::{Completion, Counts, Op, Persist, Queue, Tuning, Volume, VolumeInfo};
 
 /// A [`Volume`] that changes some methods and passes the others on to the volume
 /// [`below`](Self::below).
@@ -158,6 +158,14 @@ impl<L: Layer> Volume for L {
 
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.below().tune(scratch)
+    }
+
+    fn tuning(&self) -> Option<Tuning> {
+        self.below().tuning()
+    }
+
+    fn adopt(&self, tuning: Tuning) -> bool {
+        self.below().adopt(tuning)
     }
 
     fn zero_rest(&self) -> io::Result<()> {

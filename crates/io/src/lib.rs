@@ -44,6 +44,6 @@ pub use layer::Layer;
 pub use mem::{MemFiles, MemVolume};
 pub use process::Process;
 pub use volume::{
-    BlockDevice, Completion, Op, Persist, Queue, Volume, VolumeInfo, read_exact_at, read_medium_exact_at,
-    write_all_at,
+    BlockDevice, Completion, Op, Persist, Queue, Tuning, Volume, VolumeInfo, read_exact_at,
+    read_medium_exact_at, write_all_at,
 };

@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::panics::caught;
-use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
+use crate::{Completion, Counts, Op, Persist, Queue, Tuning, Volume, VolumeInfo};
 
 /// A volume behind a tether.
 #[derive(Debug)]
@@ -123,6 +123,14 @@ impl Volume for Tether {
 
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.ask("tuning the volume", |volume| volume.tune(scratch))
+    }
+
+    fn tuning(&self) -> Option<Tuning> {
+        self.ask("tuning the volume", |volume| Ok(volume.tuning())).ok().flatten()
+    }
+
+    fn adopt(&self, tuning: Tuning) -> bool {
+        self.ask("tuning the volume", |volume| Ok(volume.adopt(tuning))).unwrap_or(false)
     }
 
     fn zero_rest(&self) -> io::Result<()> {

@@ -48,6 +48,15 @@ pub struct VolumeInfo {
     pub fallbacks: Vec<String>,
 }
 
+/// The result of a measurement of durable writes: see [`Volume::tune`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Identifies the device, and the system, that were measured; never zero.
+    pub device: u64,
+    /// Whether a flag on the write served better than a sync after the write.
+    pub by_flag: bool,
+}
+
 /// The sizes of a block device's blocks, in bytes. Both are [`SECTOR`] if the system does not
 /// report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +156,20 @@ pub trait Volume: Send + Sync + fmt::Debug {
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         let _ = scratch;
         Ok(())
+    }
+
+    /// Returns the result of [`tune`](Self::tune), to be stored for the next opening; `None` if
+    /// nothing was measured. A volume around another one passes this call on.
+    fn tuning(&self) -> Option<Tuning> {
+        None
+    }
+
+    /// Uses the result of an earlier measurement. Returns `false`, and changes nothing, if it was
+    /// measured on another device or by another system: measure again then. A volume around another
+    /// one passes this call on.
+    fn adopt(&self, tuning: Tuning) -> bool {
+        let _ = tuning;
+        false
     }
 
     /// Writes zeros to the bytes behind the last whole sector, which no other write reaches; they

@@ -7,7 +7,6 @@ use brooklet_io::Volume;
 use brooklet_io::seeded::bug;
 
 use crate::block_handle::Block;
-use crate::config::Zone;
 use crate::error::WalError;
 use crate::format::Header;
 use crate::map::Layout;
@@ -27,11 +26,11 @@ use crate::recover::{Recovery, Start, Walk};
 /// [`WalError::Io`] if the volume fails, and the errors that `visit` returns.
 pub fn recover_beside<E: From<WalError>>(
     volume: &dyn Volume,
-    zone: Zone,
+    layout: impl Into<Layout>,
     start: Start,
     mut visit: impl FnMut(&Arc<Block>) -> Result<(), E>,
 ) -> Result<Recovery, E> {
-    let layout = Layout::from(zone);
+    let layout = layout.into();
     let limit = layout.map.limit(start.cursor.position);
     let mut walk = Walk::new(volume, layout, start, limit)?;
     let mut held: VecDeque<(Arc<Block>, Header)> = VecDeque::new();

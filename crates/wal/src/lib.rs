@@ -133,6 +133,7 @@ pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use histogram::{Histogram, SharedHistogram};
 pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
+pub use map::{Layout, Map, Span};
 pub use recover::{End, Found, Hole, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use secure::{recover_secured, secure};

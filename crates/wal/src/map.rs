@@ -21,9 +21,12 @@ use crate::config::Zone;
 /// A span: the positions from `from` on, until a newer span begins. `from` is at `offset`; later
 /// positions follow it, and wrap around in `size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
+    /// The first position of the span.
     pub from: u64,
+    /// Offset of that position in the ring, in bytes.
     pub offset: u64,
+    /// Size of the ring in this span, in bytes.
     pub size: u64,
 }
 
@@ -35,7 +38,8 @@ impl Span {
 
 /// The map of every live position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Map {
+pub struct Map {
+    /// The newest span, which maps the head of the ring.
     pub current: Span,
     /// The previous span, while blocks of that span are live.
     pub before: Option<Span>,
@@ -55,23 +59,23 @@ impl Map {
     }
 
     /// Returns the size of the ring that `position` belongs to, in bytes.
-    pub fn size_at(&self, position: u64) -> u64 {
+    pub(crate) fn size_at(&self, position: u64) -> u64 {
         self.span(position).size
     }
 
     /// Returns the offset of `position` in the zone.
-    pub fn at(&self, position: u64) -> u64 {
+    pub(crate) fn at(&self, position: u64) -> u64 {
         self.span(position).at(position)
     }
 
     /// Returns the bytes from `position` to the end of its lap.
-    pub fn lap_left(&self, position: u64) -> u64 {
+    pub(crate) fn lap_left(&self, position: u64) -> u64 {
         self.size_at(position) - self.at(position)
     }
 
     /// Returns the number of contiguous bytes from `position` on: to the end of its lap, or of its
     /// span.
-    pub fn piece(&self, position: u64) -> u64 {
+    pub(crate) fn piece(&self, position: u64) -> u64 {
         let left = self.lap_left(position);
         if position < self.current.from { left.min(self.current.from - position) } else { left }
     }
@@ -82,7 +86,7 @@ impl Map {
     }
 
     /// Returns the first position that must not be written yet, with live blocks from `tail` on.
-    pub fn limit(&self, tail: u64) -> u64 {
+    pub(crate) fn limit(&self, tail: u64) -> u64 {
         let Span { from, offset, size } = self.current;
         let Some(old) = self.before.filter(|_| tail < from) else { return tail + size };
         let start = old.at(tail);
@@ -103,7 +107,7 @@ impl Map {
     /// Returns the map after a resize to `size` bytes, with live blocks in `tail..head`. The new
     /// span begins at the possible place with the most room; the room may be zero, see
     /// [`limit`](Self::limit).
-    pub fn resized(&self, tail: u64, head: u64, size: u64) -> Map {
+    pub(crate) fn resized(&self, tail: u64, head: u64, size: u64) -> Map {
         assert!(self.before.is_none(), "a ring settles before it is resized again");
         let single = |from, offset| Map { current: Span { from, offset, size }, before: None };
         if tail == head {
@@ -140,16 +144,18 @@ impl Map {
 
 /// The layout of a ring on its volume: its zone, its owner, and its map.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// Offset of the ring's first byte on the volume.
     pub zone: u64,
+    /// Identity of the store, as in [`Zone`].
     pub store: u64,
+    /// The places of positions in the ring.
     pub map: Map,
 }
 
 impl Layout {
     /// Returns the offset of `position` on the volume.
-    pub fn offset(&self, position: u64) -> u64 {
+    pub(crate) fn offset(&self, position: u64) -> u64 {
         self.zone + self.map.at(position)
     }
 }

@@ -43,7 +43,7 @@ use bytes::Bytes;
 
 use crate::block_handle::Block;
 use crate::compress;
-use crate::config::{Zone, max_record};
+use crate::config::max_record;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, Records, checksum};
 use crate::map::Layout;
@@ -129,20 +129,11 @@ const SMALL: u64 = 1 << 20;
 /// fails; and the errors of `visit`.
 pub fn recover<E: From<WalError>>(
     volume: &dyn Volume,
-    zone: Zone,
-    start: Start,
-    visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
-) -> Result<Recovery, E> {
-    recover_in(volume, zone.into(), start, visit)
-}
-
-/// Recovers like [`recover`], in a ring that may have been resized.
-pub(crate) fn recover_in<E: From<WalError>>(
-    volume: &dyn Volume,
-    layout: Layout,
+    layout: impl Into<Layout>,
     start: Start,
     mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
 ) -> Result<Recovery, E> {
+    let layout = layout.into();
     let next = |walk: &mut Walk<'_>| Ok(walk.next()?.map(|(block, header)| Found::Block(block, header)));
     drive(volume, layout, start, next, |found| match found {
         Found::Block(block, header) => visit(block, header),
@@ -150,7 +141,7 @@ pub(crate) fn recover_in<E: From<WalError>>(
     })
 }
 
-/// Recovers like [`recover_in`], for read-only callers: if acknowledged data does not read back,
+/// Recovers like [`recover`], for read-only callers: if acknowledged data does not read back,
 /// `visit` gets a [`Hole`], and then the blocks behind it that are proven to be part of the log.
 pub(crate) fn recover_around<E: From<WalError>>(
     volume: &dyn Volume,

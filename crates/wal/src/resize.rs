@@ -34,16 +34,35 @@ impl Wal {
     }
 
     /// Returns the map of positions.
-    pub(crate) fn map(&self) -> Map {
+    pub fn map(&self) -> Map {
         self.shared.lock().map()
     }
 
-    /// Continues in a ring of `size` bytes, whose space exists. `record` makes the new map and the
-    /// end of the log durable; if `record` fails, it has stopped the log.
+    /// Continues in a ring of `size` bytes. Its space must be allocated and written before, and the
+    /// last resize must have settled: [`Map::before`] is `None`. Copies nothing. Appends wait
+    /// meanwhile.
+    ///
+    /// `record` makes the new map durable, with the end of the log: the next opening of the ring
+    /// goes by this map. If `record` fails, it must also have stopped the log, by
+    /// [`fail`](Self::fail).
     ///
     /// Returns `Ok(Err(free))` if the new ring would have only `free` bytes for new blocks, too few
-    /// for its largest record; nothing has changed then.
-    pub(crate) fn resize(
+    /// for its largest record; nothing has changed then, and `record` was not called.
+    ///
+    /// # Errors
+    /// The error that stopped the log; [`WalError::WouldWait`] in a waker; and the error of
+    /// `record`.
+    pub fn resize(
+        &self,
+        size: u64,
+        record: impl FnOnce(Map, Cursor) -> Result<(), WalError>,
+    ) -> Result<Result<(), u64>, WalError> {
+        self.may_wait()?;
+        self.resize_within(size, Limits::new(&self.shared.config, size), record)
+    }
+
+    /// Resizes like [`resize`](Self::resize), within given limits.
+    pub(crate) fn resize_within(
         &self,
         size: u64,
         limits: Limits,

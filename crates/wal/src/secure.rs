@@ -25,7 +25,6 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, Volume, read_exact_at, read_medium_exact_at, write_all_at};
 
 use crate::block_handle::Block;
-use crate::config::Zone;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
 use crate::map::Layout;
@@ -39,17 +38,13 @@ use crate::recover::{Found, Recovery, Start, Walk, recover_around};
 /// # Errors
 /// [`WalError::Io`] if the volume fails, or if a block reads back differently than before.
 /// Acknowledge nothing then.
-pub fn secure(volume: &dyn Volume, zone: Zone, start: Start, found: &Recovery) -> Result<u64, WalError> {
-    secure_in(volume, zone.into(), start, found)
-}
-
-/// Secures like [`secure`], in a ring that may have been resized.
-pub(crate) fn secure_in(
+pub fn secure(
     volume: &dyn Volume,
-    layout: Layout,
+    layout: impl Into<Layout>,
     start: Start,
     found: &Recovery,
 ) -> Result<u64, WalError> {
+    let layout = layout.into();
     if bug("window-is-not-written-again") {
         return Ok(0);
     }
@@ -80,11 +75,11 @@ pub(crate) fn secure_in(
 /// [`WalError::Io`] if the volume fails, and the errors that `visit` returns.
 pub fn recover_secured<E: From<WalError>>(
     volume: &dyn Volume,
-    zone: Zone,
+    layout: impl Into<Layout>,
     start: Start,
     mut visit: impl FnMut(&Found) -> Result<(), E>,
 ) -> Result<Recovery, E> {
-    let layout = Layout::from(zone);
+    let layout = layout.into();
     let mut held: VecDeque<(Arc<Block>, Header)> = VecDeque::new();
     let mut acked = start.acked;
     let mut found = recover_around(volume, layout, start, |found| {

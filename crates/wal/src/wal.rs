@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::ack::Ack;
 use crate::block_handle::Block;
 use crate::calls::Hush;
-use crate::config::{Config, MIN_RING, Zone};
+use crate::config::{Config, MIN_RING};
 use crate::core::{Appended, Core, Limits, OpenBlock, Setup, Stages, WalStats};
 use crate::error::WalError;
 use crate::format::Codec;
@@ -57,20 +57,22 @@ impl Wal {
     /// acknowledges the block.
     pub fn open(
         volume: Arc<dyn Volume>,
-        zone: Zone,
+        layout: impl Into<Layout>,
         config: Config,
         opening: Opening,
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
     ) -> Self {
-        assert!(zone.size >= MIN_RING, "a ring of {} bytes is too small", zone.size);
-        assert!(zone.offset.is_multiple_of(SECTOR as u64), "a ring starts at a sector");
-        let limits = Limits::new(&config, zone.size);
+        let layout = layout.into();
+        let size = layout.map.current.size;
+        assert!(size >= MIN_RING, "a ring of {size} bytes is too small");
+        assert!(layout.zone.is_multiple_of(SECTOR as u64), "a ring starts at a sector");
+        let limits = Limits::new(&config, size);
         let pool = Pool::new(limits.block_size);
-        Self::open_in(volume, zone.into(), (config, limits, pool), opening, clock, sink)
+        Self::open_in(volume, layout, (config, limits, pool), opening, clock, sink)
     }
 
-    /// Opens like [`open`](Self::open), in a ring that may have been resized, within given limits.
+    /// Opens like [`open`](Self::open), within given limits.
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
         layout: Layout,

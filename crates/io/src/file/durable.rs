@@ -34,6 +34,8 @@ pub(super) struct DurableBy {
     pub(super) flag_works: AtomicBool,
     /// Whether the options leave the choice to a measurement.
     pub(super) measurable: bool,
+    /// Whether the method in use was measured, by this opening or an earlier one.
+    pub(super) measured: AtomicBool,
     why: Mutex<String>,
     pub(super) calls: Calls,
 }
@@ -54,6 +56,7 @@ impl Default for DurableBy {
             by_flag: AtomicBool::new(false),
             flag_works: AtomicBool::new(false),
             measurable: false,
+            measured: AtomicBool::new(false),
             why: Mutex::default(),
             calls: Calls {
                 write_flagged: Box::new(write_flagged),
@@ -108,6 +111,7 @@ impl FileInner {
             return false;
         }
         self.durable.by_flag.store(by_flag, Ordering::Relaxed);
+        self.durable.measured.store(true, Ordering::Relaxed);
         *told = why;
         true
     }
@@ -144,6 +148,7 @@ impl FileInner {
     pub(super) fn flag_failed(&self, e: &io::Error) {
         let mut told = self.durable.why.lock().unwrap_or_else(PoisonError::into_inner);
         self.durable.by_flag.store(false, Ordering::Relaxed);
+        self.durable.measured.store(false, Ordering::Relaxed);
         if self.durable.flag_works.swap(false, Ordering::Relaxed) {
             *told = format!("{FLAG} failed: {e}");
             self.note(format!("durable writes use fdatasync: {FLAG} failed: {e}"));

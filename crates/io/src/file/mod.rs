@@ -27,7 +27,7 @@ pub use self::open::{process_exists, read_unlocked};
 use self::thread_queue::ThreadQueue;
 #[cfg(all(target_os = "linux", feature = "io-uring"))]
 use self::uring::UringQueue;
-use crate::{Counts, Persist, Queue, Volume, VolumeInfo};
+use crate::{Counts, Persist, Queue, Tuning, Volume, VolumeInfo};
 
 mod backend;
 mod cached;
@@ -209,6 +209,14 @@ impl Volume for FileVolume {
 
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.inner.tune(scratch)
+    }
+
+    fn tuning(&self) -> Option<Tuning> {
+        self.inner.tuning()
+    }
+
+    fn adopt(&self, tuning: Tuning) -> bool {
+        self.inner.adopt(tuning)
     }
 
     fn zero_rest(&self) -> io::Result<()> {

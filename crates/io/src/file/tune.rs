@@ -1,14 +1,16 @@
 //! Measures which method of durable writes is better here: times both in turns, and compares the
 //! medians.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::durable::{FLAG, SYNC};
 use super::inner::{FileInner, is_refusal};
-use crate::{AlignedBuf, Clock, SECTOR};
+use crate::{AlignedBuf, Clock, SECTOR, Tuning};
 
 /// Time limit of the measurement after the first turn of each method: hardly noticeable at the
 /// opening of a store.
@@ -66,6 +68,40 @@ impl FileInner {
             }
         }
         Ok(())
+    }
+
+    /// Returns the measured choice.
+    pub(super) fn tuning(&self) -> Option<Tuning> {
+        let measured = self.durable.measured.load(Ordering::Relaxed);
+        measured
+            .then(|| self.device_identity())
+            .flatten()
+            .map(|device| Tuning { device, by_flag: self.dsync() })
+    }
+
+    /// Uses the choice of an earlier opening, if that opening measured this device.
+    pub(super) fn adopt(&self, tuning: Tuning) -> bool {
+        let may_choose = self.durable.measurable && self.durable.flag_works.load(Ordering::Relaxed);
+        let knows = self.device_identity() == Some(tuning.device);
+        let why = || {
+            format!(
+                "measured here by an earlier opening, against {}",
+                if tuning.by_flag { SYNC } else { FLAG }
+            )
+        };
+        may_choose && knows && self.choose_measured(tuning.by_flag, why())
+    }
+
+    /// Returns a number for the device and the running kernel: a measurement counts for both. A
+    /// device may get the number of another one, at worst after a reboot; then the slower method
+    /// may be used, which is as safe.
+    fn device_identity(&self) -> Option<u64> {
+        let metadata = self.file.metadata().ok()?;
+        let device = if self.device.is_some() { metadata.rdev() } else { metadata.dev() };
+        let system = rustix::system::uname();
+        let mut hasher = DefaultHasher::new();
+        (device, system.nodename().to_bytes(), system.release().to_bytes()).hash(&mut hasher);
+        Some(hasher.finish().max(1))
     }
 
     /// Returns the number of sectors of `scratch` to use.

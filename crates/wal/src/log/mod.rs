@@ -42,7 +42,7 @@ use crate::core::{Appended, WalStats};
 use crate::error::WalError;
 use crate::map::Layout;
 use crate::seal::Pool;
-use crate::secure::secure_in;
+use crate::secure::secure;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::{Opening, Wal};
@@ -157,7 +157,7 @@ impl Log {
         open::fill_holes(&*volume, &on_volume.label)?;
         let old = on_volume.label;
         if !bug("log-opens-without-flush") {
-            secure_in(&*volume, old.layout(), start, &recovery)?;
+            secure(&*volume, old.layout(), start, &recovery)?;
         }
         let (acked, epoch) = (recovery.next.seq - 1, old.epoch + u64::from(!bug("log-epoch-stays")));
         let clean = bug("open-log-says-clean");

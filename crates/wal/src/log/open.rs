@@ -13,7 +13,7 @@ use super::record::KIND;
 use crate::core::Limits;
 use crate::error::WalError;
 use crate::format::Header;
-use crate::recover::{Recovery, Start, recover_in};
+use crate::recover::{Recovery, Start, recover};
 use crate::ring::Cursor;
 use crate::slot::{self, Slot, SlotContent};
 
@@ -175,7 +175,7 @@ pub(crate) fn walk(volume: &dyn Volume, label: &Label) -> Result<Found, LogError
     let start = Start { cursor: label.trim, acked: label.acked, clean: label.clean, epoch: label.epoch };
     let mut index = Index::new(label.trim, Lsn(label.first));
     let mut settles = None;
-    let recovery = recover_in(volume, label.layout(), start, |block, _| {
+    let recovery = recover(volume, label.layout(), start, |block, _| {
         let (from, to) = block.cursors();
         if from.position >= label.map.current.from {
             settles.get_or_insert(from);

@@ -50,7 +50,7 @@ impl Log {
         }
         self.run_committer();
         let limits = self.options.limits(bytes);
-        let resized = self.wal.resize(bytes, limits, |map, end| {
+        let resized = self.wal.resize_within(bytes, limits, |map, end| {
             let label = Label { map, acked: end.seq - 1, ..old };
             if !bug("log-resize-is-not-recorded") {
                 self.record(&mut label_store, &mut pending, label)?;

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::*;
-use crate::ManualClock;
 use crate::file::durable::Calls;
+use crate::{ManualClock, Tuning};
 
 const FLUSH: FileOptions =
     FileOptions { direct: true, io_uring: true, durable: Durable::Flush, permissions: 0o600 };
@@ -170,6 +170,33 @@ fn the_flag_stays_unless_a_sync_is_quicker_by_a_tenth() {
         volume.write_at(0, &filled(SECTOR, 1), Persist::Durable).unwrap();
         let cost = volume.counts() - before;
         assert_eq!((cost.durable_writes, cost.flushes), if by_sync > 90 { (1, 0) } else { (0, 1) });
+    }
+}
+
+/// An opening uses the measurement of an earlier one, without a write. A measurement of another
+/// device, or of another kernel, does not count; a method that options ask for is not changed.
+#[test]
+fn a_measurement_serves_later_openings_on_the_same_device() {
+    for (by_flag, by_sync) in [(100, 300), (100, 10)] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(volume) = timed_volume(&dir, by_flag, by_sync) else { return };
+        assert_eq!(volume.tuning(), None, "nothing was measured");
+        volume.tune(0..1 << 20).unwrap();
+        let tuning = volume.tuning().unwrap();
+        assert_eq!(tuning.by_flag, by_flag < by_sync);
+        let durable_by = volume.info().durable_by;
+        let dir = tempfile::tempdir().unwrap();
+        let Some(later) = timed_volume(&dir, 0, 0) else { return };
+        let before = later.counts();
+        assert!(!later.adopt(Tuning { device: tuning.device ^ 1, ..tuning }), "another device");
+        assert_eq!(later.tuning(), None);
+        assert!(later.adopt(tuning));
+        assert_eq!((later.tuning(), later.info().durable_by), (Some(tuning), durable_by));
+        assert!(later.info().durable_why.starts_with("measured here by an earlier opening"));
+        assert_eq!(later.counts(), before);
+        let dir = tempfile::tempdir().unwrap();
+        let volume = create(&dir, FileOptions { durable: Durable::Flush, ..FileOptions::default() });
+        assert!(!volume.adopt(Tuning { by_flag: true, ..tuning }), "the options ask for another method");
     }
 }
 
