@@ -19,6 +19,8 @@ use crate::model::keyed_hash::Secret;
 
 /// Default size of a ring, in bytes.
 const RING_SIZE: u64 = 64 << 20;
+/// Size of the ring of a new store at first, in bytes.
+const FIRST_RING: u64 = 4 << 20;
 /// Default limit of a payload, in bytes.
 const MAX_PAYLOAD: usize = 16 << 20;
 /// Most bytes of a commit with one entry, without its payload: the key, and the record's
@@ -42,6 +44,7 @@ const PRIVATE: u32 = 0o600;
 pub struct Options {
     /// The requested value, if any.
     pub(crate) ring_size: Option<u64>,
+    pub(crate) first_ring: u64,
     pub(crate) capacity: u64,
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
@@ -106,6 +109,7 @@ impl Options {
         let wal = brooklet_wal::Config::default();
         Self {
             ring_size: None,
+            first_ring: FIRST_RING,
             capacity: 0,
             ring: None,
             memory_budget: 128 << 20,
@@ -162,6 +166,9 @@ impl Options {
     /// Sets the size of the ring of a new store, in bytes. Default: 64 MiB, which takes the largest
     /// payload with room to spare, and which recovery reads in some tens of milliseconds after a
     /// crash. At least 64 KiB; a multiple of 4096.
+    ///
+    /// The ring of a new store takes 4 MiB of the disk, and grows under load up to this size. If
+    /// the disk has no room for that, the ring keeps its size, and the store works on.
     ///
     /// An existing store keeps its ring. If the sizes differ, opening succeeds and logs a warning
     /// (by `tracing`), so that a program may request the same ring at each start.
@@ -462,9 +469,21 @@ impl Options {
         )))
     }
 
-    /// Returns the size of the ring of a new store, in bytes.
+    /// Returns the size that the ring of a new store may grow to, in bytes.
     pub(crate) fn new_ring_size(&self) -> u64 {
         self.ring_size.unwrap_or(RING_SIZE)
+    }
+
+    /// Returns the size of the ring of a new store at first, in bytes.
+    pub(crate) fn first_ring(&self) -> u64 {
+        self.first_ring.min(self.new_ring_size())
+    }
+
+    /// Sets the size of the ring of a new store at first: whole sectors, at least 64 KiB.
+    #[doc(hidden)]
+    pub fn with_first_ring(mut self, bytes: u64) -> Self {
+        self.first_ring = bytes;
+        self
     }
 
     /// Compares the requested values with the existing store.

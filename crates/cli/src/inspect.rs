@@ -208,6 +208,7 @@ struct Zone {
 
 #[derive(Serialize)]
 struct Ring {
+    size: u64,
     next_position: u64,
     next_block: u64,
     epoch: u64,
@@ -289,6 +290,7 @@ impl<'a> Map<'a> {
                 zone("heap", info.heap_offset, heap, heap - info.heap_free),
             ],
             ring: Ring {
+                size: info.ring_in_use,
                 next_position: recovery.next.position,
                 next_block: recovery.next.seq,
                 epoch: recovery.epoch,
@@ -337,6 +339,7 @@ impl fmt::Display for Map<'_> {
         }
         let Ring {
             next_position,
+            size,
             next_block,
             epoch,
             blocks,
@@ -345,7 +348,8 @@ impl fmt::Display for Map<'_> {
             withheld_blocks,
             unproven_blocks,
         } = ring;
-        writeln!(f, "\nring       {blocks} blocks of epochs up to {epoch}")?;
+        let size = HumanBytes(*size);
+        writeln!(f, "\nring       {blocks} blocks of epochs up to {epoch}, in a ring that has {size} now")?;
         let ended = match *ended {
             "clean" => "closed cleanly".to_owned(),
             "open" => "not closed; nothing was being written".to_owned(),

@@ -51,6 +51,11 @@ pub const BUGS: &[Bug] = &[
     ),
     bug("closing-drops-the-rest", "closing does not write what is still in memory", Seed(543)),
     bug("ring-is-trimmed-early", "the ring is trimmed before the superblock says so", Seed(12)),
+    bug(
+        "ring-growth-is-not-recorded",
+        "the ring continues in a larger ring that the superblock does not know",
+        Seed(100),
+    ),
     // Recovery.
     bug(
         "superblock-is-no-witness",

@@ -30,8 +30,10 @@ pub enum Class {
 /// The shape of a store. Sizes, in bytes, are so small that all events are frequent.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Size of the ring.
+    /// Size that the ring may grow to.
     pub ring: u64,
+    /// Size of the ring at first.
+    pub first_ring: u64,
     /// Memory for recent entries.
     pub memory: usize,
     /// Size of a full block.
@@ -55,6 +57,7 @@ impl Shape {
     pub fn options(&self, clock: &Arc<ManualClock>, seed: u64) -> Options {
         Options::new()
             .ring_size(self.ring)
+            .with_first_ring(self.first_ring)
             .memory_budget(self.memory)
             .block_size(self.block)
             .depth(self.depth)
@@ -340,20 +343,30 @@ impl Plan {
         // By its own numbers, so that the other runs stay as they are.
         let own = &mut Rng::new(seed ^ BEGINS);
         habits.weights[9] = if own.percent(30) { 2 + own.below(12) } else { 0 };
-        Self { seed, class, shape: Shape { apart, capacity, remembered, interval, ..shape }, habits, steps }
+        let own = &mut Rng::new(seed ^ GROWS);
+        let first_ring = if own.percent(40) { LEAST_RING } else { shape.ring };
+        let shape = Shape { apart, capacity, remembered, interval, first_ring, ..shape };
+        Self { seed, class, shape, habits, steps }
     }
 }
 
+/// Separates the choice of runs whose rings grow from the other choices of a seed.
+const GROWS: u64 = 0x67_726f_7773;
+
 /// Separates the choice of runs whose logs begin at any number from the other choices of a seed.
 const BEGINS: u64 = 0x6265_6769_6e73;
+
+/// Size of the smallest ring, in bytes.
+const LEAST_RING: u64 = 64 << 10;
 
 /// Least capacity besides the ring: the superblock's zone, and the least heap.
 const LEAST_ROOM: u64 = (64 << 10) + (1 << 20);
 
 fn shape(rng: &mut Rng) -> Shape {
-    let ring = (64 << 10) << rng.below(3);
+    let ring = LEAST_RING << rng.below(3);
     Shape {
         ring,
+        first_ring: ring,
         memory: (64 << 10) << rng.below(3),
         block: (4 << 10) << rng.below(3),
         depth: 1 + rng.below(4) as usize,

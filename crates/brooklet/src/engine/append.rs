@@ -54,7 +54,6 @@ struct Attempt<'a> {
     wal: &'a Wal,
     ops: &'a [Op<'a>],
     durability: Option<Durability>,
-    /// Whether the commit frees space, and so is admitted even if other resources are full.
     /// Whether the commit may wait for room.
     wait: bool,
     counting: Counting<'a>,
@@ -105,6 +104,9 @@ impl<'a> Attempt<'a> {
             let clock = CommitClock::new(&*inner.options.clock);
             match state.append(self.wal, self.ops, self.durability, inner.options.linger, &clock) {
                 Ok(accepted) => return Ok(self.accepted(&state, accepted)),
+                Err(Retry::Error(Error::CommitTooLarge { len, .. })) => {
+                    inner.too_large(len).map_or_else(Retry::Error, Retry::NoRoom)
+                }
                 Err(refused) => refused,
             }
         };
@@ -116,8 +118,15 @@ impl<'a> Attempt<'a> {
             self.counting.begin(&mut state, self.ops[i].key);
         }
         // Failed commits leave looked-up logs in memory, which also count.
-        let full = pressure.over || matches!(refused, Retry::NoRoom(WalError::Full { .. }));
-        inner.weigh(&state, if full { u64::MAX } else { 0 });
+        let (full, used) = match refused {
+            _ if pressure.over => (true, u64::MAX),
+            // The ring may be full because it has not grown yet.
+            Retry::NoRoom(WalError::Full { size, .. }) if inner.ring.should_grow(size) => (true, size),
+            Retry::NoRoom(WalError::Full { .. }) => (true, u64::MAX),
+            Retry::NoRoom(WalError::TooLarge { .. }) => (true, 0),
+            _ => (false, 0),
+        };
+        inner.weigh(&state, used);
         let rests_on = match &refused {
             Retry::Error(error) => state.rests_on(self.ops, error),
             _ => None,
@@ -183,10 +192,17 @@ impl<'a> Attempt<'a> {
             Retry::InMemory => return Ok(Outcome::InMemory),
             Retry::Unknown(unknown) => self.look_up_logs(runs, &unknown)?,
             Retry::Sizes(i, missing) => self.look_up_sizes(runs, i, &missing)?,
+            Retry::NoRoom(WalError::TooLarge { .. }) if !self.wait => {
+                return Err(Error::Busy { why: "the ring has to grow for this commit".into() });
+            }
             Retry::NoRoom(why) if !self.wait => return Err(why.into()),
             Retry::Short(request) => {
                 self.stall.waits(StallReason::Heap);
                 self.inner.wait_for_heap(self.wal, request)?;
+            }
+            Retry::NoRoom(WalError::TooLarge { .. }) => {
+                self.stall.waits(StallReason::Ring);
+                self.inner.grow_ring_for_commit(self.wal)?;
             }
             Retry::NoRoom(why) => self.wait_for_room(why, pressure)?,
         }

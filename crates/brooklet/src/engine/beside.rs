@@ -113,7 +113,7 @@ impl Inner {
         let next = self.recovery.next;
         let start = Start { cursor: next, acked: next.seq - 1, clean: false, epoch: opened.epoch };
         let mut newer = false;
-        recover_beside::<Error>(ring, opened.zone(), start, |block| {
+        recover_beside::<Error>(ring, opened.layout(), start, |block| {
             // An empty block only records the acknowledgement of another.
             newer |= !block.data().is_empty();
             Ok(())

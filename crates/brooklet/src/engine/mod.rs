@@ -13,6 +13,7 @@ pub mod memory;
 pub mod memory_dump;
 pub mod memory_move;
 pub mod recovery;
+mod ring;
 pub mod worker;
 
 use std::io;
@@ -30,6 +31,7 @@ use crate::engine::blocking::BlockingCalls;
 use crate::engine::expiry::Expiry;
 use crate::engine::memory::MemorySpaces;
 use crate::engine::recovery::Opened;
+use crate::engine::ring::RingSizes;
 use crate::error::Error;
 use crate::format::superblock::Superblock;
 use crate::maintenance::Maintenance;
@@ -57,8 +59,7 @@ const HALF_DONE: &str = "a thread panicked while it changed what readers see";
 
 pub(crate) struct Inner {
     pub options: Options,
-    /// Size of the ring, in bytes.
-    ring_size: u64,
+    ring: RingSizes,
     pub volumes: Volumes,
     pub state: Arc<SharedState>,
     /// The log; `None` if the store is open read-only.
@@ -314,7 +315,6 @@ impl Handle {
     pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
         let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
         state.inherits(options.memory_budget);
-        let ring_size = superblock.ring_size;
         let watchers = state.watchers.clone();
         let state = Arc::new(SharedState { state: Mutex::new(state), watchers });
         let wal = (!options.read_only).then(|| {
@@ -323,17 +323,18 @@ impl Handle {
             let Superblock { trim, epoch, .. } = superblock;
             let opening = Opening { tail: trim.position, next: recovery.next, epoch };
             let ring = volumes.ring().clone();
-            Wal::open(ring, superblock.zone(), config, opening, options.clock.clone(), state.clone())
+            Wal::open(ring, superblock.layout(), config, opening, options.clock.clone(), state.clone())
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
+        let ring = RingSizes::new(&maintenance);
         let maintenance = Mutex::new(maintenance);
         let threads = options.threads && wal.is_some();
         let now = options.clock.now();
         let inner = Arc::new(Inner {
             options,
-            ring_size,
+            ring,
             volumes,
             state,
             wal,

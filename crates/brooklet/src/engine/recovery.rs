@@ -130,13 +130,13 @@ fn recover_ring(
         clean: superblock.clean,
         epoch: superblock.epoch,
     };
-    let (ring, zone) = (&**volumes.ring(), superblock.zone());
+    let (ring, layout) = (&**volumes.ring(), superblock.layout());
     let recovery = if options.beside_writer {
-        recover_beside(ring, zone, start, |block| state.replay(block))?
+        recover_beside(ring, layout, start, |block| state.replay(block))?
     } else if options.read_only {
-        recover_secured(ring, zone, start, |found| state.replay_around(found, options.seed))?
+        recover_secured(ring, layout, start, |found| state.replay_around(found, options.seed))?
     } else {
-        recover(ring, zone, start, |block, _| state.replay(block)).map_err(to_be_read)?
+        recover(ring, layout, start, |block, _| state.replay(block)).map_err(to_be_read)?
     };
     Ok((start, recovery))
 }
@@ -317,12 +317,18 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
     let note = lock_owner::note();
     let mut done = || {
         if !bug("no-flush-at-opening") {
-            let zone = opened.superblock.zone();
-            secure(&**volumes.ring(), zone, opened.start, &opened.recovery).map_err(std::io::Error::other)?;
+            let layout = opened.superblock.layout();
+            secure(&**volumes.ring(), layout, opened.start, &opened.recovery)
+                .map_err(std::io::Error::other)?;
         }
         if let (Some(label), Some(ring)) = (label, &volumes.ring) {
             label.repair(&**ring)?;
         }
+        // An earlier opening usually has measured this device.
+        if !next.tuning.is_some_and(|tuning| volumes.ring().adopt(tuning)) {
+            volumes.ring().tune(SCRATCH)?;
+        }
+        next.tuning = volumes.ring().tuning();
         next.write(&*volumes.data)?;
         if let (Some(label), Some(ring)) = (Label::of(&next), &volumes.ring) {
             label.write(&**ring)?;
@@ -330,20 +336,20 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
             next.write(&*volumes.data)?;
         }
         write_note(&*volumes.data, &note)?;
-        volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))?;
-        volumes.ring().tune(SCRATCH)
+        volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))
     };
     done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
     opened.superblock = next;
     Ok(())
 }
 
-/// Allocates the space that creation laid out, on which all later writes rely: a copy of the file
-/// may have holes. Free space of the heap is secured later, before it is used.
+/// Allocates the space before the heap that is in use, on which all later writes rely: a copy of
+/// the file may have holes. Free space of the heap is secured later, before it is used.
 fn fill_holes(opened: &Opened) -> Result<(), Error> {
     let Opened { volumes, superblock, .. } = opened;
-    let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_end()));
-    for (volume, end) in [(&volumes.data, superblock.heap_offset())].into_iter().chain(ring) {
+    let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_reach()));
+    let end = if ring.is_some() { RING_OFFSET } else { superblock.ring_reach() };
+    for (volume, end) in [(&volumes.data, end)].into_iter().chain(ring) {
         volume.allocate_range(0..end).map_err(|e| match volume.info().name {
             _ if is_full(&e) => Error::Full { what: "the ring, whose file has holes", why: e.to_string() },
             name => Error::io(format!("allocating the space of {name}"))(e),

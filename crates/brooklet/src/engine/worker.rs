@@ -44,7 +44,7 @@ impl Inner {
         let used = wal.stats().used;
         let state = self.state();
         let memory = (state.active.bytes() as u64, self.options.memory_budget as u64);
-        state.active.is_changed().then(|| pace::patience([(used, self.ring_size), memory]))
+        state.active.is_changed().then(|| pace::patience([(used, self.ring.full), memory]))
     }
 
     /// Does a slice of maintenance. Returns `false` if there is nothing to do.
@@ -58,6 +58,9 @@ impl Inner {
             self.wanted.store(true, Ordering::Relaxed);
         }
         self.told.store(false, Ordering::Relaxed);
+        if self.grow_ring(&mut maintenance, &context)? {
+            return Ok(true);
+        }
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = maintenance.is_checkpointing();
         let begun = self.options.clock.now();
@@ -120,7 +123,7 @@ impl Inner {
             (state.memory() as u64, state.most_memory(self.options.memory_budget) as u64)
         };
         // The last eighth of the ring is reserved for commits that free space.
-        let sizes = [most, self.ring_size / 8 * 7];
+        let sizes = [most, self.ring.limit() / 8 * 7];
         let limits = held(&self.ration).limits(done, [(memory, sizes[0]), (used, sizes[1])]);
         let mut more = false;
         for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
@@ -149,10 +152,13 @@ impl Inner {
         beyond
     }
 
-    /// Requests a checkpoint when the ring or the memory is partly full.
+    /// Requests a larger ring or a checkpoint when the ring is partly full, and a checkpoint when
+    /// the memory is partly full. With `u64::MAX` bytes `used`, a checkpoint is needed in any case.
     pub(super) fn weigh(&self, state: &StoreState, used: u64) {
-        let full = used > self.ring_size / 2 || state.active.bytes() > self.options.memory_budget / 2;
+        let grows = used < u64::MAX && self.ring.should_grow(used) && self.ring.is_news();
+        let full = used > self.ring.limit() / 2 || state.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && state.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
+        let wanted = wanted || grows;
         let wanted = wanted || state.wants_room() && !self.told.swap(true, Ordering::Relaxed);
         // The state's lock orders this with the check of the maintenance thread before it sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
@@ -200,7 +206,8 @@ impl Inner {
         // A checkpoint starts when either is half full. Writers are held back when the other half
         // is full, too, or earlier, when they have used up their ration.
         let memory = state.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
-        let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
+        let size = self.ring.limit();
+        let ring = (used.saturating_sub(size / 2) * 200) / size;
         let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
         let uses = [(state.memory() as u64, most_memory), (used, most_ring)];
         let rationed = held(&self.ration).used(uses);

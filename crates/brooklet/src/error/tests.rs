@@ -75,7 +75,7 @@ errors! {
     OtherCapacity, CannotOpen, other_capacity,
         ["memory was created with no capacity limit", "request 4194304 bytes", "request the store's capacity or none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 8", "reads up to 7", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 9", "reads up to 8", "upgrade"];
     FeatureNeeded, CannotOpen, feature_needed, ["block 7 of the ring", "lacks", "`zstd`", "after a checkpoint"];
     Replaced, Busy, replaced, ["reading the table", "has replaced the data", "open the store again"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
@@ -232,7 +232,7 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 8;
+        copy[8] = 9;
         brooklet_wal::slot::seal(copy);
     })
 }

@@ -5,22 +5,23 @@
 //!      0            superblock: COPIES slots of one sector; then spare sectors, in which each opening tries how the
 //!                   device takes durable writes; the last sector is a note that names who has the store open (text,
 //!                   no promise attached)
-//! 64 KiB            ring, `ring_size` bytes
+//! 64 KiB            ring, at most `ring_size` bytes: the first of them are in use, as many as the map says
 //! 64 KiB + ring     heap, to the end of the volume or to `capacity`
 //!
 //! offset            zone, where the ring has a volume of its own      that volume
 //!      0            superblock, as above                              label (see `format/ring_label.rs`), spare sectors and a note
 //!                                                                     as above
-//! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
+//! 64 KiB            heap, to the end of the volume or to `capacity`   ring, as above
 //!
-//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 7
+//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 8
 //!  16  16 identity of the store
 //!  32   8 generation: 1 more than the superblock before
-//!  40   8 ring_size
+//!  40   8 ring_size: the bytes that the ring may grow to
 //!  48   8 epoch: 1 more at every opening for writing
 //!  56  32 trim point of the ring: position, seq, lsn, chain
 //!  88   8 acked: every block up to this number is durable
-//!  96   8 flags: 1 closed cleanly, `acked` is the last block; 2 the ring has a volume of its own (since version 2)
+//!  96   8 flags: 1 closed cleanly, `acked` is the last block; 2 the ring has a volume of its own (since version 2);
+//!         4 there is a span before (since version 8)
 //! 104   8 manifest offset      112   8 manifest length      120   8 manifest checksum (all zero: no run)
 //! 128   8 next run number
 //! 136   8 created, nanoseconds since the Unix epoch
@@ -29,6 +30,11 @@
 //! 168   8 mark of the last opening for writing, a random number that the label bears too; zero where the ring lies
 //!         inside (since version 2)
 //! 176   8 mark that the label may bear instead; another than the mark only while an opening marks both (since version 2)
+//! 184  24 span of the ring: from, offset, size. Position p from `from` on lies at (offset + p - from) mod size in the
+//!         ring (since version 8; before, a ring had its whole size from the beginning)
+//! 208  24 span before: where the positions before `from` lie; zero: there is none (since version 8)
+//! 232   8 the device on which durable writes were measured, zero: none; 240: 1 if a flag on the write served better
+//!         (since version 8)
 //! ```
 //!
 //! Version 1 had no capacity, no ring on its own volume, and ring blocks of version 1
@@ -39,8 +45,9 @@
 //! (`state/spaces`), and so no log with an empty key. Up to version 5, no run was of version 4
 //! of the codex format, which has notes (`format/bounds_note.rs`). Up to version 6, no log began at
 //! another number than 0 (`format/commit_record.rs`), and each change of a space committed the
-//! whole table. Opening an older store for writing changes it to version 7, because it then gets
-//! blocks, runs and a manifest of that version.
+//! whole table. Up to version 7, the whole ring was in use from the beginning, and each opening
+//! measured durable writes. Opening an older store for writing changes it to version 8, because it
+//! then gets blocks, runs and a manifest of that version.
 //!
 //! Every change writes all copies, one after another, each durable before the next. So either all
 //! copies hold the newest generation, or a crash happened in between. In the latter case the older
@@ -50,14 +57,14 @@
 use std::ops::Range;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Tuning, Volume, write_all_at};
 use brooklet_wal::slot::{self, Fields, SlotContent};
-use brooklet_wal::{Cursor, Zone};
+use brooklet_wal::{Cursor, Layout, Map, Span};
 
 use crate::error::Error;
 
 /// The newest format that this version reads and writes.
-pub(crate) const FORMAT: u32 = 7;
+pub(crate) const FORMAT: u32 = 8;
 /// Number of copies of the superblock.
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and the offset of the ring on its volume.
@@ -76,6 +83,7 @@ pub(crate) const SCRATCH: Range<u64> = 16 << 10..NOTE_OFFSET;
 const _: () = assert!((COPIES * SECTOR) as u64 <= SCRATCH.start);
 const CLEAN: u64 = 1;
 const APART: u64 = 2;
+const RESIZED: u64 = 4;
 
 /// The place of a checksummed structure on the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,10 +95,11 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Format version, 1 to 7.
+    /// Format version, 1 to 8.
     pub format: u32,
     pub id: u128,
     pub generation: u64,
+    /// The bytes that the ring may grow to.
     pub ring_size: u64,
     pub epoch: u64,
     pub trim: Cursor,
@@ -107,6 +116,11 @@ pub(crate) struct Superblock {
     pub mark: u64,
     /// The label's mark until that opening has marked the label.
     pub mark_before: u64,
+    /// The places of the ring's positions. Invariant: it is the map of a ring whose oldest live
+    /// block is at `trim`.
+    pub map: Map,
+    /// The measurement of durable writes on the ring's device.
+    pub tuning: Option<Tuning>,
 }
 
 /// The content of a slot.
@@ -118,15 +132,29 @@ impl Superblock {
         if self.ring.is_some() { RING_OFFSET } else { self.ring_end() }
     }
 
-    /// Returns the end of the ring on its volume, in bytes.
+    /// Returns the end of the ring on its volume at its full size, in bytes.
     pub fn ring_end(&self) -> u64 {
         RING_OFFSET + self.ring_size
     }
 
-    /// Returns the zone of the ring.
-    pub fn zone(&self) -> Zone {
+    /// Returns the end of the part of the ring that is in use, in bytes. The space up to there is
+    /// allocated and was written.
+    pub fn ring_reach(&self) -> u64 {
+        RING_OFFSET + self.map.reach()
+    }
+
+    /// Returns the layout of the ring.
+    pub fn layout(&self) -> Layout {
         let store = self.id as u64 ^ (self.id >> 64) as u64;
-        Zone { offset: RING_OFFSET, size: self.ring_size, store }
+        Layout { zone: RING_OFFSET, store, map: self.map }
+    }
+
+    /// Returns the superblock after a trim of the ring, with the map without the span that the trim
+    /// freed.
+    pub fn trimmed(mut self, trim: Cursor) -> Self {
+        self.trim = trim;
+        self.map.settle(trim.position);
+        self
     }
 
     /// Writes every copy, each durable before the next.
@@ -186,7 +214,9 @@ impl Superblock {
         let whole = |n: u64| n.is_multiple_of(SECTOR as u64);
         let holds = || capacity == 0 || whole(capacity) && capacity >= self.heap_offset();
         let starts = || trim.seq > 0 && acked + 1 >= trim.seq && whole(trim.position);
-        if sane && holds() && starts() {
+        let span = |span: &Span| (brooklet_wal::MIN_RING..=self.ring_size).contains(&span.size);
+        let spans = || self.map.before.iter().chain([&self.map.current]).all(span);
+        if sane && holds() && starts() && spans() && self.map.is_sound(trim.position) {
             Ok(())
         } else {
             Err(Error::damaged("the superblock", "its numbers are invalid"))
@@ -208,7 +238,9 @@ impl SlotContent for Superblock {
 
     fn put(&self, fields: &mut Fields) {
         let Place { offset, len, sum } = self.manifest;
-        let flags = if self.clean { CLEAN } else { 0 } | if self.ring.is_some() { APART } else { 0 };
+        let flag = |flag, is_set| if is_set { flag } else { 0 };
+        let flags = flag(CLEAN, self.clean) | flag(APART, self.ring.is_some());
+        let flags = flags | flag(RESIZED, self.map.before.is_some() && self.format >= 8);
         let capacity = if bug("capacity-is-forgotten") { 0 } else { self.capacity };
         fields.put_id(16, self.id);
         fields.put(32, &[self.generation, self.ring_size, self.epoch]);
@@ -216,12 +248,24 @@ impl SlotContent for Superblock {
         fields.put(88, &[self.acked, flags, offset, len, sum, self.next_run, self.created, capacity]);
         fields.put_id(152, self.ring.unwrap_or_default());
         fields.put(168, &[self.mark, self.mark_before]);
+        if self.format >= 8 {
+            let spans = [Some(self.map.current), self.map.before];
+            for (at, Span { from, offset, size }) in [184, 208].into_iter().zip(spans.into_iter().flatten()) {
+                fields.put(at, &[from, offset, size]);
+            }
+            let Tuning { device, by_flag } = self.tuning.unwrap_or(Tuning { device: 0, by_flag: false });
+            fields.put(232, &[device, by_flag.into()]);
+        }
     }
 
     fn take(fields: &Fields, version: u32) -> Result<Self, &'static str> {
         let word = |at| fields.word(at);
         let since_two = |at| if version >= 2 { word(at) } else { 0 };
         let apart = version >= 2 && word(96) & APART != 0;
+        let span = |at| Span { from: word(at), offset: word(at + 8), size: word(at + 16) };
+        let resized = word(96) & RESIZED != 0;
+        let map = Map { current: span(184), before: resized.then(|| span(208)) };
+        let tuning = Tuning { device: word(232), by_flag: word(240) != 0 };
         Ok(Self {
             format: version,
             id: fields.id(16),
@@ -238,6 +282,8 @@ impl SlotContent for Superblock {
             ring: apart.then(|| fields.id(152)),
             mark: since_two(168),
             mark_before: since_two(176),
+            map: if version >= 8 { map } else { Map::new(word(40)) },
+            tuning: (version >= 8 && tuning.device != 0).then_some(tuning),
         })
     }
 }
@@ -278,7 +324,16 @@ mod tests {
             ring: None,
             mark: 0,
             mark_before: 0,
+            map: Map::new(1 << 20),
+            tuning: None,
         }
+    }
+
+    /// Returns a superblock of a store whose ring has grown from 64 to 128 KiB.
+    fn resized() -> Superblock {
+        let before = Some(Span { from: 0, offset: 0, size: 64 << 10 });
+        let current = Span { from: 40 << 10, offset: 64 << 10, size: 128 << 10 };
+        Superblock { map: Map { current, before }, ..sample() }
     }
 
     #[test]
@@ -287,6 +342,7 @@ mod tests {
             sample(),
             Superblock { ring: Some(3 << 100), mark: u64::MAX, mark_before: 1 << 63, ..sample() },
             Superblock { format: 1, capacity: 0, ..sample() },
+            Superblock { tuning: Some(Tuning { device: 1 << 63, by_flag: true }), ..resized() },
         ] {
             assert_eq!(Superblock::decode(&superblock.encode()), Slot::Valid(superblock));
         }
@@ -317,6 +373,9 @@ mod tests {
             Superblock { trim, acked: most, ..sample() },
             Superblock { capacity: most, ..sample() },
             Superblock { epoch: most, ..sample() },
+            Superblock { map: Map::new(2 << 20), ..sample() },
+            Superblock { map: Map::new(4096), ..sample() },
+            Superblock { map: Map { before: None, ..resized().map }, ..resized() },
         ] {
             let error = Superblock::choose(&[Slot::Valid(bad)], "f", 1 << 22, false).unwrap_err();
             assert!(error.to_string().contains("its numbers are invalid"), "{error}");
@@ -342,8 +401,9 @@ mod tests {
     #[test]
     fn zones_of_either_map_do_not_overlap() {
         let (inside, apart) = (sample(), Superblock { ring: Some(1), ..sample() });
-        assert_eq!((inside.zone().offset, inside.ring_end()), (RING_OFFSET, inside.heap_offset()));
-        assert_eq!((apart.zone().offset, apart.ring_end()), (RING_OFFSET, inside.ring_end()));
+        assert_eq!((inside.layout().zone, inside.ring_end()), (RING_OFFSET, inside.heap_offset()));
+        assert_eq!((apart.layout().zone, apart.ring_end()), (RING_OFFSET, inside.ring_end()));
+        assert!(resized().ring_reach() < resized().ring_end());
         assert_eq!(apart.heap_offset(), RING_OFFSET);
     }
 }

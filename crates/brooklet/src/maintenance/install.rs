@@ -131,13 +131,13 @@ impl Maintenance {
         }
         let place =
             Place { offset: extent.offset, len: encoded.len() as u64, sum: manifest::sum_of(&encoded) };
-        let mut next = Superblock {
+        let next = Superblock {
             generation: self.superblock.generation + 1,
             manifest: place,
             acked: context.wal.durable(),
             ..self.superblock
         };
-        next.trim = trim.unwrap_or(next.trim);
+        let next = trim.map_or(next, |cursor| next.trimmed(cursor));
         let written = next.write(&*self.volumes.data);
         if !bug("failed-superblock-is-let-pass") {
             written

@@ -28,6 +28,7 @@
 pub mod compaction;
 mod due;
 pub mod fill_bounds_cache;
+mod grow_ring;
 pub mod ingest;
 pub mod ingest_dump;
 pub mod install;
@@ -53,6 +54,7 @@ use brooklet_wal::{Cursor, PendingNotify, Wal};
 use crate::error::{Error, described, is_full};
 use crate::format::superblock::Superblock;
 use crate::maintenance::compaction::Compaction;
+use crate::maintenance::grow_ring::Refused;
 use crate::maintenance::ingest::Ingestion;
 use crate::maintenance::merge::{Input, matters};
 use crate::maintenance::merge_state::MergeState;
@@ -157,6 +159,8 @@ pub(crate) struct Maintenance {
     /// The memtable of the last checkpoint, which is being released.
     releasing: Option<Memtable>,
     space: SpaceState,
+    /// The reason why the ring did not grow.
+    ring_refused: Option<Refused>,
     pub stats: MaintenanceStats,
 }
 
@@ -181,6 +185,7 @@ impl Maintenance {
             merges: MergeState::default(),
             releasing: None,
             space: SpaceState::default(),
+            ring_refused: None,
             stats: MaintenanceStats::default(),
         }
     }

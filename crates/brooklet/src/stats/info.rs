@@ -74,8 +74,10 @@ pub struct StoreInfo {
     pub capacity: u64,
     /// Offset of the ring on its volume, in bytes.
     pub ring_offset: u64,
-    /// Size of the ring, in bytes.
+    /// Size that the ring may grow to, in bytes.
     pub ring_size: u64,
+    /// Size of the ring now, in bytes.
+    pub ring_in_use: u64,
     /// Position of the oldest block that is still needed, in the endless ring.
     pub ring_tail: u64,
     /// Position of the next block at the time of opening, in the endless ring.
@@ -162,6 +164,7 @@ impl Inner {
             capacity: superblock.capacity,
             ring_offset: RING_OFFSET,
             ring_size: superblock.ring_size,
+            ring_in_use: superblock.map.current.size,
             ring_tail: superblock.trim.position,
             ring_head: self.recovery.next.position,
             heap_offset: superblock.heap_offset(),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{
     AlignedBuf, Files, OpenMode, Persist, Rng, SECTOR, Volume, publish, system_seed, write_all_at,
 };
-use brooklet_wal::Cursor;
+use brooklet_wal::{Cursor, Map};
 
 use crate::error::{Error, is_full};
 use crate::format::ring_label::Label;
@@ -213,23 +214,35 @@ pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'
 
 /// Writes all of a store except its superblock.
 fn lay(volumes: &Volumes, superblock: &Superblock) -> io::Result<()> {
-    zero(&*volumes.data, superblock.heap_offset())?;
+    let (reach, end) = (superblock.ring_reach(), superblock.ring_end());
     if let (Some(label), Some(ring)) = (Label::of(superblock), &volumes.ring) {
-        zero(&**ring, superblock.ring_end())?;
+        lay_out(&*volumes.data, RING_OFFSET, RING_OFFSET)?;
+        lay_out(&**ring, reach, end)?;
         volumes.flush()?;
         return label.write(&**ring);
     }
+    lay_out(&*volumes.data, reach, end)?;
     volumes.flush()
 }
 
-/// Writes zeros up to `end`. Otherwise, the first commits in the ring would also have to write
-/// metadata of the file system.
-fn zero(volume: &dyn Volume, end: u64) -> io::Result<()> {
+/// Makes a volume at least `end` bytes long: zeros up to `used`, and no space behind, where the
+/// ring may grow.
+fn lay_out(volume: &dyn Volume, used: u64, end: u64) -> io::Result<()> {
     volume.grow(end)?;
-    let zeros = AlignedBuf::zeroed((1 << 20).min(end as usize));
-    let mut offset = 0;
-    while offset < end {
-        let len = zeros.len().min((end - offset) as usize);
+    zero(volume, 0..used)?;
+    if used < end {
+        volume.punch(used..end)?;
+    }
+    Ok(())
+}
+
+/// Writes zeros. Otherwise, the first commits in the ring would also have to write metadata of the
+/// file system.
+pub(crate) fn zero(volume: &dyn Volume, range: Range<u64>) -> io::Result<()> {
+    let zeros = AlignedBuf::zeroed((1 << 20).min((range.end - range.start) as usize));
+    let mut offset = range.start;
+    while offset < range.end {
+        let len = zeros.len().min((range.end - offset) as usize);
         write_all_at(volume, offset, &zeros[..len], Persist::Cached)?;
         offset += len as u64;
     }
@@ -264,6 +277,8 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
         ring,
         mark,
         mark_before: mark,
+        map: Map::new(options.first_ring()),
+        tuning: None,
     };
     check_room(volumes, &superblock)?;
     Ok(superblock)

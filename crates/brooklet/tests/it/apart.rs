@@ -283,7 +283,7 @@ fn the_ring_in_a_file_of_its_own() {
     let options = || small().ring_at(&ring).create(Create::Never);
     let store = options().open(&data).unwrap();
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.heap_offset, info.ring_size), (7, 64 << 10, 1 << 20));
+    assert_eq!((info.format, info.heap_offset, info.ring_size), (8, 64 << 10, 1 << 20));
     assert_eq!(info.ring_volume.unwrap().name, ring.display().to_string());
     for n in 0..2_000u32 {
         drop(store.append(format!("log/{}", n % 7), vec![n as u8; 1000]).unwrap());

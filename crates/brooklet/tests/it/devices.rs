@@ -86,7 +86,7 @@ fn a_store_on_a_device_keeps_what_it_is_given() {
             let store = place.open().unwrap();
             let info = store.info().unwrap();
             let on_device = if place.data.is_some() { info.ring_volume.unwrap() } else { info.volume };
-            assert!(on_device.device.is_some() && info.format == 7);
+            assert!(on_device.device.is_some() && info.format == 8);
             for n in 0..300 {
                 drop(store.append(format!("log/{}", n % 7), noise(round * 300 + n, 3000)).unwrap());
             }

@@ -1,9 +1,9 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these
 //! bytes, and a store written by any released version of each format opens and reads the same; and
-//! what leaves a store, exports and views in parts. Versions 2 to 7 are written with a capacity,
-//! and the ring on a volume of its own; versions 4 to 7 with logs that keep a part of their
-//! entries, versions 5 to 7 with spaces; since version 6, runs have notes; in version 7, logs begin
-//! at other numbers than 0.
+//! what leaves a store, exports and views in parts. Versions from 2 on are written with a capacity,
+//! and the ring on a volume of its own; versions from 4 on with logs that keep a part of their
+//! entries, versions from 5 on with spaces; since version 6, runs have notes; since version 7, logs
+//! begin at other numbers than 0; since version 8, the ring has grown.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file
 //! joins this one. `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test it golden` writes the
@@ -20,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::codex::{Bytes, Reader};
-use brooklet::io::{ManualClock, MemVolume};
+use brooklet::io::{ManualClock, MemVolume, Rng};
 use brooklet::{
     Class, Commit, Error, Moment, Options, Part, PartName, Retention, SpaceConfig, Store, View,
     check_volume_with_ring,
 };
 use common::Logs;
+use common::small::noise;
 
 const SECTOR: usize = 4096;
 /// The age in a rule of the golden store's space: longer than anybody keeps the store.
@@ -45,6 +46,15 @@ fn give_rules(store: &Store, checkpointed: bool) -> brooklet::Space {
     let config = config.retention_for("doc/*", if checkpointed { Retention::new() } else { doc });
     games.configure(config.retention_for("*/feed", Retention::new().age(RULE_AGE))).unwrap();
     games
+}
+
+/// Fills the ring by half, so that it grows.
+fn grow_ring(store: &Store) {
+    let mut rng = Rng::new(8);
+    for _ in 0..10 {
+        store.append("grown", noise(&mut rng, 4000)).unwrap().wait().unwrap();
+        store.step().unwrap();
+    }
 }
 
 /// Exercises every kind of record, run entry and superblock field.
@@ -112,6 +122,9 @@ fn fill(store: &Store, format: u32) -> Logs {
                 store.checkpoint().unwrap();
             }
         }
+    }
+    if format >= 8 {
+        grow_ring(store);
     }
     let contents = common::contents(store).unwrap();
     store.close().unwrap();
@@ -224,7 +237,8 @@ fn what_was_offloaded_is_named_as_it_was() {
         View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
     let before = parts_of(&before, "v1.parts");
     for (golden, kept) in [
-        (compare("v7.offloaded", volume.image()), kept.clone()),
+        (compare("v8.offloaded", volume.image()), kept.clone()),
+        (golden("v7.offloaded"), kept.clone()),
         (golden("v6.offloaded"), kept),
         (golden("v5.offloaded"), before.clone()),
         (golden("v4.offloaded"), before),
@@ -297,6 +311,11 @@ fn format_6_still_opens() {
     still_opens(6);
 }
 
+#[test]
+fn format_7_still_opens() {
+    still_opens(7);
+}
+
 /// What a release wrote with a capacity, and the ring on a volume of its own.
 fn still_opens(format: u32) {
     let options = || options().capacity(2 << 20);
@@ -313,7 +332,7 @@ fn still_opens(format: u32) {
     if format >= 4 {
         let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
         assert_eq!(store.retention("limited").unwrap(), all);
-        assert_eq!(store.bounds("limited").unwrap().len(), 7);
+        assert_eq!(store.bounds("limited").unwrap().len(), if format < 7 { 7 } else { 2 });
     }
     drop(store);
     let store = options().open_on_with_ring(golden.0, golden.1).unwrap();
@@ -331,7 +350,7 @@ fn still_opens(format: u32) {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 7);
+    assert_eq!(store.info().unwrap().format, 8);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
@@ -342,19 +361,20 @@ fn grows_up(store: &Store, contents: &Logs) {
 }
 
 #[test]
-fn format_7_is_what_it_was() {
+fn format_8_is_what_it_was() {
     let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
-    let options = || options().capacity(2 << 20);
+    let options = || options().ring_size(128 << 10).with_first_ring(64 << 10).capacity(2 << 20);
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
-    let contents = fill(&create.unwrap(), 7);
-    let golden = (compare("v7.store", data.image()), compare("v7.ring", ring.image()));
+    let contents = fill(&create.unwrap(), 8);
+    let golden = (compare("v8.store", data.image()), compare("v8.ring", ring.image()));
     let report =
         check_volume_with_ring(golden.0.clone(), golden.1.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (7, 2 << 20));
+    assert_eq!((info.format, info.capacity), (8, 2 << 20));
+    assert_eq!((info.ring_size, info.ring_in_use), (128 << 10, 128 << 10));
     let [games] = &store.spaces()[..] else { panic!("one space") };
     let (class, kept) = (Class::Deferred(Duration::from_millis(20)), Retention::new().entries(3));
     let config = SpaceConfig::new().max_logs(9).max_bytes(1 << 20).class(class).retention(kept);

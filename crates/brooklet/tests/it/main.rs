@@ -41,6 +41,7 @@ mod reads;
 mod refusals;
 mod restart;
 mod retention;
+mod ring_growth;
 mod scan;
 mod spaces;
 mod spans;

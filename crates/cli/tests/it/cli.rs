@@ -104,7 +104,7 @@ fn a_ring_apart_is_named_by_every_command() {
     place.ok(&with(&["truncate", "STORE", "doc", "--from", "2"]));
     assert_eq!(place.ok(&with(&["list", "STORE"])), "doc  first 1  next 2  1 entry\n");
     let map = &place.json(&with(&["inspect", "STORE"]))[0];
-    assert_eq!((&map["format"], &map["capacity"]), (&json!(7), &json!(8 << 20)));
+    assert_eq!((&map["format"], &map["capacity"]), (&json!(8), &json!(8 << 20)));
     assert_eq!((&map["ring_volume"]["name"], &map["zones"][2]["offset"]), (&json!(whole), &json!(64 << 10)));
     let map = place.ok(&with(&["inspect", "STORE"]));
     assert!(map.contains(&format!("ring at    {whole}: ")) && map.contains("capacity   8.00 MiB"), "{map}");
