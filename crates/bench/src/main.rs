@@ -14,6 +14,7 @@ mod run;
 mod stores;
 mod system;
 mod table;
+mod word;
 mod works;
 
 use std::path::{Path, PathBuf};

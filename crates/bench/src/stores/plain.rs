@@ -5,7 +5,8 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
 
 use brooklet::io::{AlignedBuf, Persist, write_all_at};
 
@@ -13,23 +14,66 @@ use super::device::{self, BYTES};
 use crate::batch::Batched;
 use crate::outcome::{Done, Result};
 use crate::peer::{Op, Peer, Transactions};
+use crate::word::Word;
 
-pub const SETTING: &str = "waiting threads share a buffer, a lock and a condition, and whoever finds no write going on \
-    writes for all; callbacks and bulk by the bench's batches; uncompressed, and nothing is indexed";
+pub const SETTING: &str = "two buffers, and one thread that writes what has gathered; whoever waits sleeps on the word of \
+    its batch, and takes no lock after waking; callbacks and bulk by the bench's batches; uncompressed, and nothing is \
+    indexed";
 
 pub struct Plain {
-    file: Arc<File>,
-    state: Mutex<State>,
-    done: Condvar,
+    group: Group,
     batched: Box<Batched<Arc<File>>>,
 }
 
-struct State {
+/// Group commit for waiting threads. Dropping it ends its thread.
+struct Group {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    file: Arc<File>,
+    open: Mutex<Open>,
+    /// Set while something waits to be written.
+    work: Word,
+}
+
+/// The batch that fills, and the word of those who wait for it.
+struct Open {
     buf: AlignedBuf,
-    writing: bool,
-    /// Number of the batch that fills, and of the last that is durable.
-    filling: u64,
-    durable: u64,
+    result: Arc<Word>,
+    closing: bool,
+}
+
+const DURABLE: u32 = 1;
+const FAILED: u32 = 2;
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().expect("no panics")
+    }
+
+    fn run(&self) {
+        let mut spare = AlignedBuf::new(1 << 20);
+        loop {
+            self.work.wait();
+            self.work.reset();
+            let mut open = self.lock();
+            if open.buf.is_empty() {
+                if open.closing {
+                    return;
+                }
+                continue;
+            }
+            let mut buf = std::mem::replace(&mut open.buf, spare);
+            let result = std::mem::take(&mut open.result);
+            drop(open);
+            let written = self.file.write(&mut buf);
+            result.set(if written.is_ok() { DURABLE } else { FAILED });
+            buf.clear();
+            spare = buf;
+        }
+    }
 }
 
 /// The file, written from its start to its middle and again.
@@ -63,34 +107,35 @@ fn put(buf: &mut AlignedBuf, op: &Op) {
 impl Plain {
     pub fn open(dir: &Path) -> Result<Self> {
         let file = Arc::new(File { volume: device::file(&dir.join("plain"))?, offset: AtomicU64::new(0) });
-        let state = State { buf: AlignedBuf::new(1 << 20), writing: false, filling: 1, durable: 0 };
+        let open = Open { buf: AlignedBuf::new(1 << 20), result: Arc::default(), closing: false };
         let batched = Box::new(Batched::new(file.clone()));
-        Ok(Self { file, state: Mutex::new(state), done: Condvar::new(), batched })
+        let shared = Arc::new(Shared { file, open: Mutex::new(open), work: Word::default() });
+        let writer = shared.clone();
+        let writer = thread::Builder::new().name("plain-writer".into()).spawn(move || writer.run())?;
+        Ok(Self { group: Group { shared, writer: Some(writer) }, batched })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.work.set(1);
+        let _ = self.writer.take().map(JoinHandle::join);
     }
 }
 
 impl Peer for Plain {
     fn wait(&self, op: Op) -> Result<()> {
-        let mut state = self.state.lock().expect("no panics");
-        put(&mut state.buf, &op);
-        let mine = state.filling;
-        while state.durable < mine {
-            if state.writing {
-                state = self.done.wait(state).expect("no panics");
-                continue;
-            }
-            state.writing = true;
-            let batch = state.filling;
-            state.filling += 1;
-            let mut buf = std::mem::replace(&mut state.buf, AlignedBuf::new(1 << 20));
-            drop(state);
-            self.file.write(&mut buf)?;
-            state = self.state.lock().expect("no panics");
-            state.writing = false;
-            state.durable = batch;
-            self.done.notify_all();
+        let (result, is_first) = {
+            let mut open = self.group.shared.lock();
+            let is_first = open.buf.is_empty();
+            put(&mut open.buf, &op);
+            (open.result.clone(), is_first)
+        };
+        if is_first {
+            self.group.shared.work.set(1);
         }
-        Ok(())
+        if result.wait() == DURABLE { Ok(()) } else { Err("the plain group commit could not write".into()) }
     }
 
     fn submit(&self, op: Op, done: Done) -> Result<()> {
