@@ -67,7 +67,7 @@ pub struct Given {
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_REPLY")]
     max_reply: Option<u64>,
     /// Longest time of a script, in milliseconds, in which other Redis clients wait; 0 for no limit
-    /// [default: 30]
+    /// [default: 50]
     #[arg(long, value_name = "MS", env = "BROOKLET_SCRIPT_TIME")]
     script_time: Option<u64>,
     /// Most bytes of memory of a script [default: 16M]

@@ -76,7 +76,7 @@ impl Default for Settings {
             hard_output: 256 << 20,
             soft_output: 64 << 20,
             soft_output_seconds: 60,
-            script_time: 30,
+            script_time: 50,
             script_memory: 16 << 20,
             databases: 16,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),

@@ -5,62 +5,41 @@ use std::sync::Arc;
 use mlua::{Error, LightUserData, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use super::guard::Guard;
+use super::json_settings::{Invalid, Settings, Shared};
 use super::values::{Args, kind, raise, shortest};
 
-/// Most levels of nested tables that are read.
-const DEPTH: i64 = 1000;
-/// Most levels of nested tables that are written: this takes the stack.
-const WRITTEN_DEPTH: i64 = 200;
 /// Tokens between two looks at the clock.
 const CHECK: usize = 256;
 
 /// Returns the library.
-pub fn library(lua: &Lua, guard: &Arc<Guard>) -> Result<Table> {
+pub fn library(lua: &Lua, guard: &Arc<Guard>, settings: &Shared) -> Result<Table> {
     let table = lua.create_table()?;
-    let g = guard.clone();
-    table.set("encode", lua.create_function(move |lua, values| encode(lua, &g, values))?)?;
-    let g = guard.clone();
-    table.set("decode", lua.create_function(move |lua, values| decode(lua, &g, values))?)?;
+    let (g, s) = (guard.clone(), settings.clone());
+    table.set("encode", lua.create_function(move |lua, values| encode(lua, &g, s.get().clone(), values))?)?;
+    let (g, s) = (guard.clone(), settings.clone());
+    table.set("decode", lua.create_function(move |lua, values| decode(lua, &g, s.get().clone(), values))?)?;
     table.set("null", Value::LightUserData(LightUserData(std::ptr::null_mut())))?;
     table.set("_NAME", "cjson")?;
     table.set("_VERSION", "2.1.0")?;
-    // The settings of the library would outlive a run: they are told, and stay as they are.
-    let fixed: [(&str, MultiValue); 7] = [
-        ("encode_max_depth", one(Value::Integer(WRITTEN_DEPTH))),
-        ("decode_max_depth", one(Value::Integer(DEPTH))),
-        ("encode_number_precision", one(Value::Integer(14))),
-        ("encode_keep_buffer", one(Value::Boolean(true))),
-        ("encode_invalid_numbers", one(Value::Boolean(false))),
-        ("decode_invalid_numbers", one(Value::Boolean(true))),
-        (
-            "encode_sparse_array",
-            MultiValue::from_vec(vec![Value::Boolean(false), Value::Integer(2), Value::Integer(10)]),
-        ),
-    ];
-    for (name, value) in fixed {
-        table.set(name, lua.create_function(move |_, _: MultiValue| Ok(value.clone()))?)?;
-    }
+    settings.add_to(lua, &table)?;
     Ok(table)
-}
-
-fn one(value: Value) -> MultiValue {
-    MultiValue::from_vec(vec![value])
 }
 
 struct Encoder<'a> {
     lua: &'a Lua,
     guard: &'a Guard,
+    settings: Settings,
     made: Vec<u8>,
     room: usize,
     count: usize,
 }
 
-fn encode(lua: &Lua, guard: &Guard, values: MultiValue) -> Result<LuaString> {
+fn encode(lua: &Lua, guard: &Guard, settings: Settings, values: MultiValue) -> Result<LuaString> {
     let args = Args::new(lua, "encode", values);
     if args.len() != 1 {
         return Err(args.bad(1, "expected 1 argument"));
     }
-    let mut encoder = Encoder { lua, guard, made: Vec::new(), room: guard.room(lua), count: 0 };
+    let mut encoder = Encoder { lua, guard, settings, made: Vec::new(), room: guard.room(lua), count: 0 };
     encoder.value(args.get(1).unwrap_or(&Value::Nil), 0)?;
     lua.create_string(&encoder.made)
 }
@@ -96,10 +75,17 @@ impl Encoder<'_> {
     }
 
     fn number(&mut self, n: f64) -> Result<()> {
-        if !n.is_finite() {
-            return Err(raise(self.lua, "Cannot serialise number: must not be NaN or Inf"));
-        }
-        self.made.extend_from_slice(shortest(n, 14).as_bytes());
+        let text = match self.settings.writes_invalid {
+            _ if n.is_finite() => shortest(n, self.settings.precision as usize),
+            Invalid::Refused => {
+                return Err(raise(self.lua, "Cannot serialise number: must not be NaN or Inf"));
+            }
+            Invalid::Null => "null".into(),
+            Invalid::Written if n.is_nan() => "NaN".into(),
+            Invalid::Written if n > 0.0 => "Infinity".into(),
+            Invalid::Written => "-Infinity".into(),
+        };
+        self.made.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
@@ -128,7 +114,7 @@ impl Encoder<'_> {
     }
 
     fn table(&mut self, table: &Table, depth: i64) -> Result<()> {
-        if depth > WRITTEN_DEPTH {
+        if depth > self.settings.written_depth {
             return Err(raise(self.lua, format_args!("Cannot serialise, excessive nesting ({depth})")));
         }
         match self.array_len(table)? {
@@ -148,7 +134,11 @@ impl Encoder<'_> {
                 _ => return Ok(None),
             }
         }
-        if most > items * 2 && most > 10 {
+        let ratio = self.settings.sparse_ratio;
+        if ratio > 0 && most > items * ratio && most > self.settings.sparse_safe {
+            if self.settings.converts_sparse {
+                return Ok(None);
+            }
             return Err(raise(self.lua, "Cannot serialise table: excessively sparse array"));
         }
         Ok(Some(most))
@@ -240,14 +230,16 @@ impl Token {
 pub struct Tokens<'a> {
     text: &'a [u8],
     at: usize,
+    /// Whether numbers count that JSON does not have.
+    reads_invalid: bool,
     /// Start of the last token, or the place of its error.
     place: usize,
 }
 
 impl<'a> Tokens<'a> {
     /// Begins at the start of a text.
-    pub fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, place: 0 }
+    pub fn new(text: &'a [u8], reads_invalid: bool) -> Self {
+        Self { text, at: 0, reads_invalid, place: 0 }
     }
 
     /// Takes the next token.
@@ -271,7 +263,8 @@ impl<'a> Tokens<'a> {
             _ if rest.starts_with(b"false") => (Token::Boolean(false), 5),
             _ if rest.starts_with(b"null") => (Token::Null, 4),
             Some(b'-' | b'+' | b'0'..=b'9' | b'i' | b'I' | b'n' | b'N') => match number(rest) {
-                Some((n, len)) => (Token::Number(n), len),
+                Some((n, len)) if self.reads_invalid || is_valid(&rest[..len]) => (Token::Number(n), len),
+                Some(_) => (Token::Wrong("invalid number"), 0),
                 None if rest[0] == b'-' => (Token::Wrong("invalid number"), 0),
                 None => (Token::Wrong("invalid token"), 0),
             },
@@ -347,6 +340,16 @@ fn unicode(text: &[u8]) -> Option<(char, usize)> {
     }
 }
 
+/// Returns whether JSON has a number that is written so.
+fn is_valid(number: &[u8]) -> bool {
+    let digits = number.strip_prefix(b"-").unwrap_or(number);
+    let has_zero = digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit();
+    digits.first().is_some_and(u8::is_ascii_digit)
+        && !has_zero
+        && !digits.contains(&b'x')
+        && !digits.contains(&b'X')
+}
+
 /// Reads a number as C's `strtod` does; returns its length.
 fn number(text: &[u8]) -> Option<(f64, usize)> {
     let signed = usize::from(matches!(text.first(), Some(b'-' | b'+')));
@@ -398,17 +401,19 @@ enum Open {
 struct Decoder<'a> {
     lua: &'a Lua,
     tokens: Tokens<'a>,
+    depth: i64,
     open: Vec<Open>,
 }
 
-fn decode(lua: &Lua, guard: &Guard, values: MultiValue) -> Result<Value> {
+fn decode(lua: &Lua, guard: &Guard, settings: Settings, values: MultiValue) -> Result<Value> {
     let args = Args::new(lua, "decode", values);
     if args.len() != 1 {
         return Err(args.bad(1, "expected 1 argument"));
     }
     let text = args.text(1)?;
     let text = text.as_bytes();
-    let mut decoder = Decoder { lua, tokens: Tokens::new(&text), open: Vec::new() };
+    let tokens = Tokens::new(&text, settings.reads_invalid);
+    let mut decoder = Decoder { lua, tokens, depth: settings.read_depth, open: Vec::new() };
     let mut token = decoder.tokens.next();
     for count in 1_usize.. {
         if count.is_multiple_of(CHECK) {
@@ -441,7 +446,7 @@ impl Decoder<'_> {
             Token::Null => Value::LightUserData(LightUserData(std::ptr::null_mut())),
             begin @ (Token::ArrayBegin | Token::ObjectBegin) => {
                 let depth = self.open.len() as i64 + 1;
-                if depth > DEPTH {
+                if depth > self.depth {
                     let at = self.tokens.place + 1;
                     let why =
                         format_args!("Found too many nested data structures ({depth}) at character {at}");

@@ -11,6 +11,7 @@ mod cache;
 mod chance;
 mod guard;
 mod json;
+mod json_settings;
 mod msgpack;
 mod patterns;
 mod redis_lib;
@@ -38,6 +39,9 @@ use super::notices::Notices;
 
 /// Memory that an unused machine keeps, in bytes; beyond it, the next script gets a new machine.
 const KEPT: usize = 8 << 20;
+
+/// Most memory that the compiler takes for a source, in bytes.
+const COMPILED: usize = 32 << 20;
 
 /// The scripts of a server, and the machine that runs them.
 pub struct Scripts {
@@ -120,6 +124,7 @@ impl Scripts {
                 self.vm.insert(Arc::new(vm)).clone()
             }
         };
+        self.guard.set_memory(vm.lua(), vm.memory() + COMPILED);
         let function = vm.function(&script.digest, &script.code);
         let function =
             function.map_err(|why| Fail::err(format!("Error compiling script (new function): {why}")))?;

@@ -12,8 +12,8 @@ local gc, floor = collectgarbage, math.floor
 local READ_ONLY = 'Attempt to modify a readonly table'
 
 -- The environment of the current run, the table behind each protected table, and the shown
--- metatable of strings.
-local globals, behind, string_meta
+-- metatables of strings and of protected tables.
+local globals, behind, string_meta, locked
 
 -- Errors of Rust functions are objects; scripts see texts and tables. A run that must stop cannot
 -- catch that.
@@ -59,6 +59,7 @@ end
 
 local function safe_getmetatable(value)
   if type(value) == 'string' then return string_meta end
+  if behind[value] then return locked end
   return getmetatable(value)
 end
 
@@ -226,6 +227,8 @@ return function(main, keys, argv, call, protected_call, may_call)
   local string_index = { __index = own.string }
   string_meta = setmetatable({}, meta_of(string_index))
   behind[string_meta] = string_index
+  locked = setmetatable({}, meta_of({}))
+  behind[locked] = {}
   setmetatable(own, base_meta)
   behind[globals] = own
   setmetatable(globals, meta_of(own))

@@ -6,6 +6,7 @@ use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 use super::guard::Guard;
 use super::values::{raise_table, shortest};
 use crate::redis::reply::Reply;
+use crate::redis::stats::Stats;
 
 /// Most levels of nested tables in a reply.
 const DEPTH: usize = 200;
@@ -149,6 +150,7 @@ impl<'a> Reading<'a> {
 pub struct Writing<'a> {
     guard: &'a Guard,
     reply: &'a mut Reply,
+    stats: &'a mut Stats,
     /// Version of the protocol that the script set.
     is_three: bool,
     count: usize,
@@ -156,8 +158,8 @@ pub struct Writing<'a> {
 
 impl<'a> Writing<'a> {
     /// Begins a reply.
-    pub fn new(guard: &'a Guard, reply: &'a mut Reply, is_three: bool) -> Self {
-        Self { guard, reply, is_three, count: 0 }
+    pub fn new(guard: &'a Guard, reply: &'a mut Reply, stats: &'a mut Stats, is_three: bool) -> Self {
+        Self { guard, reply, stats, is_three, count: 0 }
     }
 
     /// Writes a value.
@@ -188,7 +190,12 @@ impl<'a> Writing<'a> {
     fn table(&mut self, table: &Table, depth: usize) -> Result<()> {
         let field = |name: &str| table.raw_get::<Value>(name);
         if let Value::String(text) = field("err")? {
-            self.reply.error(&text.to_string_lossy());
+            let text = text.to_string_lossy();
+            // The errors of commands were counted when they happened.
+            if field("ignore_error_stats_update")?.is_nil() {
+                self.stats.note_error(&text);
+            }
+            self.reply.error(&text);
         } else if let Value::String(text) = field("ok")? {
             self.reply.simple(&text.to_string_lossy().replace(['\r', '\n'], " "));
         } else if let Some(n) = number(&field("double")?) {

@@ -71,15 +71,19 @@ fn run_in(
         let pcall =
             scope.create_function(|lua: &Lua, values| session.borrow_mut().call(lua, &values, false))?;
         let may = scope.create_function(|_: &Lua, values| session.borrow_mut().may_call(&values))?;
-        let given = (strings(lua, keys)?, strings(lua, argv)?);
+        let guard = session.borrow().guard;
+        let given = (strings(lua, guard, keys)?, strings(lua, guard, argv)?);
         vm.run(function, given, (call, pcall, may))
     })
 }
 
-fn strings(lua: &Lua, all: &[Bytes]) -> Result<Table> {
+fn strings(lua: &Lua, guard: &Guard, all: &[Bytes]) -> Result<Table> {
     let table = lua.create_table_with_capacity(all.len(), 0)?;
     for (at, bytes) in all.iter().enumerate() {
         table.raw_set(at + 1, lua.create_string(bytes)?)?;
+        if at % CHECK == 0 {
+            guard.check()?;
+        }
     }
     Ok(table)
 }
@@ -92,7 +96,8 @@ fn conclude(call: &mut Call<'_>, vm: &Vm, guard: &Guard, script: &Script, ended:
     let ended = match ended {
         Ok(Ended::Value(value)) => {
             let is_three = vm.resp.load(Relaxed) == 3;
-            match Writing::new(guard, &mut call.client.reply, is_three).value(&value, 0) {
+            let (reply, stats) = (&mut call.client.reply, &mut call.engine.stats);
+            match Writing::new(guard, reply, stats, is_three).value(&value, 0) {
                 Ok(()) => return Ok(()),
                 Err(error) => Err(error),
             }
@@ -219,6 +224,7 @@ impl Session<'_> {
             Err(Fail::Reply(error)) => {
                 self.scratch.bytes.clear();
                 self.engine.stats.of(spec).failed += 1;
+                self.engine.stats.note_error(&error);
                 Ok(Some(error.into_owned()))
             }
             Ok(()) | Err(Fail::TooLarge) => {
@@ -239,6 +245,9 @@ impl Session<'_> {
         Ok(self.client.user.as_ref().is_none_or(|user| user.check(spec, &words).is_ok()))
     }
 }
+
+/// Arguments between two looks at the clock.
+const CHECK: usize = 256;
 
 /// Size of a buffer, in bytes, that a run does not keep.
 const LARGE: usize = 64 << 10;

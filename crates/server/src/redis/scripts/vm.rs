@@ -10,6 +10,7 @@ use mlua::{Error, Function, Lua, LuaOptions, LuaString, MultiValue, Result, StdL
 
 use super::chance::Chance;
 use super::guard::Guard;
+use super::json_settings::Shared;
 use super::values::{Args, PRELUDE, Raised, kind, place, raise};
 use super::{bits, json, msgpack, redis_lib, strings, structs};
 
@@ -26,6 +27,7 @@ pub struct Vm {
     compiled: Mutex<HashMap<String, Function>>,
     pub(super) resp: Arc<AtomicU32>,
     chance: Arc<Chance>,
+    json: Shared,
 }
 
 impl fmt::Debug for Vm {
@@ -40,20 +42,21 @@ impl Vm {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         let (resp, chance) = (Arc::new(AtomicU32::new(2)), Arc::new(Chance::default()));
+        let json = Shared::default();
         let native = strings::functions(&lua, guard)?;
         natives(&lua, guard, &native)?;
         chance.add_to(&lua, &native)?;
         native.set("redis", redis_lib::table(&lua, &resp, log)?)?;
         let libraries = lua.create_table()?;
         libraries.set("bit", bits::library(&lua)?)?;
-        libraries.set("cjson", json::library(&lua, guard)?)?;
+        libraries.set("cjson", json::library(&lua, guard, &json)?)?;
         libraries.set("cmsgpack", msgpack::library(&lua, guard)?)?;
         libraries.set("struct", structs::library(&lua, guard)?)?;
         native.set("libraries", libraries)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(format!("={PRELUDE}"));
         let run = prelude.call(native)?;
         guard.watch_new(&lua)?;
-        Ok(Self { lua, run, compiled: Mutex::default(), resp, chance })
+        Ok(Self { lua, run, compiled: Mutex::default(), resp, chance, json })
     }
 
     /// Returns the memory, in bytes.
@@ -80,6 +83,7 @@ impl Vm {
         (call, protected_call, may_call): (Function, Function, Function),
     ) -> Result<Ended> {
         self.resp.store(2, Relaxed);
+        self.json.reset();
         let chance = self.chance.begin();
         let ended = self.run.call((function, keys, argv, call, protected_call, may_call));
         self.chance.end(chance);

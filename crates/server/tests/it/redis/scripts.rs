@@ -1,11 +1,20 @@
 //! Scripts: replies and errors as Redis 7.0 has them, one commit each, rights, and the cache.
 
 use brooklet::Store;
+use brooklet_server::Config;
 
 use crate::redis::client::{Client, Server};
 
 fn server() -> Server {
-    Server::of(Store::in_memory(1).unwrap())
+    // The machine of a test may be busy.
+    timed(10_000)
+}
+
+/// A server that stops scripts after some milliseconds.
+fn timed(script_time: u64) -> Server {
+    let mut config = Config::default();
+    config.settings.script_time = script_time;
+    Server::with(Store::in_memory(1).unwrap(), config)
 }
 
 /// Runs a script without keys and arguments.
@@ -76,6 +85,26 @@ fn values_become_replies() {
 }
 
 #[test]
+fn settings_of_cjson_count_for_one_run() {
+    let server = server();
+    let mut client = server.client();
+    let sparse = "return cjson.encode({[1]=1,[100]=3})";
+    assert!(error(&mut client, sparse).ends_with("Cannot serialise table: excessively sparse array"));
+    let converted = eval(&mut client, &format!("cjson.encode_sparse_array(true) {sparse}"));
+    assert!(converted.contains("\\\"100\\\":3"), "{converted}");
+    assert!(error(&mut client, sparse).ends_with("Cannot serialise table: excessively sparse array"));
+    assert_eq!(eval(&mut client, "cjson.encode_number_precision(3) return cjson.encode(1/3)"), "0.333");
+    assert_eq!(
+        eval(&mut client, "cjson.encode_invalid_numbers('null') return cjson.encode({0/0})"),
+        "[null]"
+    );
+    let refused = error(&mut client, "cjson.decode_invalid_numbers(false) return cjson.decode('0x10')");
+    assert!(refused.ends_with("Expected value but found invalid number at character 1"), "{refused}");
+    let deep = error(&mut client, "cjson.decode_max_depth(1) return cjson.decode('[[1]]')");
+    assert!(deep.ends_with("Found too many nested data structures (2) at character 2"), "{deep}");
+}
+
+#[test]
 fn errors_have_the_words_of_redis() {
     let server = server();
     let mut client = server.client();
@@ -97,6 +126,7 @@ fn errors_have_the_words_of_redis() {
         ("x = 1", "-ERR user_script:1: Attempt to modify a readonly table"),
         ("redis.x = 1", "-ERR user_script:1: Attempt to modify a readonly table"),
         ("rawset(redis, 'x', 1)", "-ERR Attempt to modify a readonly table"),
+        ("getmetatable(_G).__index = 1", "-ERR user_script:1: Attempt to modify a readonly table"),
         ("getmetatable('').__index = 1", "-ERR user_script:1: Attempt to modify a readonly table"),
         ("error('boom')", "-ERR user_script:1: boom"),
         ("error({err='MY boom'})", "-MY boom"),
@@ -177,13 +207,13 @@ fn a_script_is_one_commit_and_an_error_keeps_what_was_written_before() {
 
 #[test]
 fn what_a_limit_stops_writes_nothing_also_in_a_transaction() {
-    let server = server();
+    let server = timed(20);
     let mut client = server.client();
     client.say("SET a old");
     let stopped = eval(&mut client, "redis.call('set','a','new') redis.call('del','b') while true do end");
     assert_eq!(
         stopped,
-        "-ERR the server stopped the script, and nothing was written: it ran for 30 ms (script-time)"
+        "-ERR the server stopped the script, and nothing was written: it ran for 20 ms (script-time)"
     );
     assert_eq!(client.say("GET a"), "old");
     for (request, expected) in [("MULTI", "OK"), ("SET before 1", "QUEUED")] {
@@ -200,13 +230,13 @@ fn what_a_limit_stops_writes_nothing_also_in_a_transaction() {
         eval(&mut client, short);
     }
     assert!(client.say("EXEC").starts_with("-ERR the server stopped the script"));
+    assert_eq!(client.say("CONFIG SET script-time 10000"), "OK");
     // Errors that no limit causes do not end a transaction.
     client.say("MULTI");
     eval(&mut client, "redis.call('set','mid','1') error('x')");
     client.say("GET mid");
     let ended = client.say("EXEC");
     assert!(ended.starts_with("[-ERR user_script:1: x") && ended.ends_with(" 1]"), "{ended}");
-    assert_eq!(client.say("CONFIG SET script-time 2000"), "OK");
     assert_eq!(eval(&mut client, "local n = 0 for i=1,3e5 do n = n + 1 end return n"), ":300000");
 }
 
