@@ -131,7 +131,7 @@ enum Command {
     Compact(inspect::Only),
     /// Serve a store to Redis clients and over HTTP, until a signal stops the server
     #[cfg(feature = "serve")]
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Not in this build: see `--features serve`
     #[cfg(not(feature = "serve"))]
     Serve(missing::Args),
@@ -234,7 +234,7 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Checkpoint(args) => inspect::checkpoint(args, store_args, out),
         Command::Compact(args) => inspect::compact(args, store_args, out),
         #[cfg(feature = "serve")]
-        Command::Serve(args) => serve::run(args, store_args, out),
+        Command::Serve(args) => serve::run(*args, store_args, out),
         #[cfg(not(feature = "serve"))]
         Command::Serve(_) => Err(missing::refuse("server", "serve")),
         _ if !store_args.is_empty() => {

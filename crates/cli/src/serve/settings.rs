@@ -66,6 +66,13 @@ pub struct Given {
     /// Most bytes of replies that a Redis client has not taken yet [default: 256M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_REPLY")]
     max_reply: Option<u64>,
+    /// Longest time of a script, in milliseconds, in which other Redis clients wait; 0 for no limit
+    /// [default: 50]
+    #[arg(long, value_name = "MS", env = "BROOKLET_SCRIPT_TIME")]
+    script_time: Option<u64>,
+    /// Most bytes of memory of a script [default: 16M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_SCRIPT_MEMORY")]
+    script_memory: Option<u64>,
     /// Most bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_VALUE")]
     pub max_value: Option<u64>,
@@ -127,6 +134,8 @@ impl Given {
             auth_timeout: self.auth_timeout.or(other.auth_timeout),
             client_memory: self.client_memory.or(other.client_memory),
             max_reply: self.max_reply.or(other.max_reply),
+            script_time: self.script_time.or(other.script_time),
+            script_memory: self.script_memory.or(other.script_memory),
             max_value: self.max_value.or(other.max_value),
             key_cache: self.key_cache.or(other.key_cache),
             ring_size: self.ring_size.or(other.ring_size),
@@ -149,6 +158,8 @@ impl Given {
             auth_timeout: Some(config.settings.auth_timeout),
             client_memory: Some(config.settings.client_memory as u64),
             max_reply: Some(config.settings.hard_output as u64),
+            script_time: Some(config.settings.script_time),
+            script_memory: Some(config.settings.script_memory as u64),
             max_value: Some(config.settings.max_bulk as u64),
             key_cache: Some(config.cache as u64),
             ring_size: Some(RING),
@@ -216,6 +227,8 @@ impl Given {
             settings.hard_output = bytes as usize;
             settings.soft_output = settings.soft_output.min(settings.hard_output / 4);
         }
+        settings.script_time = self.script_time.unwrap_or(settings.script_time);
+        settings.script_memory = self.script_memory.map_or(settings.script_memory, |bytes| bytes as usize);
         settings.max_bulk = self.max_value.map_or(settings.max_bulk, |bytes| bytes as usize);
         config.cache = self.key_cache.map_or(config.cache, |bytes| bytes as usize);
         config.threads = self.threads.unwrap_or(config.threads);

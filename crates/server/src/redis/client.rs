@@ -63,6 +63,8 @@ pub struct Client {
     pub no_evict: bool,
     /// Whether the client's transaction runs now.
     pub is_in_exec: bool,
+    /// Whether a script of the client runs now.
+    pub is_in_script: bool,
     /// Replies that are not sent yet.
     pub reply: Reply,
     /// Epochs that replies wait for, each with the end of these replies, counted in bytes since the
@@ -136,6 +138,7 @@ impl Client {
             is_killed: false,
             no_evict: false,
             is_in_exec: false,
+            is_in_script: false,
             reply: Reply::new(),
             marks: VecDeque::new(),
             left: 0,

@@ -14,6 +14,8 @@ mod waiting;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
@@ -25,6 +27,7 @@ use super::fail::{Fail, told, too_large};
 use super::keys::{Committed, Keyspace};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
+use super::scripts::{Clock, Scripts};
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
@@ -42,6 +45,8 @@ pub struct Engine {
     pub settings: Settings,
     /// Counters.
     pub stats: Stats,
+    /// Scripts.
+    pub scripts: Scripts,
     /// Scans of keys in progress.
     pub scans: Scans,
     hot_logs: Arc<HotLogs>,
@@ -88,12 +93,17 @@ const WATCH: usize = 160;
 impl Engine {
     /// Creates an engine without clients, at the start of the steady clock.
     pub fn new(keys: Keyspace, users: Users, settings: Settings, hot_logs: Arc<HotLogs>, rng: u64) -> Self {
+        let looks = AtomicU64::new(0);
         Self {
             keys,
             users,
             refusals: Log::default(),
             settings,
             stats: Stats::new(0),
+            // Without a driver there is no time: each look at the clock takes 100 microseconds.
+            scripts: Scripts::new(Box::new(move || {
+                Duration::from_micros(100 * looks.fetch_add(1, Ordering::Relaxed))
+            })),
             scans: Scans::default(),
             hot_logs,
             clients: HashMap::new(),
@@ -115,6 +125,11 @@ impl Engine {
             is_leaving: false,
             rng: rng | 1,
         }
+    }
+
+    /// Sets the clock that limits the time of scripts.
+    pub fn set_script_clock(&mut self, clock: Clock) {
+        self.scripts = Scripts::new(clock);
     }
 
     /// Returns a number that is hard to predict from the last number.
@@ -266,7 +281,7 @@ impl Engine {
                 self.wait(client, wait);
             }
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
-            Err(fail @ (Fail::Store(_) | Fail::TooLarge)) => {
+            Err(fail @ (Fail::Store(_) | Fail::Undone(_) | Fail::TooLarge)) => {
                 self.stats.of(spec).failed += 1;
                 self.undo(client, start, &fail);
             }
@@ -283,6 +298,10 @@ impl Engine {
             Fail::Store(error) => {
                 self.note_failure(error);
                 client.reply.error(&told(error));
+            }
+            Fail::Undone(error) => {
+                self.stats.note_error(error);
+                client.reply.error(error);
             }
             _ => {
                 let error = too_large(self.settings.hard_output);

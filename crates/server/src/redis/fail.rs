@@ -9,10 +9,13 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub enum Fail {
     /// The command is wrong, or does not match the key: the error message, with its kind first. The
-    /// command had no effect.
+    /// command had no effect; a script had the effects of its commands before the error.
     Reply(Cow<'static, str>),
     /// The store failed. The command had no effect.
     Store(Error),
+    /// A limit stopped the command: the error message, with its kind first. The command, and the
+    /// transaction that it belongs to, had no effect.
+    Undone(Cow<'static, str>),
     /// The reply is over the limit of pending replies. The command had no effect.
     TooLarge,
     /// No data is available yet: the client waits.

@@ -18,6 +18,7 @@ mod notices;
 mod now;
 mod proto;
 mod reply;
+mod scripts;
 mod serve;
 mod settings;
 mod show;

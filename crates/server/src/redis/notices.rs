@@ -38,6 +38,13 @@ pub enum Notice {
         /// Address of the client.
         address: String,
     },
+    /// A script wrote a message.
+    Script {
+        /// The level, of 0 to 3: debug, verbose, notice, warning.
+        level: u8,
+        /// The message.
+        text: String,
+    },
     /// The store refused a change that no client asked for.
     Trouble {
         /// The consequence.
@@ -62,6 +69,14 @@ impl Notice {
                 "a client spoke HTTP or TLS to the port for Redis clients, and the server disconnected it: \
                  a web page may have tried to run commands"
             ),
+            Self::Script { level, text } => {
+                let text = shown(text);
+                match level {
+                    0 | 1 => tracing::debug!(text, "a script writes to the log"),
+                    2 => tracing::info!(text, "a script writes to the log"),
+                    _ => tracing::warn!(text, "a script writes to the log"),
+                }
+            }
             Self::Trouble { what, error } => tracing::warn!(error, "{what}"),
         }
     }

@@ -141,6 +141,32 @@ impl Reply {
         }
     }
 
+    /// Appends a truth value, which RESP3 has.
+    pub fn boolean(&mut self, is_so: bool) {
+        if self.is_three() { self.line(b'#', if is_so { b"t" } else { b"f" }) } else { self.flag(is_so) }
+    }
+
+    /// Appends a number of any length, which consists of digits.
+    pub fn big_number(&mut self, digits: &str) {
+        let digits = digits.replace(['\r', '\n'], " ");
+        if self.is_three() { self.line(b'(', digits.as_bytes()) } else { self.bulk(digits) }
+    }
+
+    /// Appends text for people in a format of three letters.
+    pub fn verbatim_as(&mut self, format: &str, text: &[u8]) {
+        if !self.is_three() {
+            return self.bulk(text);
+        }
+        let format: String = format.chars().filter(char::is_ascii).chain("   ".chars()).take(3).collect();
+        self.counted(b'=', text.len() as i64 + 4);
+        if self.fits(text.len() + 6) {
+            self.bytes.put_slice(format.as_bytes());
+            self.bytes.put_u8(b':');
+            self.bytes.put_slice(text);
+            self.bytes.put_slice(b"\r\n");
+        }
+    }
+
     /// Appends text for people, which clients show unchanged.
     pub fn verbatim(&mut self, text: &str) {
         if !self.is_three() {

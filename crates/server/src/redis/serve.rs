@@ -81,11 +81,13 @@ impl Shared {
     /// writes in `hot_logs`.
     pub fn new(store: Store, users: Users, settings: Settings, cache: usize, hot_logs: Arc<HotLogs>) -> Self {
         let wall = wall();
-        let engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, hot_logs, wall);
+        let mut engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, hot_logs, wall);
+        let began = Instant::now();
+        engine.set_script_clock(Box::new(move || began.elapsed()));
         let engine = Arc::new(Mutex::new(engine));
         Self {
             engine,
-            began: Instant::now(),
+            began,
             written: Arc::default(),
             acknowledged: Arc::default(),
             deadline: Arc::default(),

@@ -24,6 +24,10 @@ pub struct Settings {
     pub soft_output: usize,
     /// Length of that time, in seconds.
     pub soft_output_seconds: u64,
+    /// Longest time of a script, in milliseconds; 0: no limit.
+    pub script_time: u64,
+    /// Most memory of a script, in bytes.
+    pub script_memory: usize,
     /// Number of databases with a number.
     pub databases: u64,
     /// Settings of Redis for values in memory: accepted and returned, without effect here.
@@ -31,11 +35,12 @@ pub struct Settings {
 }
 
 /// Settings that clients of Redis change, without effect here.
-const WITHOUT_EFFECT: [(&str, &str); 25] = [
+const WITHOUT_EFFECT: [(&str, &str); 26] = [
     ("appendfsync", "always"),
     ("appendonly", "yes"),
     ("aof-use-rdb-preamble", "yes"),
     ("auto-aof-rewrite-percentage", "0"),
+    ("busy-reply-threshold", "5000"),
     ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
     ("hash-max-ziplist-entries", "512"),
@@ -71,6 +76,8 @@ impl Default for Settings {
             hard_output: 256 << 20,
             soft_output: 64 << 20,
             soft_output_seconds: 60,
+            script_time: 50,
+            script_memory: 16 << 20,
             databases: 16,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
@@ -95,6 +102,8 @@ impl Settings {
             ("client-query-buffer-limit", self.max_request.to_string()),
             ("timeout", self.timeout.to_string()),
             ("auth-timeout", self.auth_timeout.to_string()),
+            ("script-time", self.script_time.to_string()),
+            ("script-memory", self.script_memory.to_string()),
             ("maxmemory-clients", self.client_memory.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
@@ -114,6 +123,8 @@ impl Settings {
             "client-query-buffer-limit" => self.max_request = number()? as usize,
             "timeout" => self.timeout = number()?,
             "auth-timeout" => self.auth_timeout = number()?,
+            "script-time" => self.script_time = number()?,
+            "script-memory" => self.script_memory = number()? as usize,
             "maxmemory-clients" => self.client_memory = limit(number()?),
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
                 wrong(

@@ -8,6 +8,7 @@ mod hashes;
 mod keys;
 mod lists;
 mod scans;
+mod scripts;
 mod server;
 mod spec;
 mod streams;

@@ -124,6 +124,50 @@ pub const CATEGORIES: [(&str, u32); 21] = [
     ("scripting", 1 << 20),
 ];
 
+/// Commands that scripts may not run, as in Redis; with all their subcommands.
+const NOT_IN_SCRIPTS: [&str; 40] = [
+    "acl",
+    "auth",
+    "bgrewriteaof",
+    "bgsave",
+    "blmove",
+    "blpop",
+    "brpop",
+    "brpoplpush",
+    "bzpopmax",
+    "bzpopmin",
+    "client",
+    "config",
+    "discard",
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "evalsha_ro",
+    "exec",
+    "function",
+    "hello",
+    "latency",
+    "module",
+    "monitor",
+    "multi",
+    "psubscribe",
+    "punsubscribe",
+    "quit",
+    "reset",
+    "role",
+    "save",
+    "script",
+    "shutdown",
+    "ssubscribe",
+    "subscribe",
+    "sunsubscribe",
+    "unsubscribe",
+    "unwatch",
+    "wait",
+    "waitaof",
+    "watch",
+];
+
 impl Spec {
     /// Its place in the table.
     pub fn index(&self) -> usize {
@@ -144,6 +188,12 @@ impl Spec {
     /// Whether it reads or writes keys, and does nothing else.
     pub fn is_plain(&self) -> bool {
         matches!(self.flags & !flags::FAST, flags::READ | flags::WRITE)
+    }
+
+    /// Whether a script may run it.
+    pub fn may_be_scripted(&self) -> bool {
+        let command = self.name.split('|').next().unwrap_or_default();
+        NOT_IN_SCRIPTS.binary_search(&command).is_err()
     }
 
     /// Whether it is of a category.
@@ -173,7 +223,8 @@ impl Spec {
             (flags::BLOCKING, "blocking"),
             (flags::NOT_IN_TRANSACTION, "no_multi"),
         ];
-        all.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect()
+        let own = all.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name);
+        own.chain((!self.may_be_scripted()).then_some("noscript")).collect()
     }
 
     /// First key, last key and step, as Redis tells them.

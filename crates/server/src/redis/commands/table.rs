@@ -8,8 +8,8 @@ use super::spec::Where::{Counted, Nowhere, Range, Streams};
 use super::spec::{Keys, Where};
 use super::{Access, Call, Done, Spec};
 use super::{
-    acl, blocking, connection, groups, hashes, keys, lists, scans, server, streams, strings, transactions,
-    xinfo, xread,
+    acl, blocking, connection, groups, hashes, keys, lists, scans, scripts, server, streams, strings,
+    transactions, xinfo, xread,
 };
 
 type Handler = fn(&mut Call<'_>) -> Done;
@@ -88,7 +88,7 @@ const fn pair(first: Access) -> Keys {
 }
 
 /// All commands, in the order of their names; subcommands follow their command.
-pub static TABLE: [Spec; 199] = [
+pub static TABLE: [Spec; 210] = [
     spec("acl", -2, CONTAINER, Group::None, NONE, acl::acl),
     spec("acl|cat", -2, 0, Group::None, NONE, acl::acl),
     spec("acl|deluser", -3, ADMIN, Group::None, NONE, acl::acl),
@@ -144,6 +144,10 @@ pub static TABLE: [Spec; 199] = [
     spec("del", -2, WRITE, Group::Keyspace, writes(ALL), keys::del),
     spec("discard", 1, FAST | CONTROLS_TRANSACTION, Group::Transaction, NONE, transactions::discard),
     spec("echo", 2, FAST, Group::Connection, NONE, connection::echo),
+    spec("eval", -3, 0, Group::Scripting, both(Counted(2)), scripts::eval),
+    spec("eval_ro", -3, 0, Group::Scripting, reads(Counted(2)), scripts::eval_ro),
+    spec("evalsha", -3, 0, Group::Scripting, both(Counted(2)), scripts::evalsha),
+    spec("evalsha_ro", -3, 0, Group::Scripting, reads(Counted(2)), scripts::evalsha_ro),
     spec("exec", 1, CONTROLS_TRANSACTION, Group::Transaction, NONE, transactions::exec),
     spec("exists", -2, READ | FAST, Group::Keyspace, looks(ALL), keys::exists),
     spec("expire", -3, WRITE | FAST, Group::Keyspace, writes(ONE), keys::expire),
@@ -242,6 +246,13 @@ pub static TABLE: [Spec; 199] = [
     spec("rpushx", -3, WRITE | FAST, Group::List, writes(ONE), lists::rpushx),
     spec("save", 1, ADMIN | NOT_IN_TRANSACTION, Group::None, NONE, server::save),
     spec("scan", -2, READ, Group::Keyspace, NONE, scans::scan),
+    spec("script", -2, CONTAINER, Group::None, NONE, scripts::script),
+    spec("script|debug", 3, 0, Group::Scripting, NONE, scripts::script),
+    spec("script|exists", -3, 0, Group::Scripting, NONE, scripts::script),
+    spec("script|flush", -2, 0, Group::Scripting, NONE, scripts::script),
+    spec("script|help", 2, 0, Group::Scripting, NONE, scripts::script),
+    spec("script|kill", 2, 0, Group::Scripting, NONE, scripts::script),
+    spec("script|load", 3, 0, Group::Scripting, NONE, scripts::script),
     spec("select", 2, FAST, Group::Connection, NONE, connection::select),
     spec("set", -3, WRITE, Group::String, KEY_OF_SET, strings::set),
     spec("setex", 4, WRITE, Group::String, writes(ONE), strings::setex),

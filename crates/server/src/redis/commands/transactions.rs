@@ -54,6 +54,7 @@ pub fn exec(call: &mut Call<'_>) -> Done {
 }
 
 fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
+    call.engine.scripts.begin_transaction();
     call.reply().array(queue.requests.len());
     for request in &queue.requests {
         let spec = resolve(request).expect("it was found before");

@@ -124,7 +124,11 @@ impl Engine {
         self.refusals.note(Entry {
             count: 1,
             reason,
-            context: if is_in_transaction { "multi" } else { "toplevel" },
+            context: match (client.is_in_script, is_in_transaction) {
+                (true, _) => "lua",
+                (false, true) => "multi",
+                (false, false) => "toplevel",
+            },
             object: object.to_vec(),
             user,
             client: describe(client, self.steady),
@@ -162,7 +166,7 @@ impl Engine {
             client.slow_since = None;
         }
         let is_slow = !self.may_reply(&self.clients[&id]);
-        while self.held > self.settings.client_memory {
+        while self.held + self.scripts.memory() > self.settings.client_memory {
             let largest = self.clients.values().max_by_key(|client| (!client.no_evict, client.charged));
             let Some(id) = largest.map(|client| client.id) else { break };
             self.dismiss(id, "all clients together have too much memory, and it has the most");

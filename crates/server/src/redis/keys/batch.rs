@@ -27,21 +27,23 @@ pub struct Batch {
     pub epoch: u64,
     /// Operations with their logs, in order.
     pub ops: Vec<(LogKey, Op)>,
+    /// Size of the appended entries of these operations, in bytes.
+    pub size: u64,
 }
 
 impl Batch {
     /// Adds an operation.
     pub fn push(&mut self, key: LogKey, op: Op) {
+        if let Op::Append(payload) | Op::Snapshot(payload) = &op {
+            self.size += payload.len() as u64;
+        }
         self.ops.push((key, op));
     }
 
-    /// Returns the size of the appended entries, in bytes.
-    pub fn bytes(&self) -> u64 {
-        let added = self.ops.iter().map(|(_, op)| match op {
-            Op::Append(payload) | Op::Snapshot(payload) => payload.len() as u64,
-            _ => 0,
-        });
-        added.sum()
+    /// Removes all operations.
+    pub fn clear(&mut self) {
+        self.ops.clear();
+        self.size = 0;
     }
 
     /// Commits all operations.

@@ -161,7 +161,7 @@ mod tests {
             let (mut epoch, mut durable, mut waiting) = (0_u64, 0, Vec::new());
             for step in 0..200_u64 {
                 epoch += 1;
-                let mut batch = Batch { epoch, ops: Vec::new() };
+                let mut batch = Batch { epoch, ..Batch::default() };
                 let len = plain.len() as u64;
                 match draw(8) {
                     0 => {

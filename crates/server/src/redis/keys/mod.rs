@@ -127,7 +127,7 @@ impl Keyspace {
         Self {
             store,
             cache: Cache::new(budget),
-            batch: Batch { epoch: 1, ops: Vec::new() },
+            batch: Batch { epoch: 1, ..Batch::default() },
             touched: Vec::new(),
             changed: Vec::new(),
             seen: 0,
@@ -198,6 +198,11 @@ impl Keyspace {
         !self.batch.ops.is_empty()
     }
 
+    /// Returns the size of the entries that are not committed, in bytes.
+    pub fn pending_bytes(&self) -> u64 {
+        self.batch.size
+    }
+
     /// Commits the changes since the last call as one commit.
     ///
     /// # Errors
@@ -218,8 +223,8 @@ impl Keyspace {
                 return Err(error);
             }
         };
-        done.bytes = self.batch.bytes();
-        self.batch.ops.clear();
+        done.bytes = self.batch.size;
+        self.batch.clear();
         self.epoch = self.batch.epoch;
         self.batch.epoch += 1;
         let epoch = self.epoch;
@@ -281,7 +286,7 @@ impl Keyspace {
 
     /// Undoes the changes since the last commit.
     pub fn roll_back(&mut self) {
-        self.batch.ops.clear();
+        self.batch.clear();
         if self.touched.is_empty() {
             return;
         }

@@ -8,6 +8,7 @@ mod model;
 mod people;
 mod random;
 mod refusals;
+mod scripts;
 mod streams;
 mod wakes;
 

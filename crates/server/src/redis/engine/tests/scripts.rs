@@ -1,0 +1,44 @@
+//! Scripts and power cuts: a script is there whole or not at all, and its reply waits.
+
+use bytes::Bytes;
+
+use super::World;
+use crate::redis::client::ClientId;
+
+fn come(world: &mut World) -> ClientId {
+    world.engine.connect("here".into(), "there".into()).unwrap()
+}
+
+fn eval(world: &mut World, id: ClientId, script: &str) {
+    let request: Vec<Bytes> = ["EVAL", script, "0"].map(|word| Bytes::from(word.to_owned())).into();
+    world.engine.run(id, &mut vec![request].into(), || true);
+}
+
+const WRITES: &str = "redis.call('set','a','1') redis.call('rpush','b','2') redis.call('hset','c','f','3') return redis.call('get','a')";
+
+#[test]
+fn a_script_is_there_whole_or_not_at_all_and_its_reply_waits() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    eval(&mut world, id, WRITES);
+    // Who only read it waits as well.
+    eval(&mut world, id, "return redis.call('get','a')");
+    assert!(world.engine.take_ready(id).is_empty(), "a reply left before its commit was durable");
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    assert_eq!(world.state().len(), 0);
+    let id = come(&mut world);
+    eval(&mut world, id, WRITES);
+    eval(&mut world, id, "redis.call('set','d','1') error('x')");
+    eval(&mut world, id, "redis.call('del','a','b') while true do end");
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    let replies = world.engine.take_ready(id);
+    let replies = String::from_utf8_lossy(&replies).into_owned();
+    assert!(replies.starts_with("$1\r\n1\r\n-ERR user_script:1: x"), "{replies}");
+    assert!(replies.contains("-ERR the server stopped the script, and nothing was written"), "{replies}");
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 3);
+    let keys: Vec<Bytes> = world.state().into_keys().collect();
+    assert_eq!(keys, ["a", "b", "c", "d"]);
+}

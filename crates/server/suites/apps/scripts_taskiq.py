@@ -1,0 +1,39 @@
+"""taskiq's brokers on a stream and on a list, with results.  scripts_taskiq.py PORT"""
+
+import asyncio
+import sys
+
+from taskiq.api import run_receiver_task
+from taskiq_redis import ListQueueBroker, RedisAsyncResultBackend, RedisStreamBroker
+
+URL = f"redis://127.0.0.1:{sys.argv[1]}/3"
+
+
+async def run(broker):
+    broker = broker.with_result_backend(RedisAsyncResultBackend(URL))
+    done = []
+
+    @broker.task(task_name="add")
+    async def add(a: int, b: int) -> int:
+        done.append(a)
+        return a + b
+
+    await broker.startup()
+    worker = asyncio.create_task(run_receiver_task(broker))
+    tasks = [await add.kiq(n, 1) for n in range(20)]
+    for n, task in enumerate(tasks):
+        result = await task.wait_result(timeout=10)
+        assert result.return_value == n + 1, result
+    assert sorted(done) == list(range(20)), done
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+    await broker.shutdown()
+
+
+async def main():
+    await run(RedisStreamBroker(URL, queue_name="stream", consumer_group_name="group", idle_timeout=100))
+    await run(ListQueueBroker(URL, queue_name="list"))
+
+
+asyncio.run(main())
+print("taskiq: passed")
