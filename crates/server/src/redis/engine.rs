@@ -6,6 +6,7 @@
 
 mod batch;
 mod clients;
+mod delivery;
 mod scans;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use super::fail::{Fail, told, too_large};
 use super::keys::{Committed, Keyspace};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
+use super::pubsub::{Outbox, Topics};
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
@@ -44,6 +46,10 @@ pub struct Engine {
     pub stats: Stats,
     /// Scans of keys in progress.
     pub scans: Scans,
+    /// Subscribers of channels and patterns.
+    pub topics: Topics,
+    /// Messages that are not delivered yet.
+    pub(super) outbox: Outbox,
     hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
@@ -95,6 +101,8 @@ impl Engine {
             settings,
             stats: Stats::new(0),
             scans: Scans::default(),
+            topics: Topics::default(),
+            outbox: Outbox::default(),
             hot_logs,
             clients: HashMap::new(),
             next_client: 0,
@@ -137,15 +145,17 @@ impl Engine {
             && !client.is_killed
             && self.may_reply(&client)
         {
-            if self.batch(&mut client, requests, &goes_on) {
-                continue;
+            if !self.batch(&mut client, requests, &goes_on) {
+                let Some(request) = requests.pop_front() else { break };
+                self.one(&mut client, &request);
             }
-            let Some(request) = requests.pop_front() else { break };
-            self.one(&mut client, &request);
-            if !self.changed.is_empty() {
+            if !self.changed.is_empty() || !self.outbox.is_empty() {
                 self.clients.insert(id, client);
                 self.serve_waiting();
-                client = self.clients.remove(&id).expect("it was just put there");
+                self.deliver();
+                // The client may have had too much memory for a message.
+                let Some(same) = self.clients.remove(&id) else { return };
+                client = same;
             }
         }
         self.charge(&mut client);
@@ -156,6 +166,7 @@ impl Engine {
     /// Makes the replies since `start` wait for the epoch that they depend on.
     fn settle_reply(&mut self, client: &mut Client, start: usize) {
         let epoch = self.keys.take_seen().max(client.take_epoch());
+        client.depends_on = client.depends_on.max(epoch);
         if client.written() > start && client.mark(epoch) {
             self.promised.push_back((epoch, client.id));
         }
@@ -185,7 +196,8 @@ impl Engine {
         if client.replies == Replies::SkipNext {
             client.replies = Replies::Skip;
         }
-        match commands::resolve(request) {
+        let spec = commands::resolve(request);
+        match spec {
             None => {
                 let error = unknown(name, &request[1..]);
                 self.refuse_command(client, &error);
@@ -193,12 +205,19 @@ impl Engine {
             Some(spec) => self.known(client, spec, request),
         }
         if client.replies != Replies::On && client.wait.is_none() {
-            client.cut(before);
+            // Changes of subscriptions are reported by pushes, which are no replies.
+            let is_push = spec.is_some_and(|spec| spec.has(flags::PUSHES));
+            if !is_push || client.reply.bytes.get(before) == Some(&b'-') {
+                client.cut(before);
+            }
             if client.replies == Replies::Skip {
                 client.replies = Replies::On;
             }
         }
         self.settle_reply(client, before);
+        if !self.outbox.is_empty() {
+            self.outbox.stamp(client.depends_on);
+        }
     }
 
     /// Refuses a command, and the transaction that the command belongs to.
@@ -223,6 +242,14 @@ impl Engine {
         if let Err(error) = self.allowed(client, spec, request) {
             self.stats.of(spec).rejected += 1;
             self.note_lack(client, spec, request);
+            return self.refuse_command(client, &error);
+        }
+        if client.is_subscriber_only() && !spec.has(flags::FOR_SUBSCRIBERS) {
+            let error = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                spec.name
+            );
+            self.stats.of(spec).rejected += 1;
             return self.refuse_command(client, &error);
         }
         let is_control = spec.has(flags::CONTROLS_TRANSACTION);
@@ -252,6 +279,9 @@ impl Engine {
             Denied::Key { .. } => {
                 "NOPERM this user has no permissions to access one of the keys used as arguments".into()
             }
+            Denied::Channel { .. } => {
+                "NOPERM this user has no permissions to access one of the channels used as arguments".into()
+            }
         })
     }
 
@@ -277,6 +307,7 @@ impl Engine {
     /// Undoes a command, and replaces the output since `start` by its error.
     fn undo(&mut self, client: &mut Client, start: usize, fail: &Fail) {
         self.keys.roll_back();
+        self.outbox.undo();
         client.cut(start);
         client.reply.begin(usize::MAX);
         match fail {
@@ -418,7 +449,7 @@ impl Engine {
         for client in self.clients.values_mut() {
             if client.user.as_ref().is_some_and(|user| user.name == name) {
                 client.user = user.clone();
-                client.is_killed |= user.is_none();
+                client.is_killed |= user.as_ref().is_none_or(|user| !user.may_keep(&client.subscriptions));
                 client.wake();
             }
         }

@@ -17,6 +17,7 @@ mod keys;
 mod notices;
 mod now;
 mod proto;
+mod pubsub;
 mod reply;
 mod serve;
 mod settings;

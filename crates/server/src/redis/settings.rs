@@ -121,6 +121,9 @@ impl Settings {
                 )
             })?,
             "databases" => return Err(wrong("can't set immutable config")),
+            "notify-keyspace-events" if !value.is_empty() => {
+                return Err(wrong("keyspace notifications are not served"));
+            }
             _ => {
                 let known = self.without_effect.iter_mut().find(|(known, _)| *known == name);
                 let (_, kept) = known.ok_or_else(|| {
@@ -191,6 +194,7 @@ mod tests {
             ("timeout", "x"),
             ("nonsense", "1"),
             ("databases", "3"),
+            ("notify-keyspace-events", "KEA"),
             ("client-output-buffer-limit", "normal 1"),
         ] {
             assert!(settings.set(name, value).is_err(), "{name}");

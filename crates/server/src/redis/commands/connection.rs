@@ -7,12 +7,17 @@ use bytes::Bytes;
 use super::super::client::{Client, Replies};
 use super::super::fail::Fail;
 use super::super::notices::Notice;
+use super::super::pubsub::Kind;
 use super::super::reply::Version;
 use super::super::spaces;
 use super::{Call, Done, integer};
 
 pub fn ping(call: &mut Call<'_>) -> Done {
     match call.args.len() {
+        1 | 2 if call.client.is_subscriber_only() => {
+            let text = call.args.get(1).cloned().unwrap_or_default();
+            call.reply().bulks(&[Bytes::from_static(b"pong"), text]);
+        }
         1 => call.reply().simple("PONG"),
         2 => {
             let text = call.args[1].clone();
@@ -38,6 +43,7 @@ pub fn quit(call: &mut Call<'_>) -> Done {
 pub fn reset(call: &mut Call<'_>) -> Done {
     call.client.queue = None;
     call.engine.unwatch(call.client);
+    call.engine.topics.leave(call.client.id, &mut call.client.subscriptions);
     call.client.database = Bytes::from_static(b"0");
     call.client.user = call.engine.users.default_user();
     call.engine.note_login(call.client);
@@ -258,14 +264,16 @@ fn set_replies(call: &mut Call<'_>) -> Done {
 /// A client in a line of words, as Redis tells it.
 pub fn describe(client: &Client, now: u64) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let flags = match (&client.wait, &client.queue) {
-        (Some(_), _) => "b",
-        (_, Some(_)) => "x",
-        _ => "N",
-    };
+    let all =
+        [("P", client.subscriptions.is_any()), ("x", client.queue.is_some()), ("b", client.wait.is_some())];
+    let mut flags: String = all.iter().filter(|(_, is)| *is).map(|(flag, _)| *flag).collect();
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    let [sub, psub, ssub] = Kind::ALL.map(|kind| client.subscriptions.of(kind).len());
     let queued = client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
     format!(
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={queued} \
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={queued} \
          watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
@@ -287,7 +295,7 @@ pub fn describe(client: &Client, now: u64) -> String {
 }
 
 fn list(call: &mut Call<'_>) -> Done {
-    let mut only = None;
+    let (mut only, mut subscribes) = (None, None);
     if call.args.len() > 2 {
         match call.word(2).as_str() {
             "ID" if call.args.len() > 3 => {
@@ -295,8 +303,9 @@ fn list(call: &mut Call<'_>) -> Done {
                 only = Some(ids.ok_or_else(|| Fail::err("Invalid client ID"))?);
             }
             "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
-                "NORMAL" => {}
-                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(BTreeSet::new()),
+                "NORMAL" => subscribes = Some(false),
+                "PUBSUB" => subscribes = Some(true),
+                "MASTER" | "REPLICA" | "SLAVE" => only = Some(BTreeSet::new()),
                 other => {
                     return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase())));
                 }
@@ -305,9 +314,13 @@ fn list(call: &mut Call<'_>) -> Done {
         }
     }
     let now = call.engine.steady;
-    let mut lines = vec![(call.client.id, describe(call.client, now))];
-    lines.extend(call.engine.clients().map(|client| (client.id, describe(client, now))));
-    lines.retain(|(id, _)| only.as_ref().is_none_or(|only| only.contains(&(*id as i64))));
+    let others = call.engine.clients().map(|client| &*client);
+    let is_listed = |client: &&Client| {
+        only.as_ref().is_none_or(|only| only.contains(&(client.id as i64)))
+            && subscribes.is_none_or(|subscribes| client.subscriptions.is_any() == subscribes)
+    };
+    let all = std::iter::once(&*call.client).chain(others).filter(is_listed);
+    let mut lines: Vec<(u64, String)> = all.map(|client| (client.id, describe(client, now))).collect();
     lines.sort();
     let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
     call.reply().verbatim(&text);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::fail::Fail;
 use super::super::glob::matches;
+use super::super::pubsub::Kind;
 use super::super::reply::Reply;
 use super::{Call, Done, Spec, TABLE, find, resolve};
 
@@ -367,6 +368,9 @@ fn stats(call: &mut Call<'_>, text: &mut String) -> Done {
         evicted_keys: 0,
         total_error_replies: stats.error_count(),
         brooklet_expiring_keys: call.engine.keys.expiring(),
+        pubsub_channels: call.engine.topics.len(Kind::Channel),
+        pubsub_patterns: call.engine.topics.len(Kind::Pattern),
+        pubsubshard_channels: call.engine.topics.len(Kind::Shard),
     );
     Ok(())
 }

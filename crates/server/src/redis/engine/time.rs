@@ -43,6 +43,7 @@ impl Engine {
         }
         self.stats.expired += self.commit_aside();
         self.serve_waiting();
+        self.deliver();
     }
 
     /// Commits changes that no reply depends on; returns the number of changed keys.

@@ -7,6 +7,7 @@ pub mod client;
 mod costs;
 mod crowd;
 mod limits;
+mod pubsub;
 mod rights;
 mod spaces;
 mod strangers;

@@ -1,0 +1,64 @@
+//! Messages leave with the commits that they stand beside, and not before.
+
+use super::{World, words};
+use crate::redis::client::ClientId;
+
+fn run(world: &mut World, id: ClientId, requests: &[&str]) {
+    world.engine.run(id, &mut requests.iter().map(|request| words(request)).collect(), || true);
+}
+
+/// What a client gets now.
+fn gets(world: &mut World, id: ClientId) -> String {
+    String::from_utf8(world.engine.take_ready(id).to_vec()).unwrap()
+}
+
+fn world() -> (World, ClientId, ClientId) {
+    let mut world = World::new(1, 1 << 20, None);
+    let ids = [(); 2].map(|()| world.engine.connect(String::new(), String::new()).unwrap());
+    run(&mut world, ids[0], &["SUBSCRIBE c"]);
+    assert_eq!(gets(&mut world, ids[0]), "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+    (world, ids[0], ids[1])
+}
+
+fn message(text: &str) -> String {
+    format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n{text}\r\n")
+}
+
+fn settle(world: &mut World) {
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+}
+
+#[test]
+fn a_message_waits_for_the_writes_that_it_stands_beside() {
+    let (mut world, subscriber, publisher) = world();
+    run(&mut world, publisher, &["PUBLISH c 1"]);
+    assert_eq!(gets(&mut world, subscriber), message("1"), "nothing was written");
+    for requests in [&["MULTI", "PUBLISH c 2", "SET a 1", "EXEC"][..], &["SET a 1", "PUBLISH c 2"]] {
+        run(&mut world, publisher, requests);
+        assert_eq!(gets(&mut world, subscriber), "", "{requests:?}: the write is not durable");
+        settle(&mut world);
+        assert_eq!(gets(&mut world, subscriber), message("2"));
+        assert!(!gets(&mut world, publisher).is_empty());
+    }
+    // What the publisher has read of others must not be undone either.
+    run(&mut world, subscriber, &["RESET"]);
+    gets(&mut world, subscriber);
+    run(&mut world, subscriber, &["SET a 2", "SUBSCRIBE c"]);
+    run(&mut world, publisher, &["GET a", "PUBLISH c 3"]);
+    assert_eq!(gets(&mut world, subscriber), "");
+    settle(&mut world);
+    assert!(gets(&mut world, subscriber).ends_with(&message("3")));
+}
+
+#[test]
+fn a_transaction_that_is_undone_publishes_nothing() {
+    let (mut world, subscriber, publisher) = world();
+    run(&mut world, publisher, &["MULTI", "PUBLISH c 1"]);
+    for _ in 0..4 {
+        run(&mut world, publisher, &[&format!("RPUSH d {}", "x".repeat(50_000))]);
+    }
+    run(&mut world, publisher, &["EXEC", "PUBLISH c 2"]);
+    assert!(gets(&mut world, publisher).contains("-ERR a commit of "), "no ring of that size takes it");
+    assert_eq!(gets(&mut world, subscriber), message("2"));
+}
