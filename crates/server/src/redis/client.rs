@@ -58,6 +58,10 @@ pub struct Client {
     pub depends_on: u64,
     /// Channels and patterns that the client subscribes to.
     pub subscriptions: Subscriptions,
+    /// Whether the client tracks keys.
+    pub is_tracking: bool,
+    /// Memory of the prefixes that the client tracks, in bytes.
+    pub prefix_bytes: usize,
     /// Replies that the client wants.
     pub replies: Replies,
     /// Whether to disconnect the client once its replies have been sent.
@@ -138,6 +142,8 @@ impl Client {
             wrote: 0,
             depends_on: 0,
             subscriptions: Subscriptions::default(),
+            is_tracking: false,
+            prefix_bytes: 0,
             replies: Replies::On,
             is_leaving: false,
             is_killed: false,
@@ -251,6 +257,7 @@ impl Client {
             + self.queue.as_ref().map_or(0, |queue| queue.bytes)
             + self.watched_bytes
             + self.subscriptions.memory()
+            + self.prefix_bytes
             + self.wait.as_ref().map_or(0, |wait| wait.bytes)
     }
 }

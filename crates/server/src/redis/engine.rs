@@ -29,6 +29,7 @@ use super::proto::{Args, Invalid, size_of_args};
 use super::pubsub::{Outbox, Topics};
 use super::settings::Settings;
 use super::stats::Stats;
+use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
 pub use scans::Scans;
 
@@ -48,6 +49,8 @@ pub struct Engine {
     pub scans: Scans,
     /// Subscribers of channels and patterns.
     pub topics: Topics,
+    /// Clients that keep copies of keys.
+    pub tracker: Tracker,
     /// Messages that are not delivered yet.
     pub(super) outbox: Outbox,
     hot_logs: Arc<HotLogs>,
@@ -102,6 +105,7 @@ impl Engine {
             stats: Stats::new(0),
             scans: Scans::default(),
             topics: Topics::default(),
+            tracker: Tracker::default(),
             outbox: Outbox::default(),
             hot_logs,
             clients: HashMap::new(),
@@ -215,6 +219,10 @@ impl Engine {
             }
         }
         self.settle_reply(client, before);
+        if client.is_tracking {
+            self.end_caching(client);
+        }
+        self.tracker.take_flush().into_iter().for_each(|post| self.outbox.push(post));
         if !self.outbox.is_empty() {
             self.outbox.stamp(client.depends_on);
         }
@@ -308,6 +316,7 @@ impl Engine {
     fn undo(&mut self, client: &mut Client, start: usize, fail: &Fail) {
         self.keys.roll_back();
         self.outbox.undo();
+        self.tracker.undo_flush();
         client.cut(start);
         client.reply.begin(usize::MAX);
         match fail {
@@ -341,7 +350,11 @@ impl Engine {
         may_wait: bool,
     ) -> Result<(), Fail> {
         self.stats.of(spec).done += 1;
-        self.answer(client, spec, request, may_wait, None)
+        let done = self.answer(client, spec, request, may_wait, None);
+        if client.is_tracking {
+            self.note_read(client, spec, request);
+        }
+        done
     }
 
     /// Runs a command, whose reply may not be over the limit of pending replies.
@@ -384,7 +397,7 @@ impl Engine {
         if !client.watched.is_empty() {
             client.is_stale |= self.keys.changed().any(|key| client.watched.contains(key));
         }
-        self.note_changed();
+        self.note_changed(Some(client.id), committed.epoch);
     }
 
     fn note_failure(&mut self, error: &brooklet::Error) {
@@ -394,9 +407,12 @@ impl Engine {
         }
     }
 
-    /// Marks the clients that watch a key of the last commit, and queues the changed keys that
-    /// clients wait for.
-    fn note_changed(&mut self) {
+    /// Marks the clients that watch a key of the last commit, queues the changed keys that clients
+    /// wait for, and notifies the clients that track them.
+    fn note_changed(&mut self, by: Option<ClientId>, epoch: u64) {
+        if !self.tracker.is_idle() {
+            self.invalidate(by, epoch);
+        }
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;
         }

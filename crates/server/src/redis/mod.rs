@@ -24,6 +24,7 @@ mod settings;
 mod show;
 mod spaces;
 mod stats;
+mod tracking;
 
 pub use acl::Users;
 pub use serve::Shared;

@@ -24,6 +24,8 @@ pub struct Settings {
     pub soft_output: usize,
     /// Length of that time, in seconds.
     pub soft_output_seconds: u64,
+    /// Most keys of the table of keys that clients have read and keep copies of.
+    pub tracking_keys: usize,
     /// Number of databases with a number.
     pub databases: u64,
     /// Settings of Redis for values in memory: accepted and returned, without effect here.
@@ -71,6 +73,7 @@ impl Default for Settings {
             hard_output: 256 << 20,
             soft_output: 64 << 20,
             soft_output_seconds: 60,
+            tracking_keys: 1_000_000,
             databases: 16,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
@@ -96,6 +99,7 @@ impl Settings {
             ("timeout", self.timeout.to_string()),
             ("auth-timeout", self.auth_timeout.to_string()),
             ("maxmemory-clients", self.client_memory.to_string()),
+            ("tracking-table-max-keys", self.tracking_keys.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
         all.retain(|(name, _)| matches(pattern, name.as_bytes()));
@@ -115,6 +119,7 @@ impl Settings {
             "timeout" => self.timeout = number()?,
             "auth-timeout" => self.auth_timeout = number()?,
             "maxmemory-clients" => self.client_memory = limit(number()?),
+            "tracking-table-max-keys" => self.tracking_keys = limit(number()?),
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
                 wrong(
                     "Wrong number of arguments in buffer limit configuration: class, hard, soft and seconds",

@@ -10,7 +10,8 @@ use super::super::notices::Notice;
 use super::super::pubsub::Kind;
 use super::super::reply::Version;
 use super::super::spaces;
-use super::{Call, Done, integer};
+use super::super::tracking::{Mode, Tracker};
+use super::{Call, Done, integer, tracking};
 
 pub fn ping(call: &mut Call<'_>) -> Done {
     match call.args.len() {
@@ -44,6 +45,7 @@ pub fn reset(call: &mut Call<'_>) -> Done {
     call.client.queue = None;
     call.engine.unwatch(call.client);
     call.engine.topics.leave(call.client.id, &mut call.client.subscriptions);
+    tracking::end(call);
     call.client.database = Bytes::from_static(b"0");
     call.client.user = call.engine.users.default_user();
     call.engine.note_login(call.client);
@@ -170,9 +172,13 @@ fn client_name(name: &Bytes) -> Result<Bytes, Fail> {
     Ok(name.clone())
 }
 
-const HELP: [&str; 20] = [
+const HELP: [&str; 29] = [
+    "CACHING (YES|NO)",
+    "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETNAME",
     "    Return the name of the current connection.",
+    "GETREDIR",
+    "    Return the client ID we are redirecting to when tracking is enabled.",
     "ID",
     "    Return the ID of the current connection.",
     "INFO",
@@ -189,6 +195,11 @@ const HELP: [&str; 20] = [
     "    Tell which library this is.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Control server assisted client side caching.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Unblock the specified blocked client.",
 ];
@@ -210,13 +221,17 @@ pub fn client(call: &mut Call<'_>) -> Done {
         }
         ("SETINFO", 4) => set_info(call)?,
         ("INFO", 2) => {
-            let line = describe(call.client, call.engine.steady) + "\n";
+            let line = describe(call.client, &call.engine.tracker, call.engine.steady) + "\n";
             call.reply().verbatim(&line);
         }
         ("LIST", _) => list(call)?,
         ("KILL", n) if n > 2 => kill(call)?,
         ("REPLY", 3) => set_replies(call)?,
         ("UNBLOCK", 3 | 4) => unblock(call)?,
+        ("TRACKING", n) if n > 2 => tracking::tracking(call)?,
+        ("CACHING", 3) => tracking::caching(call)?,
+        ("GETREDIR", 2) => tracking::get_redirect(call),
+        ("TRACKINGINFO", 2) => tracking::info(call),
         ("NO-EVICT" | "NO-TOUCH", 3) => {
             let on = match call.word(2).as_str() {
                 "ON" => true,
@@ -262,10 +277,18 @@ fn set_replies(call: &mut Call<'_>) -> Done {
 }
 
 /// A client in a line of words, as Redis tells it.
-pub fn describe(client: &Client, now: u64) -> String {
+pub fn describe(client: &Client, tracker: &Tracker, now: u64) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let all =
-        [("P", client.subscriptions.is_any()), ("x", client.queue.is_some()), ("b", client.wait.is_some())];
+    let tracks = tracker.of(client.id);
+    let redirect = tracking::redirect(tracks);
+    let all = [
+        ("P", client.subscriptions.is_any()),
+        ("x", client.queue.is_some()),
+        ("b", client.wait.is_some()),
+        ("t", tracks.is_some()),
+        ("R", tracks.is_some_and(|tracks| tracks.is_broken)),
+        ("B", tracks.is_some_and(|tracks| tracks.mode == Mode::Broadcast)),
+    ];
     let mut flags: String = all.iter().filter(|(_, is)| *is).map(|(flag, _)| *flag).collect();
     if flags.is_empty() {
         flags.push('N');
@@ -274,7 +297,7 @@ pub fn describe(client: &Client, now: u64) -> String {
     let queued = client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
     format!(
         "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={queued} \
-         watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+         watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir={redirect} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local,
@@ -313,14 +336,15 @@ fn list(call: &mut Call<'_>) -> Done {
             _ => return Err(Fail::syntax()),
         }
     }
-    let now = call.engine.steady;
-    let others = call.engine.clients().map(|client| &*client);
-    let is_listed = |client: &&Client| {
+    let (now, me) = (call.engine.steady, call.client.id);
+    let is_listed = |client: &Client| {
         only.as_ref().is_none_or(|only| only.contains(&(client.id as i64)))
             && subscribes.is_none_or(|subscribes| client.subscriptions.is_any() == subscribes)
     };
-    let all = std::iter::once(&*call.client).chain(others).filter(is_listed);
-    let mut lines: Vec<(u64, String)> = all.map(|client| (client.id, describe(client, now))).collect();
+    let mut lines = call.engine.describe_all(is_listed);
+    if is_listed(call.client) {
+        lines.push((me, describe(call.client, &call.engine.tracker, now)));
+    }
     lines.sort();
     let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
     call.reply().verbatim(&text);

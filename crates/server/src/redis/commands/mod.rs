@@ -14,6 +14,7 @@ mod spec;
 mod streams;
 mod strings;
 mod table;
+mod tracking;
 mod transactions;
 mod xinfo;
 mod xread;

@@ -98,7 +98,7 @@ const fn pair(first: Access) -> Keys {
 }
 
 /// All commands; subcommands follow their command.
-pub static TABLE: [Spec; 214] = [
+pub static TABLE: [Spec; 218] = [
     spec("acl", -2, CONTAINER, Group::None, NONE, acl::acl),
     spec("acl|cat", -2, 0, Group::None, NONE, acl::acl),
     spec("acl|deluser", -3, ADMIN, Group::None, NONE, acl::acl),
@@ -135,6 +135,10 @@ pub static TABLE: [Spec; 214] = [
     spec("client|setinfo", 4, 0, Group::Connection, NONE, connection::client),
     spec("client|setname", 3, 0, Group::Connection, NONE, connection::client),
     spec("client|unblock", -3, ADMIN, Group::Connection, NONE, connection::client),
+    spec("client|caching", 3, 0, Group::Connection, NONE, connection::client),
+    spec("client|getredir", 2, 0, Group::Connection, NONE, connection::client),
+    spec("client|tracking", -3, 0, Group::Connection, NONE, connection::client),
+    spec("client|trackinginfo", 2, 0, Group::Connection, NONE, connection::client),
     spec("command", -1, CONTAINER, Group::Connection, NONE, server::command),
     spec("command|count", 2, 0, Group::Connection, NONE, server::command),
     spec("command|docs", -2, 0, Group::Connection, NONE, server::command),

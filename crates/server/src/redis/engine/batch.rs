@@ -59,7 +59,11 @@ impl Engine {
             count += 1;
             client.last_command = spec.name;
             let before = client.written();
-            match self.call(client, spec, request, false) {
+            let called = self.call(client, spec, request, false);
+            if client.is_tracking {
+                self.end_caching(client);
+            }
+            match called {
                 Ok(()) => {}
                 Err(Fail::Reply(error)) => self.tell_refusal(client, spec, before, &error),
                 Err(_) => {

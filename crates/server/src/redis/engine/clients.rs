@@ -60,6 +60,13 @@ impl Engine {
         self.clients.values_mut().map(|client| &mut **client)
     }
 
+    /// Returns the numbers and descriptions of the clients that are listed, except the client of
+    /// the current command.
+    pub fn describe_all(&self, is_listed: impl Fn(&Client) -> bool) -> Vec<(ClientId, String)> {
+        let listed = self.clients.values().filter(|client| is_listed(client));
+        listed.map(|client| (client.id, describe(client, &self.tracker, self.steady))).collect()
+    }
+
     /// Returns the number of clients.
     pub fn client_count(&self) -> usize {
         self.clients.len()
@@ -82,6 +89,7 @@ impl Engine {
             self.strangers.remove(&id);
             self.unwatch(&mut client);
             self.topics.leave(id, &mut client.subscriptions);
+            self.tracker.end(id);
             self.forget_wait(&mut client);
         }
     }
@@ -128,7 +136,7 @@ impl Engine {
             context: if is_in_transaction { "multi" } else { "toplevel" },
             object: object.to_vec(),
             user,
-            client: describe(client, self.steady),
+            client: describe(client, &self.tracker, self.steady),
             at: self.steady,
         });
     }

@@ -53,7 +53,7 @@ impl Engine {
                 let count = committed.keys as u64;
                 self.has_news |= count > 0;
                 if count > 0 {
-                    self.note_changed();
+                    self.note_changed(None, committed.epoch);
                 }
                 count
             }

@@ -27,7 +27,14 @@ pub enum Body {
         /// The message.
         message: Bytes,
     },
+    /// Keys that have changed; `None`: all keys.
+    Invalid(Option<Vec<Bytes>>),
+    /// The client that gets the invalidations of the receiver has gone.
+    BrokenRedirect(ClientId),
 }
+
+/// The channel of the invalidations for a client of RESP2.
+const INVALIDATIONS: &str = "__redis__:invalidate";
 
 impl Body {
     /// Writes the body. A push in RESP3 is an array in RESP2.
@@ -46,6 +53,25 @@ impl Body {
                 reply.bulk(channel);
                 reply.bulk(message);
             }
+            Self::Invalid(keys) => {
+                if reply.version == Version::Three {
+                    reply.push(2);
+                    reply.bulk("invalidate");
+                } else {
+                    reply.push(3);
+                    reply.bulk("message");
+                    reply.bulk(INVALIDATIONS);
+                }
+                match keys {
+                    Some(keys) => reply.bulks(keys),
+                    None => reply.null(),
+                }
+            }
+            Self::BrokenRedirect(id) => {
+                reply.push(2);
+                reply.bulk("tracking-redir-broken");
+                reply.int(*id as i64);
+            }
         }
     }
 
@@ -63,6 +89,8 @@ impl Body {
             Self::PatternMessage { pattern, channel, message } => {
                 pattern.len() + channel.len() + message.len()
             }
+            Self::Invalid(Some(keys)) => keys.iter().map(|key| key.len() + 8).sum(),
+            Self::Invalid(None) | Self::BrokenRedirect(_) => 0,
         }
     }
 }

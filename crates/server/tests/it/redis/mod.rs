@@ -11,5 +11,6 @@ mod pubsub;
 mod rights;
 mod spaces;
 mod strangers;
+mod tracking;
 mod transcripts;
 mod users;

@@ -62,3 +62,51 @@ fn a_transaction_that_is_undone_publishes_nothing() {
     assert!(gets(&mut world, publisher).contains("-ERR a commit of "), "no ring of that size takes it");
     assert_eq!(gets(&mut world, subscriber), message("2"));
 }
+
+#[test]
+fn an_invalidation_comes_after_its_write_is_acknowledged() {
+    let (mut world, client, writer) = world();
+    run(&mut world, client, &["RESET", "HELLO 3", "CLIENT TRACKING ON", "GET a"]);
+    gets(&mut world, client);
+    run(&mut world, writer, &["SET a 1"]);
+    assert_eq!(gets(&mut world, client), "", "a crash could undo the write");
+    // The client reads the new value before it hears, and still hears after it.
+    run(&mut world, client, &["GET a"]);
+    settle(&mut world);
+    let invalid = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n";
+    assert_eq!(gets(&mut world, client), format!("{invalid}$1\r\n1\r\n"));
+    run(&mut world, writer, &["SET a 2"]);
+    settle(&mut world);
+    assert_eq!(gets(&mut world, client), invalid);
+    // A refused write is no write.
+    run(&mut world, client, &["GET a"]);
+    gets(&mut world, client);
+    run(&mut world, writer, &["MULTI", "SET a 3", "FLUSHALL"]);
+    for _ in 0..4 {
+        run(&mut world, writer, &[&format!("RPUSH d {}", "x".repeat(50_000))]);
+    }
+    run(&mut world, writer, &["EXEC"]);
+    settle(&mut world);
+    assert!(gets(&mut world, writer).contains("-ERR a commit of "));
+    assert_eq!(gets(&mut world, client), "");
+}
+
+#[test]
+fn a_client_that_waited_hears_of_its_own_change_after_its_reply() {
+    let (mut world, client, writer) = world();
+    run(&mut world, client, &["RESET", "HELLO 3", "CLIENT TRACKING ON", "LLEN l", "BLPOP l 0"]);
+    gets(&mut world, client);
+    run(&mut world, writer, &["RPUSH l x y"]);
+    settle(&mut world);
+    let invalid = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nl\r\n";
+    let popped = "*2\r\n$1\r\nl\r\n$1\r\nx\r\n";
+    assert_eq!(gets(&mut world, client), format!("{popped}{invalid}"));
+    run(&mut world, client, &["LLEN l", "EXPIRE l 1"]);
+    settle(&mut world);
+    gets(&mut world, client);
+    run(&mut world, client, &["LLEN l"]);
+    assert_eq!(gets(&mut world, client), ":1\r\n");
+    world.pass(2000);
+    settle(&mut world);
+    assert_eq!(gets(&mut world, client), invalid, "it has expired");
+}
