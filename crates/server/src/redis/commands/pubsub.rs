@@ -3,7 +3,6 @@
 use bytes::Bytes;
 
 use super::super::fail::Fail;
-use super::super::glob::matches;
 use super::super::pubsub::{Kind, MAX_CHANNEL};
 use super::{Call, Done, pattern};
 
@@ -56,6 +55,19 @@ fn tell(call: &mut Call<'_>, kind: Kind, change: &str, name: Option<&Bytes>) {
     reply.count(count);
 }
 
+/// Bytes of a report besides its name, at most.
+const REPORT: usize = 80;
+
+/// Refuses a change whose reports do not fit, before it has an effect.
+fn check_room(call: &mut Call<'_>, names: &[Bytes]) -> Done {
+    let bytes: usize = names.iter().map(|name| name.len() + REPORT).sum();
+    if bytes > call.client.reply.room() {
+        call.client.reply.fill();
+        call.client.has_room()?;
+    }
+    Ok(())
+}
+
 fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
     for at in 1..call.args.len() {
         if kind == Kind::Pattern {
@@ -69,6 +81,7 @@ fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
     if call.client.subscriptions.memory_with(new) > most {
         return Err(Fail::err(format!("the subscriptions of a client have at most {most} bytes")));
     }
+    check_room(call, &call.args[1..])?;
     for name in &call.args[1..] {
         let subscriptions = &mut call.client.subscriptions;
         let done = call.engine.topics.subscribe(call.client.id, subscriptions, kind, name);
@@ -85,6 +98,7 @@ fn end(call: &mut Call<'_>, kind: Kind) -> Done {
     } else {
         named.to_vec()
     };
+    check_room(call, &all)?;
     for name in &all {
         call.engine.topics.unsubscribe(call.client.id, &mut call.client.subscriptions, kind, name);
         tell(call, kind, kind.commands().1, Some(name));
@@ -134,8 +148,7 @@ pub fn pubsub(call: &mut Call<'_>) -> Done {
 
 fn channels(call: &mut Call<'_>, kind: Kind) -> Done {
     let wanted = if call.args.len() == 3 { Some(pattern(call, 2)?) } else { None };
-    let is_wanted = |name: &&Bytes| wanted.as_ref().is_none_or(|pattern| matches(pattern, name));
-    let found: Vec<Bytes> = call.engine.topics.names(kind).filter(is_wanted).cloned().collect();
+    let found = call.engine.topics.names(kind, wanted.as_ref()).map_err(Fail::err)?;
     call.reply().bulks(&found);
     Ok(())
 }

@@ -100,9 +100,19 @@ impl Topics {
         self.subscribers[kind as usize].len()
     }
 
-    /// Returns the topics of a kind that have subscribers.
-    pub fn names(&self, kind: Kind) -> impl Iterator<Item = &Bytes> {
-        self.subscribers[kind as usize].keys()
+    /// Returns the topics of a kind that have subscribers, and match a pattern.
+    ///
+    /// # Errors
+    /// The comparison with the pattern takes too long.
+    pub fn names(&self, kind: Kind, pattern: Option<&Bytes>) -> Result<Vec<Bytes>, String> {
+        let (mut steps, mut found) = (MAX_STEPS, Vec::new());
+        for name in self.subscribers[kind as usize].keys() {
+            let is_match = pattern.map_or(Some(true), |pattern| matches_within(pattern, name, &mut steps));
+            if is_match.ok_or("the comparison of the pattern with all channels takes too long")? {
+                found.push(name.clone());
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the number of subscribers of a topic.
@@ -243,5 +253,14 @@ mod tests {
         let channel = Bytes::from("a".repeat(4000));
         assert!(topics.posts(Kind::Channel, &channel, &"x".into()).is_err());
         assert!(topics.posts(Kind::Channel, &"abc".into(), &"x".into()).is_ok());
+        for n in 0..100 {
+            let name = format!("{}{n:03}", "a".repeat(4000));
+            topics.subscribe(1, &mut ada, Kind::Channel, &name.into()).unwrap();
+        }
+        let slow = format!("*{}b", "a".repeat(1000)).into();
+        assert!(topics.names(Kind::Channel, Some(&slow)).is_err());
+        let found = |pattern: &str| topics.names(Kind::Channel, Some(&pattern.to_owned().into())).unwrap();
+        assert_eq!((found("*007").len(), found("b*").len()), (1, 0));
+        assert_eq!(topics.names(Kind::Channel, None).unwrap().len(), 100);
     }
 }

@@ -107,11 +107,14 @@ fn a_user_who_loses_a_channel_is_disconnected() {
     assert_eq!(admin.say("ACL SETUSER u &b*"), "OK");
     assert_eq!([plain.say("PING"), pattern.say("PING"), shard.say("PING")], ["[pong ]"; 3]);
     assert_eq!(admin.say("ACL SETUSER u resetchannels &a* &s* &p"), "OK");
+    admin.wait_for("pubsub_patterns:0");
     assert!(pattern.is_over());
     assert_eq!([plain.say("PING"), shard.say("PING")], ["[pong ]"; 2]);
     assert_eq!(admin.say("ACL SETUSER u resetchannels &a1 (&s2)"), "OK");
+    admin.wait_for("pubsubshard_channels:0");
     assert!(shard.is_over());
     assert_eq!(admin.say("ACL DELUSER u"), ":1");
+    admin.wait_for("pubsub_channels:0");
     assert!(plain.is_over());
     assert!(admin.say("ACL LOG").contains("reason channel context toplevel object p1 "));
 }
@@ -186,4 +189,12 @@ fn subscriptions_count_for_the_memory_of_their_client() {
     assert_eq!(refused, "-ERR the subscriptions of a client have at most 61440 bytes");
     assert_eq!(client.ask(&["SUBSCRIBE", &name]), format!("[subscribe {name} :1]"), "it has it already");
     assert_eq!(client.say("PSUBSCRIBE p"), "[psubscribe p :2]");
+    // The reports of a change that do not fit: nothing changes.
+    let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 1000 1000 60"];
+    assert_eq!(other.ask(&limit), "OK");
+    for change in ["SUBSCRIBE a b c d e f g h i j k l m", "UNSUBSCRIBE"] {
+        assert!(client.say(change).starts_with("-ERR the reply is over 1000 bytes"), "{change}");
+    }
+    assert_eq!(other.say("PUBSUB NUMSUB a"), "[a :0]");
+    assert_eq!(other.say(&format!("PUBLISH {name} x")), ":1");
 }

@@ -136,6 +136,10 @@ fn prefixes_are_told_of_all_changes() {
     // The prefixes count for the memory of the client.
     assert_eq!(other.say("CONFIG SET client-query-buffer-limit 1000"), "OK");
     assert!(client.say("CLIENT TRACKING ON BCAST PREFIX x PREFIX y").contains("at most 1000 bytes"));
+    other.wait_for("tracking_total_prefixes:2");
+    drop(client);
+    other.wait_for("tracking_total_prefixes:0");
+    other.wait_for("tracking_clients:0");
 }
 
 #[test]
