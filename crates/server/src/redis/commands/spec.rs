@@ -204,7 +204,8 @@ impl Spec {
             (flags::BLOCKING, "blocking"),
             (flags::NOT_IN_TRANSACTION, "no_multi"),
         ];
-        all.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name).collect()
+        let set = all.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name);
+        set.chain(self.is_of("pubsub").then_some("pubsub")).collect()
     }
 
     /// First key, last key and step, as Redis tells them.

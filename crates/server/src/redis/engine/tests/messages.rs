@@ -51,6 +51,18 @@ fn a_message_waits_for_the_writes_that_it_stands_beside() {
 }
 
 #[test]
+fn a_message_waits_for_the_element_that_its_publisher_waited_for() {
+    let (mut world, subscriber, publisher) = world();
+    run(&mut world, publisher, &["BLPOP l 0"]);
+    let writer = world.engine.connect(String::new(), String::new()).unwrap();
+    run(&mut world, writer, &["RPUSH l x"]);
+    run(&mut world, publisher, &["PUBLISH c 1"]);
+    assert_eq!(gets(&mut world, subscriber), "", "a crash could bring the element back");
+    settle(&mut world);
+    assert_eq!(gets(&mut world, subscriber), message("1"));
+}
+
+#[test]
 fn a_transaction_that_is_undone_publishes_nothing() {
     let (mut world, subscriber, publisher) = world();
     run(&mut world, publisher, &["MULTI", "PUBLISH c 1"]);
