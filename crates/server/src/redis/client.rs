@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 use super::acl::User;
 use super::fail::{Fail, Wait};
 use super::proto::Args;
-use super::reply::Reply;
+use super::pubsub::Subscriptions;
+use super::reply::{Reply, Version};
 
 /// The number of a client; never reused.
 pub type ClientId = u64;
@@ -53,6 +54,14 @@ pub struct Client {
     pub wait: Option<Wait>,
     /// Epoch of the client's last write.
     pub wrote: u64,
+    /// Last epoch that the client's requests depended on. Its messages wait for this epoch, too.
+    pub depends_on: u64,
+    /// Channels and patterns that the client subscribes to.
+    pub subscriptions: Subscriptions,
+    /// Whether the client tracks keys.
+    pub is_tracking: bool,
+    /// Memory of the prefixes that the client tracks, in bytes.
+    pub prefix_bytes: usize,
     /// Replies that the client wants.
     pub replies: Replies,
     /// Whether to disconnect the client once its replies have been sent.
@@ -133,6 +142,10 @@ impl Client {
             is_stale: false,
             wait: None,
             wrote: 0,
+            depends_on: 0,
+            subscriptions: Subscriptions::default(),
+            is_tracking: false,
+            prefix_bytes: 0,
             replies: Replies::On,
             is_leaving: false,
             is_killed: false,
@@ -158,6 +171,12 @@ impl Client {
             (true, true) => Ok(false),
             (true, false) => Err(Fail::TooLarge),
         }
+    }
+
+    /// Returns whether the client may only change its subscriptions: RESP2 cannot distinguish
+    /// messages from replies.
+    pub fn is_subscriber_only(&self) -> bool {
+        self.subscriptions.is_any() && self.reply.version == Version::Two
     }
 
     /// Notes the epoch that the current reply waits for.
@@ -240,6 +259,8 @@ impl Client {
             + self.unread
             + self.queue.as_ref().map_or(0, |queue| queue.bytes)
             + self.watched_bytes
+            + self.subscriptions.memory()
+            + self.prefix_bytes
             + self.wait.as_ref().map_or(0, |wait| wait.bytes)
     }
 }

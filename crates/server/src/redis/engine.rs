@@ -6,6 +6,7 @@
 
 mod batch;
 mod clients;
+mod delivery;
 mod scans;
 #[cfg(test)]
 mod tests;
@@ -27,9 +28,11 @@ use super::fail::{Fail, told, too_large};
 use super::keys::{Committed, Keyspace};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
+use super::pubsub::{Outbox, Topics};
 use super::scripts::{Clock, Scripts};
 use super::settings::Settings;
 use super::stats::Stats;
+use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
 pub use scans::Scans;
 
@@ -49,6 +52,12 @@ pub struct Engine {
     pub scripts: Scripts,
     /// Scans of keys in progress.
     pub scans: Scans,
+    /// Subscribers of channels and patterns.
+    pub topics: Topics,
+    /// Clients that keep copies of keys.
+    pub tracker: Tracker,
+    /// Messages that are not delivered yet.
+    pub(super) outbox: Outbox,
     hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
@@ -105,6 +114,9 @@ impl Engine {
                 Duration::from_micros(100 * looks.fetch_add(1, Ordering::Relaxed))
             })),
             scans: Scans::default(),
+            topics: Topics::default(),
+            tracker: Tracker::default(),
+            outbox: Outbox::default(),
             hot_logs,
             clients: HashMap::new(),
             next_client: 0,
@@ -152,15 +164,17 @@ impl Engine {
             && !client.is_killed
             && self.may_reply(&client)
         {
-            if self.batch(&mut client, requests, &goes_on) {
-                continue;
+            if !self.batch(&mut client, requests, &goes_on) {
+                let Some(request) = requests.pop_front() else { break };
+                self.one(&mut client, &request);
             }
-            let Some(request) = requests.pop_front() else { break };
-            self.one(&mut client, &request);
-            if !self.changed.is_empty() {
+            if !self.changed.is_empty() || !self.outbox.is_empty() {
                 self.clients.insert(id, client);
                 self.serve_waiting();
-                client = self.clients.remove(&id).expect("it was just put there");
+                self.deliver();
+                // The client may have had too much memory for a message.
+                let Some(same) = self.clients.remove(&id) else { return };
+                client = same;
             }
         }
         self.charge(&mut client);
@@ -171,6 +185,7 @@ impl Engine {
     /// Makes the replies since `start` wait for the epoch that they depend on.
     fn settle_reply(&mut self, client: &mut Client, start: usize) {
         let epoch = self.keys.take_seen().max(client.take_epoch());
+        client.depends_on = client.depends_on.max(epoch);
         if client.written() > start && client.mark(epoch) {
             self.promised.push_back((epoch, client.id));
         }
@@ -200,7 +215,8 @@ impl Engine {
         if client.replies == Replies::SkipNext {
             client.replies = Replies::Skip;
         }
-        match commands::resolve(request) {
+        let spec = commands::resolve(request);
+        match spec {
             None => {
                 let error = unknown(name, &request[1..]);
                 self.refuse_command(client, &error);
@@ -208,12 +224,23 @@ impl Engine {
             Some(spec) => self.known(client, spec, request),
         }
         if client.replies != Replies::On && client.wait.is_none() {
-            client.cut(before);
+            // Changes of subscriptions are reported by pushes, which are no replies.
+            let is_push = spec.is_some_and(|spec| spec.has(flags::PUSHES));
+            if !is_push || client.reply.bytes.get(before) == Some(&b'-') {
+                client.cut(before);
+            }
             if client.replies == Replies::Skip {
                 client.replies = Replies::On;
             }
         }
         self.settle_reply(client, before);
+        if client.is_tracking {
+            self.end_caching(client);
+        }
+        self.tracker.take_flush().into_iter().for_each(|post| self.outbox.push(post));
+        if !self.outbox.is_empty() {
+            self.outbox.stamp(client.depends_on);
+        }
     }
 
     /// Refuses a command, and the transaction that the command belongs to.
@@ -238,6 +265,14 @@ impl Engine {
         if let Err(error) = self.allowed(client, spec, request) {
             self.stats.of(spec).rejected += 1;
             self.note_lack(client, spec, request);
+            return self.refuse_command(client, &error);
+        }
+        if client.is_subscriber_only() && !spec.has(flags::FOR_SUBSCRIBERS) {
+            let error = format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                spec.name
+            );
+            self.stats.of(spec).rejected += 1;
             return self.refuse_command(client, &error);
         }
         let is_control = spec.has(flags::CONTROLS_TRANSACTION);
@@ -267,6 +302,9 @@ impl Engine {
             Denied::Key { .. } => {
                 "NOPERM this user has no permissions to access one of the keys used as arguments".into()
             }
+            Denied::Channel { .. } => {
+                "NOPERM this user has no permissions to access one of the channels used as arguments".into()
+            }
         })
     }
 
@@ -292,6 +330,8 @@ impl Engine {
     /// Undoes a command, and replaces the output since `start` by its error.
     fn undo(&mut self, client: &mut Client, start: usize, fail: &Fail) {
         self.keys.roll_back();
+        self.outbox.undo();
+        self.tracker.undo_flush();
         client.cut(start);
         client.reply.begin(usize::MAX);
         match fail {
@@ -329,7 +369,11 @@ impl Engine {
         may_wait: bool,
     ) -> Result<(), Fail> {
         self.stats.of(spec).done += 1;
-        self.answer(client, spec, request, may_wait, None)
+        let done = self.answer(client, spec, request, may_wait, None);
+        if client.is_tracking {
+            self.note_read(client, spec, request);
+        }
+        done
     }
 
     /// Runs a command, whose reply may not be over the limit of pending replies.
@@ -372,7 +416,7 @@ impl Engine {
         if !client.watched.is_empty() {
             client.is_stale |= self.keys.changed().any(|key| client.watched.contains(key));
         }
-        self.note_changed();
+        self.note_changed(Some(client.id), committed.epoch);
     }
 
     fn note_failure(&mut self, error: &brooklet::Error) {
@@ -382,9 +426,12 @@ impl Engine {
         }
     }
 
-    /// Marks the clients that watch a key of the last commit, and queues the changed keys that
-    /// clients wait for.
-    fn note_changed(&mut self) {
+    /// Marks the clients that watch a key of the last commit, queues the changed keys that clients
+    /// wait for, and notifies the clients that track them.
+    fn note_changed(&mut self, by: Option<ClientId>, epoch: u64) {
+        if !self.tracker.is_idle() {
+            self.invalidate(by, epoch);
+        }
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;
         }
@@ -437,7 +484,7 @@ impl Engine {
         for client in self.clients.values_mut() {
             if client.user.as_ref().is_some_and(|user| user.name == name) {
                 client.user = user.clone();
-                client.is_killed |= user.is_none();
+                client.is_killed |= user.as_ref().is_none_or(|user| !user.may_keep(&client.subscriptions));
                 client.wake();
             }
         }

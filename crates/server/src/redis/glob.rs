@@ -4,17 +4,25 @@
 /// Returns whether text matches a pattern. Takes time proportional to the product of both lengths,
 /// at most.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    matches_within(pattern, text, &mut { usize::MAX }).unwrap_or(false)
+}
+
+/// Like [`matches`], but takes its steps from `steps`; returns `None` once no step is left.
+pub fn matches_within(pattern: &[u8], text: &[u8], steps: &mut usize) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
     // Place to continue when the text behind the last star does not match: one byte further.
     let mut again: Option<(usize, usize)> = None;
     loop {
+        // The comparison with a class looks at all of the class.
+        let looks = if pattern.get(p) == Some(&b'[') { pattern.len() - p } else { 1 };
+        *steps = steps.checked_sub(looks)?;
         let step = match pattern.get(p) {
             Some(b'*') => {
                 again = Some((p + 1, t));
                 p += 1;
                 continue;
             }
-            None if t == text.len() => return true,
+            None if t == text.len() => return Some(true),
             None => None,
             Some(_) => text.get(t).and_then(|&byte| one(&pattern[p..], byte)),
         };
@@ -24,7 +32,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
                 again = Some((star, from + 1));
                 (p, t) = (star, from + 1);
             }
-            _ => return false,
+            _ => return Some(false),
         }
     }
 }

@@ -17,6 +17,7 @@ mod keys;
 mod notices;
 mod now;
 mod proto;
+mod pubsub;
 mod reply;
 mod scripts;
 mod serve;
@@ -24,6 +25,7 @@ mod settings;
 mod show;
 mod spaces;
 mod stats;
+mod tracking;
 
 pub use acl::Users;
 pub use serve::Shared;

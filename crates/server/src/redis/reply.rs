@@ -206,6 +206,11 @@ impl Reply {
         if self.is_three() { self.counted(b'%', n as i64) } else { self.array(2 * n) }
     }
 
+    /// Appends the head of a push, which answers no request; `n` replies follow.
+    pub fn push(&mut self, n: usize) {
+        self.counted(if self.is_three() { b'>' } else { b'*' }, n as i64);
+    }
+
     /// Appends the head of a set; `n` replies follow.
     pub fn set(&mut self, n: usize) {
         self.counted(if self.is_three() { b'~' } else { b'*' }, n as i64);
@@ -281,7 +286,7 @@ mod tests {
     #[test]
     fn each_kind_of_reply_is_written_in_both_versions() {
         type Write = fn(&mut Reply);
-        let cases: [(Write, &str, &str); 11] = [
+        let cases: [(Write, &str, &str); 12] = [
             (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
             (|r| r.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
             (|r| r.int(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
@@ -291,6 +296,7 @@ mod tests {
             (|r| r.null_array(), "*-1\r\n", "_\r\n"),
             (|r| r.map(2), "*4\r\n", "%2\r\n"),
             (|r| r.set(2), "*2\r\n", "~2\r\n"),
+            (|r| r.push(2), "*2\r\n", ">2\r\n"),
             (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
             (|r| r.verbatim("hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
         ];

@@ -28,6 +28,8 @@ pub struct Settings {
     pub script_time: u64,
     /// Most memory of a script, in bytes.
     pub script_memory: usize,
+    /// Most keys of the table of keys that clients have read and keep copies of.
+    pub tracking_keys: usize,
     /// Number of databases with a number.
     pub databases: u64,
     /// Settings of Redis for values in memory: accepted and returned, without effect here.
@@ -78,6 +80,7 @@ impl Default for Settings {
             soft_output_seconds: 60,
             script_time: 50,
             script_memory: 16 << 20,
+            tracking_keys: 1_000_000,
             databases: 16,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
@@ -105,6 +108,7 @@ impl Settings {
             ("script-time", self.script_time.to_string()),
             ("script-memory", self.script_memory.to_string()),
             ("maxmemory-clients", self.client_memory.to_string()),
+            ("tracking-table-max-keys", self.tracking_keys.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
         all.retain(|(name, _)| matches(pattern, name.as_bytes()));
@@ -126,12 +130,16 @@ impl Settings {
             "script-time" => self.script_time = number()?,
             "script-memory" => self.script_memory = number()? as usize,
             "maxmemory-clients" => self.client_memory = limit(number()?),
+            "tracking-table-max-keys" => self.tracking_keys = limit(number()?),
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
                 wrong(
                     "Wrong number of arguments in buffer limit configuration: class, hard, soft and seconds",
                 )
             })?,
             "databases" => return Err(wrong("can't set immutable config")),
+            "notify-keyspace-events" if !value.is_empty() => {
+                return Err(wrong("keyspace notifications are not served"));
+            }
             _ => {
                 let known = self.without_effect.iter_mut().find(|(known, _)| *known == name);
                 let (_, kept) = known.ok_or_else(|| {
@@ -202,6 +210,7 @@ mod tests {
             ("timeout", "x"),
             ("nonsense", "1"),
             ("databases", "3"),
+            ("notify-keyspace-events", "KEA"),
             ("client-output-buffer-limit", "normal 1"),
         ] {
             assert!(settings.set(name, value).is_err(), "{name}");

@@ -69,16 +69,19 @@ def queued(reply):
         return "c"
     if reply == "-NOPERM this user has no permissions to access one of the keys used as arguments":
         return "k"
+    if reply == "-NOPERM this user has no permissions to access one of the channels used as arguments":
+        return "h"
     return "!"
 
 
 def dry(reply, words):
-    """One character: allowed, the command refused, or the place of the key that is refused."""
+    """One character: allowed, the command refused, or the place of the key or channel that is refused."""
     if reply == "OK":
         return "."
     if reply.startswith("This user has no permissions to run the '"):
         return "c"
-    refused = [word for word in words if reply == f"This user has no permissions to access the '{word}' key"]
+    start = "This user has no permissions to access the"
+    refused = [word for word in words if reply in (f"{start} '{word}' key", f"{start} '{word}' channel")]
     return str(words.index(refused[0])) if refused else "!"
 
 
@@ -118,13 +121,17 @@ def main():
     print("= categories")
     for name, all_of_it in categories(admin):
         print(f"{name}\t{all_of_it}")
-    requests = [one for request in cases["requests"] for one in expanded(request)]
-    columns = [column(host, port, admin, user.split(" ")[1:], requests) for user in cases["users"]]
-    print("\n= matrix")
-    for request, *cells in zip(requests, *columns):
-        print(request, "".join(cell[0] for cell in cells) + " " + "".join(cell[1] for cell in cells), sep="\t")
+    for title, users, requests in [
+        ("matrix", "users", "requests"),
+        ("channel matrix", "channel users", "channel requests"),
+    ]:
+        requests = [one for request in cases[requests] for one in expanded(request)]
+        columns = [column(host, port, admin, user.split(" ")[1:], requests) for user in cases[users]]
+        print(f"\n= {title}")
+        for request, *cells in zip(requests, *columns):
+            print(request, "".join(cell[0] for cell in cells) + " " + "".join(cell[1] for cell in cells), sep="\t")
     print("\n= talk")
-    clients = {"admin": admin, "ada": Client(host, port)}
+    clients = {"admin": admin, "ada": Client(host, port), "bob": Client(host, port)}
     for line in cases["talk"]:
         name, *words = line.split(" ")
         print(f"{line}\t{shown(clients[name].ask(*map(word, words)))}")

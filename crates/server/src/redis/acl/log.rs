@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 pub struct Entry {
     /// Number of refusals like this, each less than a minute after the last.
     pub count: i64,
-    /// `command`, `key` or `auth`.
+    /// `command`, `key`, `channel` or `auth`.
     pub reason: &'static str,
     /// `toplevel` or `multi`.
     pub context: &'static str,
-    /// The command or the key that was refused.
+    /// The command, the key or the channel that was refused.
     pub object: Vec<u8>,
     /// The user.
     pub user: String,

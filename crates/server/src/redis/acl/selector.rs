@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::redis::commands::{self, CATEGORIES, Spec, TABLE};
+use crate::redis::commands::{self, CATEGORIES, Channels, Spec, TABLE};
 use crate::redis::glob::matches;
 
 /// Rights to commands, keys and channels.
@@ -45,22 +45,31 @@ pub enum Denied {
         /// Name of the key.
         name: Bytes,
     },
+    /// The user may not use a channel.
+    Channel {
+        /// Place of the channel among the words of the request.
+        at: usize,
+        /// Name of the channel.
+        name: Bytes,
+    },
 }
 
 impl Denied {
-    /// Returns the name of the reason, and the command or the key.
+    /// Returns the name of the reason, and the command, the key or the channel.
     pub fn told<'a>(&'a self, spec: &'a Spec) -> (&'static str, &'a [u8]) {
         match self {
             Self::Command => ("command", spec.name.as_bytes()),
             Self::Key { name, .. } => ("key", name),
+            Self::Channel { name, .. } => ("channel", name),
         }
     }
 
     /// Returns how near the request came to a permission.
-    pub fn nearness(&self) -> Option<usize> {
+    pub fn nearness(&self) -> (u8, usize) {
         match self {
-            Self::Command => None,
-            Self::Key { at, .. } => Some(*at),
+            Self::Command => (0, 0),
+            Self::Key { at, .. } => (1, *at),
+            Self::Channel { at, .. } => (2, *at),
         }
     }
 }
@@ -94,14 +103,27 @@ impl Selector {
         if !self.may_run(spec, request) {
             return Err(Denied::Command);
         }
-        if self.all_keys {
-            return Ok(());
+        if !self.all_keys {
+            let mut accesses = spec.accesses(request).enumerate();
+            let denied = accesses.find(|(_, (key, access))| !self.may_key(key, access.needs(request)));
+            if let Some((at, (name, _))) = denied {
+                return Err(Denied::Key { at, name: name.clone() });
+            }
         }
-        let mut accesses = spec.accesses(request).enumerate();
-        match accesses.find(|(_, (key, access))| !self.may_key(key, access.needs(request))) {
-            Some((at, (name, _))) => Err(Denied::Key { at, name: name.clone() }),
+        let is_pattern = spec.channels == Channels::Patterns;
+        match spec.channels.of(request).find(|(_, name)| !self.may_channel(name, is_pattern)) {
+            Some((at, name)) => Err(Denied::Channel { at, name: name.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Returns whether the user may use a channel; or a pattern, which one of the rules must name
+    /// as it is.
+    pub fn may_channel(&self, name: &[u8], is_pattern: bool) -> bool {
+        let gives = |glob: &String| {
+            if is_pattern { glob.as_bytes() == name } else { matches(glob.as_bytes(), name) }
+        };
+        self.all_channels || self.channels.iter().any(gives)
     }
 
     fn may_run(&self, spec: &Spec, request: &[Bytes]) -> bool {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::selector::{Denied, Selector};
-use crate::redis::commands::Spec;
+use crate::redis::commands::{Channels, Spec};
+use crate::redis::pubsub::{Kind, Subscriptions};
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,17 +61,29 @@ impl User {
     /// Returns an error if the user may not run a request. Of several reasons, it is the reason of
     /// the selector that came nearest to a permission.
     pub fn check(&self, spec: &Spec, request: &[Bytes]) -> Result<(), Denied> {
-        if self.may_all {
+        if self.may_all && spec.channels == Channels::None {
             return Ok(());
         }
         let mut nearest: Option<Denied> = None;
-        for selector in std::iter::once(&self.root).chain(&self.selectors) {
+        for selector in self.all_selectors() {
             let Err(denied) = selector.check(spec, request) else { return Ok(()) };
             if nearest.as_ref().is_none_or(|nearest| denied.nearness() > nearest.nearness()) {
                 nearest = Some(denied);
             }
         }
         nearest.map_or(Ok(()), Err)
+    }
+
+    fn all_selectors(&self) -> impl Iterator<Item = &Selector> {
+        std::iter::once(&self.root).chain(&self.selectors)
+    }
+
+    /// Returns whether the user has the right to all of these subscriptions.
+    pub fn may_keep(&self, subscriptions: &Subscriptions) -> bool {
+        let may = |kind, name: &[u8]| {
+            self.all_selectors().any(|selector| selector.may_channel(name, kind == Kind::Pattern))
+        };
+        Kind::ALL.into_iter().all(|kind| subscriptions.of(kind).iter().all(|name| may(kind, name)))
     }
 
     /// Returns whether the user accepts this password.
@@ -84,7 +97,8 @@ impl User {
         for rule in joined(rules)? {
             self.apply_one(&rule).map_err(|why| format!("Error in ACL SETUSER modifier '{rule}': {why}"))?;
         }
-        self.may_all = std::iter::once(&self.root).chain(&self.selectors).any(Selector::may_all);
+        let may_all = self.all_selectors().any(Selector::may_all);
+        self.may_all = may_all;
         Ok(())
     }
 

@@ -135,8 +135,9 @@ fn set_user(call: &mut Call<'_>) -> Done {
 fn note(call: &mut Call<'_>, name: &str) {
     call.engine.note_users(name);
     if call.client.user.as_ref().is_some_and(|user| user.name == name) {
-        call.client.user = call.engine.users.get(name);
-        call.client.is_leaving |= call.client.user.is_none();
+        let user = call.engine.users.get(name);
+        call.client.is_leaving |= user.as_ref().is_none_or(|user| !user.may_keep(&call.client.subscriptions));
+        call.client.user = user;
     }
 }
 
@@ -220,6 +221,11 @@ fn dry_run(call: &mut Call<'_>) -> Done {
         Err(Denied::Key { name, .. }) => {
             let mut text = b"This user has no permissions to access the '".to_vec();
             text.extend([&name[..], b"' key"].concat());
+            call.reply().bulk(text);
+        }
+        Err(Denied::Channel { name, .. }) => {
+            let mut text = b"This user has no permissions to access the '".to_vec();
+            text.extend([&name[..], b"' channel"].concat());
             call.reply().bulk(text);
         }
     }

@@ -7,12 +7,18 @@ use bytes::Bytes;
 use super::super::client::{Client, Replies};
 use super::super::fail::Fail;
 use super::super::notices::Notice;
+use super::super::pubsub::Kind;
 use super::super::reply::Version;
 use super::super::spaces;
-use super::{Call, Done, integer};
+use super::super::tracking::{Mode, Tracker};
+use super::{Call, Done, integer, tracking};
 
 pub fn ping(call: &mut Call<'_>) -> Done {
     match call.args.len() {
+        1 | 2 if call.client.is_subscriber_only() => {
+            let text = call.args.get(1).cloned().unwrap_or_default();
+            call.reply().bulks(&[Bytes::from_static(b"pong"), text]);
+        }
         1 => call.reply().simple("PONG"),
         2 => {
             let text = call.args[1].clone();
@@ -38,6 +44,8 @@ pub fn quit(call: &mut Call<'_>) -> Done {
 pub fn reset(call: &mut Call<'_>) -> Done {
     call.client.queue = None;
     call.engine.unwatch(call.client);
+    call.engine.topics.leave(call.client.id, &mut call.client.subscriptions);
+    tracking::end(call);
     call.client.database = Bytes::from_static(b"0");
     call.client.user = call.engine.users.default_user();
     call.engine.note_login(call.client);
@@ -164,9 +172,13 @@ fn client_name(name: &Bytes) -> Result<Bytes, Fail> {
     Ok(name.clone())
 }
 
-const HELP: [&str; 20] = [
+const HELP: [&str; 29] = [
+    "CACHING (YES|NO)",
+    "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETNAME",
     "    Return the name of the current connection.",
+    "GETREDIR",
+    "    Return the client ID we are redirecting to when tracking is enabled.",
     "ID",
     "    Return the ID of the current connection.",
     "INFO",
@@ -183,6 +195,11 @@ const HELP: [&str; 20] = [
     "    Tell which library this is.",
     "SETNAME <name>",
     "    Assign the name <name> to the current connection.",
+    "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+    "         [OPTIN] [OPTOUT] [NOLOOP]",
+    "    Control server assisted client side caching.",
+    "TRACKINGINFO",
+    "    Report tracking status for the current connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Unblock the specified blocked client.",
 ];
@@ -204,13 +221,17 @@ pub fn client(call: &mut Call<'_>) -> Done {
         }
         ("SETINFO", 4) => set_info(call)?,
         ("INFO", 2) => {
-            let line = describe(call.client, call.engine.steady) + "\n";
+            let line = describe(call.client, &call.engine.tracker, call.engine.steady) + "\n";
             call.reply().verbatim(&line);
         }
         ("LIST", _) => list(call)?,
         ("KILL", n) if n > 2 => kill(call)?,
         ("REPLY", 3) => set_replies(call)?,
         ("UNBLOCK", 3 | 4) => unblock(call)?,
+        ("TRACKING", n) if n > 2 => tracking::tracking(call)?,
+        ("CACHING", 3) => tracking::caching(call)?,
+        ("GETREDIR", 2) => tracking::get_redirect(call),
+        ("TRACKINGINFO", 2) => tracking::info(call),
         ("NO-EVICT" | "NO-TOUCH", 3) => {
             let on = match call.word(2).as_str() {
                 "ON" => true,
@@ -256,17 +277,27 @@ fn set_replies(call: &mut Call<'_>) -> Done {
 }
 
 /// A client in a line of words, as Redis tells it.
-pub fn describe(client: &Client, now: u64) -> String {
+pub fn describe(client: &Client, tracker: &Tracker, now: u64) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let flags = match (&client.wait, &client.queue) {
-        (Some(_), _) => "b",
-        (_, Some(_)) => "x",
-        _ => "N",
-    };
+    let tracks = tracker.of(client.id);
+    let redirect = tracking::redirect(tracks);
+    let all = [
+        ("P", client.subscriptions.is_any()),
+        ("x", client.queue.is_some()),
+        ("b", client.wait.is_some()),
+        ("t", tracks.is_some()),
+        ("R", tracks.is_some_and(|tracks| tracks.is_broken)),
+        ("B", tracks.is_some_and(|tracks| tracks.mode == Mode::Broadcast)),
+    ];
+    let mut flags: String = all.iter().filter(|(_, is)| *is).map(|(flag, _)| *flag).collect();
+    if flags.is_empty() {
+        flags.push('N');
+    }
+    let [sub, psub, ssub] = Kind::ALL.map(|kind| client.subscriptions.of(kind).len());
     let queued = client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
     format!(
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={queued} \
-         watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={queued} \
+         watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir={redirect} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local,
@@ -287,7 +318,7 @@ pub fn describe(client: &Client, now: u64) -> String {
 }
 
 fn list(call: &mut Call<'_>) -> Done {
-    let mut only = None;
+    let (mut only, mut subscribes) = (None, None);
     if call.args.len() > 2 {
         match call.word(2).as_str() {
             "ID" if call.args.len() > 3 => {
@@ -295,8 +326,9 @@ fn list(call: &mut Call<'_>) -> Done {
                 only = Some(ids.ok_or_else(|| Fail::err("Invalid client ID"))?);
             }
             "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
-                "NORMAL" => {}
-                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(BTreeSet::new()),
+                "NORMAL" => subscribes = Some(false),
+                "PUBSUB" => subscribes = Some(true),
+                "MASTER" | "REPLICA" | "SLAVE" => only = Some(BTreeSet::new()),
                 other => {
                     return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase())));
                 }
@@ -304,10 +336,15 @@ fn list(call: &mut Call<'_>) -> Done {
             _ => return Err(Fail::syntax()),
         }
     }
-    let now = call.engine.steady;
-    let mut lines = vec![(call.client.id, describe(call.client, now))];
-    lines.extend(call.engine.clients().map(|client| (client.id, describe(client, now))));
-    lines.retain(|(id, _)| only.as_ref().is_none_or(|only| only.contains(&(*id as i64))));
+    let (now, me) = (call.engine.steady, call.client.id);
+    let is_listed = |client: &Client| {
+        only.as_ref().is_none_or(|only| only.contains(&(client.id as i64)))
+            && subscribes.is_none_or(|subscribes| client.subscriptions.is_any() == subscribes)
+    };
+    let mut lines = call.engine.describe_all(is_listed);
+    if is_listed(call.client) {
+        lines.push((me, describe(call.client, &call.engine.tracker, now)));
+    }
     lines.sort();
     let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
     call.reply().verbatim(&text);

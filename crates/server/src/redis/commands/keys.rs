@@ -84,6 +84,7 @@ pub fn flushdb(call: &mut Call<'_>) -> Done {
     check_flush(call)?;
     let database = call.client.database.clone();
     call.keys().clear(&database)?;
+    call.engine.tracker.note_flush();
     call.reply().ok();
     Ok(())
 }
@@ -93,6 +94,7 @@ pub fn flushall(call: &mut Call<'_>) -> Done {
     for number in 0..call.engine.settings.databases {
         call.keys().clear(number.to_string().as_bytes())?;
     }
+    call.engine.tracker.note_flush();
     call.reply().ok();
     Ok(())
 }

@@ -7,6 +7,7 @@ mod groups;
 mod hashes;
 mod keys;
 mod lists;
+mod pubsub;
 mod scans;
 mod scripts;
 mod server;
@@ -14,6 +15,7 @@ mod spec;
 mod streams;
 mod strings;
 mod table;
+mod tracking;
 mod transactions;
 mod xinfo;
 mod xread;
@@ -28,7 +30,7 @@ use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
 pub use connection::describe;
-pub use spec::{Access, CATEGORIES, Spec, find, flags, resolve};
+pub use spec::{Access, CATEGORIES, Channels, Spec, find, flags, resolve};
 pub use table::TABLE;
 
 /// What a command comes to.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::fail::Fail;
 use super::super::glob::matches;
+use super::super::pubsub::Kind;
 use super::super::reply::Reply;
 use super::{Call, Done, Spec, TABLE, find, resolve};
 
@@ -48,6 +49,7 @@ pub fn config(call: &mut Call<'_>) -> Done {
                 changed.set(&name, &value).map_err(Fail::err)?;
             }
             call.engine.settings = changed;
+            call.engine.trim_tracker();
             call.reply().ok();
         }
         ("RESETSTAT", 2) => {
@@ -305,6 +307,7 @@ fn clients(call: &mut Call<'_>, text: &mut String) -> Done {
         connected_clients: call.engine.client_count() + 1,
         maxclients: call.engine.settings.max_clients,
         blocked_clients: call.engine.waiting_count(),
+        tracking_clients: call.engine.tracker.client_count(),
         brooklet_clients_bytes: call.engine.client_memory(),
         brooklet_clients_budget: call.engine.settings.client_memory,
     );
@@ -359,6 +362,7 @@ fn persistence(call: &mut Call<'_>, text: &mut String) -> Done {
 
 fn stats(call: &mut Call<'_>, text: &mut String) -> Done {
     let stats = &call.engine.stats;
+    let (keys, items, prefixes) = call.engine.tracker.counts();
     lines!(text,
         total_connections_received: stats.connections,
         total_commands_processed: stats.commands,
@@ -367,6 +371,12 @@ fn stats(call: &mut Call<'_>, text: &mut String) -> Done {
         evicted_keys: 0,
         total_error_replies: stats.error_count(),
         brooklet_expiring_keys: call.engine.keys.expiring(),
+        pubsub_channels: call.engine.topics.len(Kind::Channel),
+        pubsub_patterns: call.engine.topics.len(Kind::Pattern),
+        pubsubshard_channels: call.engine.topics.len(Kind::Shard),
+        tracking_total_keys: keys,
+        tracking_total_items: items,
+        tracking_total_prefixes: prefixes,
     );
     Ok(())
 }

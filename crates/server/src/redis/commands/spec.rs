@@ -17,6 +17,8 @@ pub struct Spec {
     pub handler: fn(&mut Call<'_>) -> Done,
     /// Its keys.
     pub(super) keys: Keys,
+    /// Its channels.
+    pub channels: Channels,
     pub(super) flags: u32,
     /// The categories that it is of, for users' rights.
     pub categories: u32,
@@ -45,6 +47,31 @@ pub enum Where {
     Counted(usize),
     /// They follow the word `STREAMS`, and are half of what follows it.
     Streams,
+}
+
+/// The channels among a command's words, of which a user needs the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// It has none, or ends subscriptions, for which nobody needs a right.
+    None,
+    /// The first word.
+    First,
+    /// All words.
+    All,
+    /// All words, which are patterns.
+    Patterns,
+}
+
+impl Channels {
+    /// Returns the channels or patterns among a request's words, each with its place.
+    pub fn of(self, request: &[Bytes]) -> impl Iterator<Item = (usize, &Bytes)> {
+        let most = match self {
+            Self::None => 0,
+            Self::First => 1,
+            Self::All | Self::Patterns => usize::MAX,
+        };
+        request.iter().enumerate().skip(1).take(most)
+    }
 }
 
 /// How a command uses a key. This decides which rights a user needs.
@@ -97,6 +124,10 @@ pub mod flags {
     pub const DANGEROUS: u32 = 256;
     /// It has subcommands.
     pub const CONTAINER: u32 = 512;
+    /// A client of RESP2 that subscribes to channels may send it.
+    pub const FOR_SUBSCRIBERS: u32 = 1024;
+    /// It has no reply, but reports changes by pushes.
+    pub const PUSHES: u32 = 2048;
 }
 
 /// The categories of commands, for users' rights.
@@ -224,7 +255,8 @@ impl Spec {
             (flags::NOT_IN_TRANSACTION, "no_multi"),
         ];
         let own = all.iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| *name);
-        own.chain((!self.may_be_scripted()).then_some("noscript")).collect()
+        let own = own.chain((!self.may_be_scripted()).then_some("noscript"));
+        own.chain(self.is_of("pubsub").then_some("pubsub")).collect()
     }
 
     /// First key, last key and step, as Redis tells them.

@@ -1,14 +1,14 @@
 //! The table of all commands.
 
 use super::flags::{
-    ADMIN, BLOCKING, CONTAINER, CONTROLS_TRANSACTION, DANGEROUS, FAST, NOT_IN_TRANSACTION, READ,
-    WITHOUT_AUTH, WRITE,
+    ADMIN, BLOCKING, CONTAINER, CONTROLS_TRANSACTION, DANGEROUS, FAST, FOR_SUBSCRIBERS, NOT_IN_TRANSACTION,
+    PUSHES, READ, WITHOUT_AUTH, WRITE,
 };
 use super::spec::Where::{Counted, Nowhere, Range, Streams};
 use super::spec::{Keys, Where};
-use super::{Access, Call, Done, Spec};
+use super::{Access, Call, Channels, Done, Spec};
 use super::{
-    acl, blocking, connection, groups, hashes, keys, lists, scans, scripts, server, streams, strings,
+    acl, blocking, connection, groups, hashes, keys, lists, pubsub, scans, scripts, server, streams, strings,
     transactions, xinfo, xread,
 };
 
@@ -23,6 +23,7 @@ enum Group {
     Hash = 1 << 6,
     String = 1 << 7,
     Stream = 1 << 11,
+    Pubsub = 1 << 12,
     Connection = 1 << 18,
     Transaction = 1 << 19,
     Scripting = 1 << 20,
@@ -53,8 +54,17 @@ const fn spec(
         categories |= 1 << 17;
     }
     categories |= if flags & FAST != 0 { 1 << 14 } else { 1 << 15 };
-    Spec { name, arity, handler, keys, flags, categories }
+    Spec { name, arity, handler, keys, channels: Channels::None, flags, categories }
 }
+
+/// Returns a command of publish and subscribe.
+const fn topic(name: &'static str, arity: i32, flags: u32, channels: Channels, handler: Handler) -> Spec {
+    let spec = spec(name, arity, flags, Group::Pubsub, NONE, handler);
+    Spec { channels, ..spec }
+}
+
+/// Flags of the commands that change subscriptions.
+const CHANGES: u32 = FOR_SUBSCRIBERS | PUSHES;
 
 const ONE: Where = Range(1, 1, 1);
 const SECOND: Where = Range(2, 2, 1);
@@ -87,8 +97,8 @@ const fn pair(first: Access) -> Keys {
     Keys { place: Range(1, 2, 1), first, further: Access::Write }
 }
 
-/// All commands, in the order of their names; subcommands follow their command.
-pub static TABLE: [Spec; 210] = [
+/// All commands; subcommands follow their command.
+pub static TABLE: [Spec; 229] = [
     spec("acl", -2, CONTAINER, Group::None, NONE, acl::acl),
     spec("acl|cat", -2, 0, Group::None, NONE, acl::acl),
     spec("acl|deluser", -3, ADMIN, Group::None, NONE, acl::acl),
@@ -125,6 +135,10 @@ pub static TABLE: [Spec; 210] = [
     spec("client|setinfo", 4, 0, Group::Connection, NONE, connection::client),
     spec("client|setname", 3, 0, Group::Connection, NONE, connection::client),
     spec("client|unblock", -3, ADMIN, Group::Connection, NONE, connection::client),
+    spec("client|caching", 3, 0, Group::Connection, NONE, connection::client),
+    spec("client|getredir", 2, 0, Group::Connection, NONE, connection::client),
+    spec("client|tracking", -3, 0, Group::Connection, NONE, connection::client),
+    spec("client|trackinginfo", 2, 0, Group::Connection, NONE, connection::client),
     spec("command", -1, CONTAINER, Group::Connection, NONE, server::command),
     spec("command|count", 2, 0, Group::Connection, NONE, server::command),
     spec("command|docs", -2, 0, Group::Connection, NONE, server::command),
@@ -231,14 +245,28 @@ pub static TABLE: [Spec; 210] = [
     spec("pexpire", -3, WRITE | FAST, Group::Keyspace, writes(ONE), keys::pexpire),
     spec("pexpireat", -3, WRITE | FAST, Group::Keyspace, writes(ONE), keys::pexpireat),
     spec("pexpiretime", 2, READ | FAST, Group::Keyspace, reads(ONE), keys::pexpiretime),
-    spec("ping", -1, FAST, Group::Connection, NONE, connection::ping),
+    spec("ping", -1, FAST | FOR_SUBSCRIBERS, Group::Connection, NONE, connection::ping),
     spec("psetex", 4, WRITE, Group::String, writes(ONE), strings::psetex),
     spec("pttl", 2, READ | FAST, Group::Keyspace, reads(ONE), keys::pttl),
-    spec("quit", -1, FAST | WITHOUT_AUTH | CONTROLS_TRANSACTION, Group::Connection, NONE, connection::quit),
+    spec(
+        "quit",
+        -1,
+        FAST | WITHOUT_AUTH | CONTROLS_TRANSACTION | FOR_SUBSCRIBERS,
+        Group::Connection,
+        NONE,
+        connection::quit,
+    ),
     spec("randomkey", 1, READ, Group::Keyspace, NONE, keys::randomkey),
     spec("rename", 3, WRITE, Group::Keyspace, pair(Access::Both), keys::rename),
     spec("renamenx", 3, WRITE | FAST, Group::Keyspace, pair(Access::Both), keys::renamenx),
-    spec("reset", 1, FAST | WITHOUT_AUTH | CONTROLS_TRANSACTION, Group::Connection, NONE, connection::reset),
+    spec(
+        "reset",
+        1,
+        FAST | WITHOUT_AUTH | CONTROLS_TRANSACTION | FOR_SUBSCRIBERS,
+        Group::Connection,
+        NONE,
+        connection::reset,
+    ),
     spec("role", 1, ADMIN | FAST, Group::None, NONE, server::role),
     spec("rpop", -2, WRITE | FAST, Group::List, both(ONE), lists::rpop),
     spec("rpoplpush", 3, WRITE, Group::List, pair(Access::Both), lists::rpoplpush),
@@ -299,4 +327,20 @@ pub static TABLE: [Spec; 210] = [
     spec("xrevrange", -4, READ, Group::Stream, reads(ONE), streams::xrevrange),
     spec("xsetid", -3, WRITE | FAST, Group::Stream, writes(ONE), streams::xsetid),
     spec("xtrim", -4, WRITE, Group::Stream, writes(ONE), streams::xtrim),
+    // Publish and subscribe.
+    topic("psubscribe", -2, CHANGES, Channels::Patterns, pubsub::psubscribe),
+    topic("publish", 3, FAST, Channels::First, pubsub::publish),
+    spec("pubsub", -2, CONTAINER, Group::None, NONE, pubsub::pubsub),
+    topic("pubsub|channels", -2, 0, Channels::None, pubsub::pubsub),
+    spec("pubsub|help", 2, 0, Group::None, NONE, pubsub::pubsub),
+    topic("pubsub|numpat", 2, 0, Channels::None, pubsub::pubsub),
+    topic("pubsub|numsub", -2, 0, Channels::None, pubsub::pubsub),
+    topic("pubsub|shardchannels", -2, 0, Channels::None, pubsub::pubsub),
+    topic("pubsub|shardnumsub", -2, 0, Channels::None, pubsub::pubsub),
+    topic("punsubscribe", -1, CHANGES, Channels::None, pubsub::punsubscribe),
+    topic("spublish", 3, FAST, Channels::First, pubsub::spublish),
+    topic("ssubscribe", -2, CHANGES, Channels::All, pubsub::ssubscribe),
+    topic("subscribe", -2, CHANGES, Channels::All, pubsub::subscribe),
+    topic("sunsubscribe", -1, CHANGES, Channels::None, pubsub::sunsubscribe),
+    topic("unsubscribe", -1, CHANGES, Channels::None, pubsub::unsubscribe),
 ];

@@ -89,6 +89,7 @@ fn no_longer(denied: &Denied) -> Fail {
     let reason = match denied {
         Denied::Command => "no permission to execute the command or subcommand",
         Denied::Key { .. } => "no permission to touch the specified keys",
+        Denied::Channel { .. } => "no permission to access one of the channels used as arguments",
     };
     let error = format!(
         "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \

@@ -25,7 +25,7 @@ impl Engine {
     /// Returns the commands, from the first request on, that may run as one commit. No client can
     /// distinguish that from one commit each, because no client watches a key, or waits for a key.
     pub(super) fn together(&self, client: &Client, requests: &VecDeque<Args>) -> Together {
-        let is_seen = client.queue.is_some() || client.replies != Replies::On;
+        let is_seen = client.queue.is_some() || client.replies != Replies::On || client.is_subscriber_only();
         if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
             return Together::new();
         }
@@ -59,7 +59,11 @@ impl Engine {
             count += 1;
             client.last_command = spec.name;
             let before = client.written();
-            match self.call(client, spec, request, false) {
+            let called = self.call(client, spec, request, false);
+            if client.is_tracking {
+                self.end_caching(client);
+            }
+            match called {
                 Ok(()) => {}
                 Err(Fail::Reply(error)) => self.tell_refusal(client, spec, before, &error),
                 Err(_) => {

@@ -60,6 +60,13 @@ impl Engine {
         self.clients.values_mut().map(|client| &mut **client)
     }
 
+    /// Returns the numbers and descriptions of the clients that are listed, except the client of
+    /// the current command.
+    pub fn describe_all(&self, is_listed: impl Fn(&Client) -> bool) -> Vec<(ClientId, String)> {
+        let listed = self.clients.values().filter(|client| is_listed(client));
+        listed.map(|client| (client.id, describe(client, &self.tracker, self.steady))).collect()
+    }
+
     /// Returns the number of clients.
     pub fn client_count(&self) -> usize {
         self.clients.len()
@@ -81,12 +88,14 @@ impl Engine {
             self.held -= client.charged;
             self.strangers.remove(&id);
             self.unwatch(&mut client);
+            self.topics.leave(id, &mut client.subscriptions);
+            self.tracker.end(id);
             self.forget_wait(&mut client);
         }
     }
 
     /// Removes a client, and has its connection end. The client's memory is free at once.
-    fn dismiss(&mut self, id: ClientId, why: &'static str) {
+    pub(super) fn dismiss(&mut self, id: ClientId, why: &'static str) {
         if let Some(client) = self.client(id) {
             client.wake();
             let address = client.address.clone();
@@ -131,7 +140,7 @@ impl Engine {
             },
             object: object.to_vec(),
             user,
-            client: describe(client, self.steady),
+            client: describe(client, &self.tracker, self.steady),
             at: self.steady,
         });
     }
@@ -166,12 +175,17 @@ impl Engine {
             client.slow_since = None;
         }
         let is_slow = !self.may_reply(&self.clients[&id]);
+        self.keep_budget();
+        self.clients.contains_key(&id).then_some(is_slow)
+    }
+
+    /// Disconnects the clients with the most memory while all clients together have too much.
+    pub(super) fn keep_budget(&mut self) {
         while self.held + self.scripts.memory() > self.settings.client_memory {
             let largest = self.clients.values().max_by_key(|client| (!client.no_evict, client.charged));
             let Some(id) = largest.map(|client| client.id) else { break };
             self.dismiss(id, "all clients together have too much memory, and it has the most");
         }
-        self.clients.contains_key(&id).then_some(is_slow)
     }
 
     /// Disconnects the clients that are idle, or late, or do not take their replies.
@@ -188,7 +202,7 @@ impl Engine {
             let is_over = |since, seconds| seconds > 0 && is_after(since, seconds);
             let is_slow =
                 client.slow_since.is_some_and(|since| is_after(since, settings.soft_output_seconds));
-            let waits = client.wait.is_some() || !client.is_done();
+            let waits = client.wait.is_some() || !client.is_done() || client.subscriptions.is_any();
             if buffered > settings.hard_output || is_slow {
                 leaving.push((client.id, "it does not take its replies"));
             } else if client.user.is_none() && is_over(client.stranger_since, settings.auth_timeout) {

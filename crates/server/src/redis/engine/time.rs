@@ -43,6 +43,7 @@ impl Engine {
         }
         self.stats.expired += self.commit_aside();
         self.serve_waiting();
+        self.deliver();
     }
 
     /// Commits changes that no reply depends on; returns the number of changed keys.
@@ -52,7 +53,7 @@ impl Engine {
                 let count = committed.keys as u64;
                 self.has_news |= count > 0;
                 if count > 0 {
-                    self.note_changed();
+                    self.note_changed(None, committed.epoch);
                 }
                 count
             }

@@ -182,6 +182,9 @@ impl Session<'_> {
                     "The user executing the script can't access at least one of the keys mentioned in the command \
                      arguments"
                 }
+                Denied::Channel { .. } => {
+                    "The user executing the script can't publish to the channel mentioned in the command"
+                }
             });
         }
         if self.is_read_only && spec.has(flags::WRITE) {
@@ -210,6 +213,9 @@ impl Session<'_> {
         let (engine, client) = (&mut *self.engine, &mut *self.client);
         let mut call = Call { engine, client, args: words, may_wait: false, woken_by: None };
         let done = (spec.handler)(&mut call);
+        if self.client.is_tracking {
+            self.engine.note_read(self.client, spec, words);
+        }
         std::mem::swap(&mut self.client.reply, &mut self.scratch);
         let is_full = self.scratch.is_full();
         match done {

@@ -123,7 +123,7 @@ impl Client {
     }
 
     /// A reply as text: errors after a minus, numbers after a colon, words and bytes as they are,
-    /// nothing as `nil`, arrays in brackets, maps in braces.
+    /// nothing as `nil`, arrays in brackets, maps in braces, pushes in parentheses.
     pub fn reply(&mut self) -> String {
         self.try_reply().expect("a reply")
     }
@@ -145,6 +145,7 @@ impl Client {
             "$" | "=" => self.bulk(rest.parse().unwrap()),
             "*" | "~" => self.all("[", "]", rest.parse().unwrap()),
             "%" => self.all("{", "}", 2 * rest.parse::<i64>().unwrap()),
+            ">" => self.all("(", ")", rest.parse().unwrap()),
             _ => panic!("no reply begins with {line}"),
         }
     }

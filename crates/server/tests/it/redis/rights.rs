@@ -52,15 +52,21 @@ fn queued(reply: &str) -> char {
     match reply {
         "QUEUED" => '.',
         "-NOPERM this user has no permissions to access one of the keys used as arguments" => 'k',
+        "-NOPERM this user has no permissions to access one of the channels used as arguments" => 'h',
         _ if reply.starts_with("-NOPERM this user has no permissions to run the '") => 'c',
         _ => '!',
     }
 }
 
-/// One character for an answer of `ACL DRYRUN`; of a refused key, its place in the request.
+/// One character for an answer of `ACL DRYRUN`; of a refused key or channel, its place in the
+/// request.
 fn dry(reply: &str, words: &[&str]) -> char {
-    let key = |word: &&str| reply == format!("This user has no permissions to access the '{word}' key");
-    match words.iter().position(key) {
+    let is_refused = |word: &&str| {
+        let rest = reply.strip_prefix("This user has no permissions to access the '");
+        let kind = rest.and_then(|rest| rest.strip_prefix(word)).unwrap_or_default();
+        kind == "' key" || kind == "' channel"
+    };
+    match words.iter().position(is_refused) {
         _ if reply == "OK" => '.',
         _ if reply.starts_with("This user has no permissions to run the '") => 'c',
         Some(at) => char::from_digit(at as u32, 10).unwrap(),
@@ -123,7 +129,7 @@ fn categories(server: &Server) -> Vec<String> {
 }
 
 fn talk(server: &Server, lines: &[String]) -> Vec<String> {
-    let (mut admin, mut ada) = (server.client(), server.client());
+    let (mut admin, mut ada, mut bob) = (server.client(), server.client(), server.client());
     let say = |line: &String| {
         let words = line.split(' ').map(|word| match word.strip_prefix('=') {
             Some(word) => word.replace('_', " "),
@@ -131,7 +137,11 @@ fn talk(server: &Server, lines: &[String]) -> Vec<String> {
         });
         let words: Vec<String> = words.collect();
         let request: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-        let client = if words[0] == "admin" { &mut admin } else { &mut ada };
+        let client = match &words[0][..] {
+            "admin" => &mut admin,
+            "ada" => &mut ada,
+            _ => &mut bob,
+        };
         format!("{line}\t{}", client.ask(&request).replace("\\'", "'"))
     };
     lines.iter().map(say).collect()
@@ -177,9 +187,12 @@ fn rights_are_those_of_redis() {
     let mut found = Vec::new();
     let categories = categories(&server);
     found.extend(differences(&golden["categories"], &categories));
-    let matrix = matrix(&server, &cases["users"], &cases["requests"]);
-    assert_eq!(matrix.len(), golden["matrix"].len(), "run suites/rights/run --write");
-    found.extend(differences(&golden["matrix"], &matrix));
+    let commands = matrix(&server, &cases["users"], &cases["requests"]);
+    assert_eq!(commands.len(), golden["matrix"].len(), "run suites/rights/run --write");
+    found.extend(differences(&golden["matrix"], &commands));
+    let channels = matrix(&server, &cases["channel users"], &cases["channel requests"]);
+    assert_eq!(channels.len(), golden["channel matrix"].len(), "run suites/rights/run --write");
+    found.extend(differences(&golden["channel matrix"], &channels));
     assert_eq!(server.client().say("ACL DELUSER u"), ":1");
     let talk = talk(&server, &cases["talk"]);
     assert_eq!(talk.len(), golden["talk"].len(), "run suites/rights/run --write");
@@ -193,7 +206,7 @@ fn rights_are_those_of_redis() {
     assert!(new.is_empty(), "answers differ from those of Redis:\n{new}");
     assert!(gone.is_empty(), "exceptions are none any more:\n{gone}");
     // Every command that is served is in the matrix.
-    let asked: BTreeSet<String> = matrix
+    let asked: BTreeSet<String> = commands
         .iter()
         .flat_map(|line| {
             let mut words = line.split(['\t', ' ']).map(str::to_ascii_lowercase);

@@ -4,6 +4,7 @@ mod clocks;
 mod cuts;
 mod lists;
 mod memory;
+mod messages;
 mod model;
 mod people;
 mod random;

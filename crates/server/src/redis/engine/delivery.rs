@@ -1,0 +1,150 @@
+//! Messages and invalidations: the engine delivers them to clients that did not ask just then.
+//!
+//! A message waits for the epochs that its publisher's requests depended on, so that no subscriber
+//! learns of a state that a crash could undo. It leaves at the end of the request that published
+//! it, with the commit of that request.
+//!
+//! An invalidation waits for the commit that changed its key. So a client that reads the key again
+//! sees the change.
+
+use bytes::Bytes;
+
+use super::Engine;
+use crate::redis::client::{Client, ClientId};
+use crate::redis::commands::{Spec, flags};
+use crate::redis::keys::names;
+use crate::redis::pubsub::{Body, Kind, Post};
+use crate::redis::reply::Version;
+
+/// One of this many parts of the memory of all clients is the most that the messages of one request
+/// take in the buffers of all receivers.
+const PART: usize = 4;
+/// One of this many parts of the memory of all clients is the most that the table of the keys takes
+/// that clients have read.
+const TABLE_PART: usize = 8;
+
+impl Engine {
+    /// Publishes a message; returns the number of receivers.
+    ///
+    /// # Errors
+    /// The messages of this request would take too much memory, or too long.
+    pub fn publish(&mut self, kind: Kind, channel: &Bytes, message: &Bytes) -> Result<usize, String> {
+        let posts = self.topics.posts(kind, channel, message)?;
+        let cost = posts.iter().map(Post::cost).fold(self.outbox.cost(), usize::saturating_add);
+        let most = self.settings.client_memory / PART;
+        if cost > most {
+            return Err(format!(
+                "the messages of one request take {cost} bytes for all receivers, more than {most}: send shorter or fewer messages"
+            ));
+        }
+        let receivers = posts.iter().map(|post| post.to.len()).sum();
+        posts.into_iter().for_each(|post| self.outbox.push(post));
+        Ok(receivers)
+    }
+
+    /// Delivers the posts. The clients that do not take their messages must leave.
+    pub(super) fn deliver(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        let mut leaving = Vec::new();
+        for post in self.outbox.take() {
+            let mut encoded: [Option<Bytes>; 2] = [None, None];
+            let (is_invalidation, epoch) = (matches!(post.body, Body::Invalid(_)), post.epoch.unwrap_or(0));
+            for id in &post.to {
+                let to = if is_invalidation { self.hearer(*id, epoch) } else { Some(*id) };
+                let Some(client) = to.and_then(|id| self.clients.get(&id)) else { continue };
+                let (id, version) = (client.id, client.reply.version);
+                let bytes = encoded[usize::from(version == Version::Three)]
+                    .get_or_insert_with(|| post.body.encode(version));
+                if !self.hand_over(id, bytes, epoch) {
+                    leaving.push(id);
+                }
+            }
+        }
+        for id in leaving {
+            self.dismiss(id, "it does not take its messages");
+        }
+        self.keep_budget();
+    }
+
+    /// Returns the client that gets the invalidations of a client; `None` if nobody can get them.
+    fn hearer(&mut self, id: ClientId, epoch: u64) -> Option<ClientId> {
+        let knows_pushes = |client: &Client| client.reply.version == Version::Three;
+        let own = self.clients.get(&id)?;
+        let is_three = knows_pushes(own);
+        let tracking = self.tracker.of_mut(id)?;
+        let Some(other) = tracking.redirect else { return is_three.then_some(id) };
+        let Some(client) = self.clients.get(&other) else {
+            tracking.is_broken = true;
+            if is_three {
+                let bytes = Body::BrokenRedirect(other).encode(Version::Three);
+                self.hand_over(id, &bytes, epoch);
+            }
+            return None;
+        };
+        (knows_pushes(client) || client.subscriptions.is_any()).then_some(other)
+    }
+
+    /// Records the keys that a client has read, if the client tracks keys.
+    pub fn note_read(&mut self, client: &Client, spec: &Spec, request: &[Bytes]) {
+        if !spec.has(flags::READ) {
+            return;
+        }
+        self.tracker.read(client.id, spec.keys(request).into_iter().cloned());
+        self.trim_tracker();
+    }
+
+    /// Bounds the table of the keys that clients have read.
+    pub fn trim_tracker(&mut self) {
+        let most_keys = self.settings.tracking_keys;
+        let most_bytes = self.settings.client_memory / TABLE_PART;
+        for mut post in self.tracker.trim(most_keys, most_bytes) {
+            post.epoch = Some(0);
+            self.outbox.push(post);
+        }
+    }
+
+    /// Ends the effect of `CLIENT CACHING` after the command that follows it, or after the
+    /// transaction.
+    pub(super) fn end_caching(&mut self, client: &Client) {
+        if client.queue.is_none()
+            && !client.last_command.starts_with("client")
+            && let Some(tracking) = self.tracker.of_mut(client.id)
+        {
+            tracking.caching = false;
+        }
+    }
+
+    /// Notifies the clients that track the keys of the last commit.
+    pub(super) fn invalidate(&mut self, by: Option<ClientId>, epoch: u64) {
+        let names = self.keys.changed().map(|key| Bytes::copy_from_slice(names::name(key))).collect();
+        for mut post in self.tracker.changed(names, by, self.settings.client_memory / PART) {
+            post.epoch = Some(epoch);
+            self.outbox.push(post);
+        }
+    }
+
+    /// Appends a push to the replies of a client, once an epoch is acknowledged. Returns whether
+    /// there was room for it.
+    fn hand_over(&mut self, id: ClientId, bytes: &[u8], epoch: u64) -> bool {
+        let epoch = if epoch > self.keys.acknowledged() { epoch } else { 0 };
+        let Some(client) = self.clients.get_mut(&id) else { return true };
+        let pending = client.written() + client.outgoing + bytes.len();
+        if pending > self.settings.hard_output {
+            return false;
+        }
+        if pending > self.settings.soft_output {
+            client.slow_since.get_or_insert(self.steady);
+        }
+        client.reply.bytes.extend_from_slice(bytes);
+        if client.mark(epoch) {
+            self.promised.push_back((epoch, id));
+        }
+        client.wake();
+        let memory = client.memory();
+        self.held = self.held + memory - client.charged;
+        client.charged = memory;
+        true
+    }
+}

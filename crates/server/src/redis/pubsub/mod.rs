@@ -1,0 +1,266 @@
+//! Publish and subscribe: who receives the messages of which channels.
+//!
+//! This is state only. The [engine](super::engine) counts its memory, and delivers the messages.
+
+mod outbox;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use super::client::ClientId;
+use super::glob::matches_within;
+pub use outbox::{Body, Outbox, Post};
+
+/// Most patterns of all clients together. A message is compared with each of them.
+const MAX_PATTERNS: usize = 100_000;
+/// Most patterns of one client.
+const MAX_OWN_PATTERNS: usize = 10_000;
+/// Most steps of the comparisons of one message with all patterns: a fraction of a second.
+const MAX_STEPS: usize = 30_000_000;
+/// Longest name of a channel, in bytes.
+pub const MAX_CHANNEL: usize = 64 << 10;
+/// Memory of a subscription besides its name, in bytes.
+const SUBSCRIPTION: usize = 256;
+
+/// The kinds of topics that a client subscribes to. Each has names of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A channel.
+    Channel,
+    /// All channels whose names match a pattern.
+    Pattern,
+    /// A channel of `SPUBLISH`.
+    Shard,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
+
+    /// Returns the names of the commands that begin and end a subscription.
+    pub fn commands(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Channel => ("subscribe", "unsubscribe"),
+            Self::Pattern => ("psubscribe", "punsubscribe"),
+            Self::Shard => ("ssubscribe", "sunsubscribe"),
+        }
+    }
+}
+
+/// The subscriptions of one client.
+#[derive(Debug, Default)]
+pub struct Subscriptions {
+    names: [BTreeSet<Bytes>; 3],
+    bytes: usize,
+}
+
+impl Subscriptions {
+    /// Returns the topics of a kind.
+    pub fn of(&self, kind: Kind) -> &BTreeSet<Bytes> {
+        &self.names[kind as usize]
+    }
+
+    /// Returns whether the client has a subscription.
+    pub fn is_any(&self) -> bool {
+        self.bytes > 0
+    }
+
+    /// Returns the number of subscriptions that the reply to a change of this kind reports.
+    pub fn count(&self, kind: Kind) -> usize {
+        let len = |kind| self.of(kind).len();
+        if kind == Kind::Shard { len(kind) } else { len(Kind::Channel) + len(Kind::Pattern) }
+    }
+
+    /// Returns the memory of the subscriptions, in bytes.
+    pub fn memory(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the memory with further subscriptions, in bytes.
+    pub fn memory_with<'a>(&self, more: impl IntoIterator<Item = &'a Bytes>) -> usize {
+        self.bytes + more.into_iter().map(|name| size(name)).sum::<usize>()
+    }
+}
+
+fn size(name: &[u8]) -> usize {
+    name.len() + SUBSCRIPTION
+}
+
+/// The subscribers of all topics.
+#[derive(Debug, Default)]
+pub struct Topics {
+    subscribers: [HashMap<Bytes, BTreeSet<ClientId>>; 3],
+}
+
+impl Topics {
+    /// Returns the number of topics of a kind that have subscribers.
+    pub fn len(&self, kind: Kind) -> usize {
+        self.subscribers[kind as usize].len()
+    }
+
+    /// Returns the topics of a kind that have subscribers, and match a pattern.
+    ///
+    /// # Errors
+    /// The comparison with the pattern takes too long.
+    pub fn names(&self, kind: Kind, pattern: Option<&Bytes>) -> Result<Vec<Bytes>, String> {
+        let (mut steps, mut found) = (MAX_STEPS, Vec::new());
+        for name in self.subscribers[kind as usize].keys() {
+            let is_match = pattern.map_or(Some(true), |pattern| matches_within(pattern, name, &mut steps));
+            if is_match.ok_or("the comparison of the pattern with all channels takes too long")? {
+                found.push(name.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the number of subscribers of a topic.
+    pub fn subscriber_count(&self, kind: Kind, name: &[u8]) -> usize {
+        self.subscribers[kind as usize].get(name).map_or(0, BTreeSet::len)
+    }
+
+    /// Subscribes a client to a topic; returns whether the subscription is new.
+    ///
+    /// # Errors
+    /// The client, or all clients together, have too many patterns.
+    pub fn subscribe(
+        &mut self,
+        id: ClientId,
+        own: &mut Subscriptions,
+        kind: Kind,
+        name: &Bytes,
+    ) -> Result<bool, String> {
+        if own.of(kind).contains(name) {
+            return Ok(false);
+        }
+        let all = &mut self.subscribers[kind as usize];
+        if kind == Kind::Pattern {
+            if own.of(kind).len() >= MAX_OWN_PATTERNS {
+                return Err(format!("a client subscribes to at most {MAX_OWN_PATTERNS} patterns"));
+            }
+            if all.len() >= MAX_PATTERNS && !all.contains_key(name) {
+                return Err(format!("all clients together subscribe to at most {MAX_PATTERNS} patterns"));
+            }
+        }
+        // Copied, so that the rest of the packet does not stay in memory with the name.
+        let known = all.get_key_value(name).map(|(name, _)| name.clone());
+        let name = known.unwrap_or_else(|| Bytes::copy_from_slice(name));
+        own.bytes += size(&name);
+        own.names[kind as usize].insert(name.clone());
+        all.entry(name).or_default().insert(id);
+        Ok(true)
+    }
+
+    /// Ends a subscription; returns whether there was one.
+    pub fn unsubscribe(&mut self, id: ClientId, own: &mut Subscriptions, kind: Kind, name: &[u8]) -> bool {
+        if !own.names[kind as usize].remove(name) {
+            return false;
+        }
+        own.bytes -= size(name);
+        let all = &mut self.subscribers[kind as usize];
+        if let Some(ids) = all.get_mut(name) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                all.remove(name);
+            }
+        }
+        true
+    }
+
+    /// Ends all subscriptions of a client.
+    pub fn leave(&mut self, id: ClientId, own: &mut Subscriptions) {
+        for kind in Kind::ALL {
+            for name in own.of(kind).clone() {
+                self.unsubscribe(id, own, kind, &name);
+            }
+        }
+    }
+
+    /// Returns the posts of a message, without the time at which they may leave: one for the
+    /// channel, and one for each pattern.
+    ///
+    /// # Errors
+    /// The comparison with the patterns takes too long.
+    pub fn posts(&self, kind: Kind, channel: &Bytes, message: &Bytes) -> Result<Vec<Post>, String> {
+        let mut posts = Vec::new();
+        let mut post = |ids: &BTreeSet<ClientId>, body| posts.push(Post::new(ids.iter().copied(), body));
+        if let Some(ids) = self.subscribers[kind as usize].get(channel) {
+            let (is_shard, channel, message) = (kind == Kind::Shard, channel.clone(), message.clone());
+            post(ids, Body::Message { is_shard, channel, message });
+        }
+        if kind == Kind::Channel {
+            let mut steps = MAX_STEPS;
+            for (pattern, ids) in &self.subscribers[Kind::Pattern as usize] {
+                let is_match = matches_within(pattern, channel, &mut steps);
+                let is_match = is_match.ok_or(
+                    "the comparison of the channel with the patterns of all subscribers takes too long",
+                )?;
+                if is_match {
+                    let (pattern, channel, message) = (pattern.clone(), channel.clone(), message.clone());
+                    post(ids, Body::PatternMessage { pattern, channel, message });
+                }
+            }
+        }
+        Ok(posts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_goes_to_its_channel_and_to_each_pattern_that_matches() {
+        let (mut topics, mut ada, mut bob) =
+            (Topics::default(), Subscriptions::default(), Subscriptions::default());
+        let name = |text: &'static str| Bytes::from(text);
+        assert_eq!(topics.subscribe(1, &mut ada, Kind::Channel, &name("news")), Ok(true));
+        assert_eq!(topics.subscribe(1, &mut ada, Kind::Channel, &name("news")), Ok(false));
+        for pattern in ["n*", "*s", "x*"] {
+            topics.subscribe(1, &mut ada, Kind::Pattern, &name(pattern)).unwrap();
+        }
+        topics.subscribe(2, &mut bob, Kind::Channel, &name("news")).unwrap();
+        topics.subscribe(2, &mut bob, Kind::Shard, &name("news")).unwrap();
+        assert_eq!((ada.count(Kind::Channel), ada.count(Kind::Shard), bob.count(Kind::Shard)), (4, 0, 1));
+        let receivers = |topics: &Topics, kind| -> Vec<usize> {
+            let posts = topics.posts(kind, &name("news"), &name("hi")).unwrap();
+            let mut counts: Vec<usize> = posts.iter().map(|post| post.to.len()).collect();
+            counts.sort_unstable();
+            counts
+        };
+        assert_eq!(receivers(&topics, Kind::Channel), [1, 1, 2]);
+        assert_eq!(receivers(&topics, Kind::Shard), [1]);
+        topics.leave(1, &mut ada);
+        assert!(!ada.is_any() && topics.len(Kind::Pattern) == 0);
+        assert_eq!(receivers(&topics, Kind::Channel), [1]);
+        topics.leave(2, &mut bob);
+        assert_eq!((topics.len(Kind::Channel), topics.len(Kind::Shard), bob.memory()), (0, 0, 0));
+    }
+
+    #[test]
+    fn patterns_are_few_and_their_comparison_ends() {
+        let (mut topics, mut ada) = (Topics::default(), Subscriptions::default());
+        for n in 0..MAX_OWN_PATTERNS {
+            topics.subscribe(1, &mut ada, Kind::Pattern, &format!("{n}").into()).unwrap();
+        }
+        assert!(topics.subscribe(1, &mut ada, Kind::Pattern, &"more".into()).is_err());
+        topics.leave(1, &mut ada);
+        for n in 0..1000 {
+            let slow = format!("*{}{n}", "a".repeat(1000));
+            topics.subscribe(1, &mut ada, Kind::Pattern, &slow.into()).unwrap();
+        }
+        let channel = Bytes::from("a".repeat(4000));
+        assert!(topics.posts(Kind::Channel, &channel, &"x".into()).is_err());
+        assert!(topics.posts(Kind::Channel, &"abc".into(), &"x".into()).is_ok());
+        for n in 0..100 {
+            let name = format!("{}{n:03}", "a".repeat(4000));
+            topics.subscribe(1, &mut ada, Kind::Channel, &name.into()).unwrap();
+        }
+        let slow = format!("*{}b", "a".repeat(1000)).into();
+        assert!(topics.names(Kind::Channel, Some(&slow)).is_err());
+        let found = |pattern: &str| topics.names(Kind::Channel, Some(&pattern.to_owned().into())).unwrap();
+        assert_eq!((found("*007").len(), found("b*").len()), (1, 0));
+        assert_eq!(topics.names(Kind::Channel, None).unwrap().len(), 100);
+    }
+}
