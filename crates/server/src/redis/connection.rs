@@ -21,7 +21,7 @@ use crate::net::Stream;
 const CHUNK: usize = 16 << 10;
 /// Size of a buffer, in bytes, that a connection does not keep once it is empty.
 const LARGE: usize = 4 * CHUNK;
-/// Most bytes that are read of a waiting client before its wait ends.
+/// Most bytes that are reserved, or parsed, before some of them are used.
 const AHEAD: usize = 1 << 20;
 
 /// Time after which the requests of a client wait until other clients had a turn.
@@ -149,8 +149,8 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
             // Bytes that cannot be parsed yet are enough, except from a client that waits: only a
-            // read reports that it has left.
-            let has_enough = if state.waits { self.input.len() > AHEAD } else { self.has_more };
+            // read of all that it sent reports that it has left.
+            let has_enough = self.has_more && !state.waits;
             let holds_back = state.leaves || state.is_slow || has_enough;
             if self.is_over || holds_back || self.output.len() > CHUNK {
                 return Poll::Pending;
@@ -181,9 +181,9 @@ impl Connection {
                 Ok(Some(request)) => {
                     self.parsed += size_of_args(&request);
                     self.requests.push_back(request);
-                    if !limits.is_known {
-                        // This request may be the login; the limits of later requests are then
-                        // larger.
+                    // This request may be the login; the limits of later requests are then larger.
+                    // And small requests take more memory than their bytes.
+                    if !limits.is_known || self.parsed > AHEAD {
                         self.has_more = true;
                         break;
                     }

@@ -16,6 +16,8 @@ use crate::redis::notices::Notice;
 const STRANGER_OUTPUT: usize = 16 << 10;
 /// One of this many places is for strangers.
 const STRANGERS: usize = 4;
+/// Bytes behind a wait beyond a request of the largest size: the parts around its arguments.
+const BEHIND: usize = 1 << 20;
 /// Time between two checks of all clients, in milliseconds.
 const CHECK: u64 = 100;
 
@@ -160,6 +162,10 @@ impl Engine {
             client.slow_since.get_or_insert(self.steady);
         } else if outgoing == 0 {
             client.slow_since = None;
+        }
+        if client.wait.is_some() && unread > self.settings.max_request.saturating_add(BEHIND) {
+            self.dismiss(id, "it waits, and has sent more than client-query-buffer-limit meanwhile");
+            return None;
         }
         let is_slow = !self.may_reply(&self.clients[&id]);
         while self.held > self.settings.client_memory {
