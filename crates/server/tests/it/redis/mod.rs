@@ -12,3 +12,4 @@ mod spaces;
 mod strangers;
 mod transcripts;
 mod users;
+mod waits;

@@ -89,6 +89,11 @@ fn groups() {
 }
 
 #[test]
+fn lag() {
+    play("lag.txt");
+}
+
+#[test]
 fn transactions() {
     play("transactions.txt");
 }

@@ -224,6 +224,13 @@ fn read(model: &mut Model, args: &[Bytes], out: &mut Reply) -> Refused {
         kept.last = *last;
         kept.pending.extend(given.iter().map(|id| (*id, (consumer.clone(), now, 1))));
     }
+    if !is_new {
+        for (id, (_, at, times)) in &mut kept.pending {
+            if given.contains(id) && flow.entries.contains_key(id) {
+                (*at, *times, is_changed) = (now, *times + 1, true);
+            }
+        }
+    }
     if is_new && given.is_empty() {
         out.null_array();
     } else {
