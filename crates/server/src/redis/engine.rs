@@ -344,14 +344,15 @@ impl Engine {
         }
         self.has_news = true;
         if self.keys.epoch().is_multiple_of(SAMPLE)
-            && let Some(key) = self.keys.changed().next()
+            && let Some((key, _)) = self.keys.changed().next()
         {
             self.hot_logs.note(key, SAMPLE, committed.bytes * SAMPLE);
         }
         client.wrote = self.keys.epoch();
         client.note_epoch(committed.epoch);
         if !client.watched.is_empty() {
-            client.is_stale |= self.keys.changed().any(|key| client.watched.contains(key));
+            let mut changed = self.keys.changed();
+            client.is_stale |= changed.any(|(key, is_modified)| is_modified && client.watched.contains(key));
         }
         self.note_changed();
     }
@@ -369,8 +370,9 @@ impl Engine {
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;
         }
-        for key in self.keys.changed() {
-            for id in self.watching.get(key).into_iter().flatten() {
+        for (key, is_modified) in self.keys.changed() {
+            let watching = self.watching.get(key).filter(|_| is_modified);
+            for id in watching.into_iter().flatten() {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.is_stale = true;
                 }

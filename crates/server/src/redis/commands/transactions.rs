@@ -100,11 +100,15 @@ pub fn watch(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
         return Err(Fail::err("WATCH inside MULTI is not allowed"));
     }
-    for key in plain_logs(call, 1..call.args.len())? {
-        // A key whose time has come goes now, and not between here and EXEC.
-        call.engine.keys.open_plain(&key)?;
-        call.engine.watch(call.client, key);
+    let keys = plain_logs(call, 1..call.args.len())?;
+    for key in &keys {
+        // A key whose time has come goes now, before the watch, and not between here and EXEC.
+        call.engine.keys.open_plain(key)?;
         call.keys().make_room();
+    }
+    call.engine.commit_expired();
+    for key in keys {
+        call.engine.watch(call.client, key);
     }
     call.reply().ok();
     Ok(())

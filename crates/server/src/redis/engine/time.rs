@@ -41,8 +41,13 @@ impl Engine {
             return self
                 .note_trouble("the server could not remove expired keys; the keys stay for now", &error);
         }
-        self.stats.expired += self.commit_aside();
+        self.commit_expired();
         self.serve_waiting();
+    }
+
+    /// Commits the deletion of the expired keys that the current command has met so far.
+    pub fn commit_expired(&mut self) {
+        self.stats.expired += self.commit_aside();
     }
 
     /// Commits changes that no reply depends on; returns the number of changed keys.

@@ -83,8 +83,8 @@ pub struct Keyspace {
     batch: Batch,
     /// Keys that it has changed, and whether they existed before.
     touched: Vec<(SlotId, bool)>,
-    /// Keys that the last commit changed.
-    changed: Vec<SlotId>,
+    /// Keys that the last commit changed, and whether it changed more than groups.
+    changed: Vec<(SlotId, bool)>,
     /// Last epoch on which the reply of the current command depends.
     seen: u64,
     epoch: u64,
@@ -239,7 +239,8 @@ impl Keyspace {
             } else {
                 self.unsettled.push_back((epoch, id));
             }
-            self.changed.push(id);
+            let is_modified = std::mem::take(&mut slot.is_modified);
+            self.changed.push((id, is_modified));
             if is_there != was_there
                 && let Some(count) = self.counts.get_mut(names::database(&slot.key))
             {
@@ -268,9 +269,10 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Returns the plain logs of the keys that the last commit changed.
-    pub fn changed(&self) -> impl Iterator<Item = &[u8]> {
-        self.changed.iter().map(|id| &self.cache.get(*id).key[..])
+    /// Returns the plain logs of the keys that the last commit changed, and whether it changed more
+    /// than the groups of a stream.
+    pub fn changed(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.changed.iter().map(|(id, is_modified)| (&self.cache.get(*id).key[..], *is_modified))
     }
 
     fn durable_up_to_without_tickets(&mut self) {
@@ -305,7 +307,8 @@ impl Keyspace {
     /// Resets the touched keys: no log changed, so the keys are unchanged.
     fn forget_untouched(&mut self) {
         for (id, _) in std::mem::take(&mut self.touched) {
-            self.cache.get_mut(id).is_touched = false;
+            let slot = self.cache.get_mut(id);
+            (slot.is_touched, slot.is_modified) = (false, false);
         }
     }
 

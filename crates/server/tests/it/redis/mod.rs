@@ -13,3 +13,4 @@ mod strangers;
 mod transcripts;
 mod users;
 mod waits;
+mod watched;
