@@ -51,6 +51,8 @@ pub struct Client {
     pub is_stale: bool,
     /// Event that the client waits for.
     pub wait: Option<Wait>,
+    /// Whether a pause holds back the client's requests.
+    pub is_held_back: bool,
     /// Epoch of the client's last write.
     pub wrote: u64,
     /// Replies that the client wants.
@@ -130,6 +132,7 @@ impl Client {
             watched_bytes: 0,
             is_stale: false,
             wait: None,
+            is_held_back: false,
             wrote: 0,
             replies: Replies::On,
             is_leaving: false,
@@ -215,6 +218,11 @@ impl Client {
         }
         self.left = end;
         ready
+    }
+
+    /// Returns whether the client's requests wait for another client, or for the end of a pause.
+    pub fn waits(&self) -> bool {
+        self.wait.is_some() || self.is_held_back
     }
 
     /// Returns whether no reply is pending.

@@ -6,6 +6,7 @@
 
 mod batch;
 mod clients;
+mod pause;
 mod scans;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use super::proto::{Args, Invalid, size_of_args};
 use super::settings::Settings;
 use super::stats::Stats;
 use crate::hot_logs::HotLogs;
+pub use pause::Pause;
 pub use scans::Scans;
 
 /// The state that all clients share.
@@ -42,6 +44,12 @@ pub struct Engine {
     pub settings: Settings,
     /// Counters.
     pub stats: Stats,
+    /// Number that another run of the server does not have, in 40 hexadecimal digits.
+    pub run_id: String,
+    /// TCP port of the server; 0: none.
+    pub port: u16,
+    /// Nanoseconds since some moment, to measure how long commands run.
+    pub clock: Box<dyn Fn() -> u64 + Send>,
     /// Scans of keys in progress.
     pub scans: Scans,
     hot_logs: Arc<HotLogs>,
@@ -74,6 +82,7 @@ pub struct Engine {
     pub has_deadline: bool,
     /// Reason why no more writes are accepted.
     pub stopped: Option<String>,
+    pause: Option<Pause>,
     /// Whether the engine disconnects all clients.
     is_leaving: bool,
     rng: u64,
@@ -94,6 +103,9 @@ impl Engine {
             refusals: Log::default(),
             settings,
             stats: Stats::new(0),
+            run_id: String::new(),
+            port: 0,
+            clock: Box::new(|| 0),
             scans: Scans::default(),
             hot_logs,
             clients: HashMap::new(),
@@ -112,6 +124,7 @@ impl Engine {
             has_news: false,
             has_deadline: false,
             stopped: None,
+            pause: None,
             is_leaving: false,
             rng: rng | 1,
         }
@@ -130,6 +143,7 @@ impl Engine {
     pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>, goes_on: impl Fn() -> bool) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
+        client.is_held_back = false;
         let mut is_first = true;
         while (std::mem::take(&mut is_first) || goes_on())
             && client.wait.is_none()
@@ -137,7 +151,11 @@ impl Engine {
             && !client.is_killed
             && self.may_reply(&client)
         {
-            if self.batch(&mut client, requests, &goes_on) {
+            if self.pause.is_some() {
+                if self.holds_back(&mut client, requests) {
+                    break;
+                }
+            } else if self.batch(&mut client, requests, &goes_on) {
                 continue;
             }
             let Some(request) = requests.pop_front() else { break };
@@ -258,11 +276,10 @@ impl Engine {
     /// Runs a command, and commits its changes.
     fn call_and_commit(&mut self, client: &mut Client, spec: &'static Spec, request: &[Bytes]) {
         let start = client.written();
-        let called = self.call(client, spec, request, client.replies == Replies::On);
+        let called = self.call_timed(client, spec, request, client.replies == Replies::On);
         match called {
             Ok(()) => {}
             Err(Fail::Wait(wait)) => {
-                self.stats.of(spec).waited += 1;
                 self.wait(client, wait);
             }
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
@@ -301,6 +318,28 @@ impl Engine {
         client.reply.error(error);
     }
 
+    /// Runs a command, without a commit, and counts its time.
+    pub fn call_timed(
+        &mut self,
+        client: &mut Client,
+        spec: &'static Spec,
+        request: &[Bytes],
+        may_wait: bool,
+    ) -> Result<(), Fail> {
+        let began = (self.clock)();
+        let called = self.call(client, spec, request, may_wait);
+        self.note_time(spec, 1, began);
+        called
+    }
+
+    /// Counts the time of some calls of a command since a time of the clock; returns the time now.
+    pub(super) fn note_time(&mut self, spec: &Spec, calls: u64, began: u64) -> u64 {
+        let now = (self.clock)();
+        let (threshold, wall) = (self.settings.latency_threshold, self.keys.now / 1000);
+        self.stats.note_time(spec, calls, now.saturating_sub(began), threshold, wall);
+        now
+    }
+
     /// Runs a command, without a commit.
     pub fn call(
         &mut self,
@@ -326,6 +365,11 @@ impl Engine {
         client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
         let done = (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by });
         client.reply.end();
+        let lookups = std::mem::take(&mut self.keys.lookups);
+        if spec.has(flags::READ) {
+            self.stats.lookups.hits += lookups.hits;
+            self.stats.lookups.misses += lookups.misses;
+        }
         done.and_then(|()| client.has_room().map(drop))
     }
 

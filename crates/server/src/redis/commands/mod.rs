@@ -2,13 +2,18 @@
 
 mod acl;
 mod blocking;
+mod clients;
+mod command;
 mod connection;
 mod groups;
 mod hashes;
+mod info;
 mod keys;
+mod latency;
 mod lists;
 mod scans;
 mod server;
+mod sort;
 mod spec;
 mod streams;
 mod strings;
@@ -26,7 +31,7 @@ use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
-pub use connection::describe;
+pub use clients::describe;
 pub use spec::{Access, CATEGORIES, Spec, find, flags, resolve};
 pub use table::TABLE;
 

@@ -65,7 +65,7 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
                 call.engine.note_denied(call.client, spec, &denied);
                 Err(no_longer(&denied))
             }
-            _ => call.engine.call(call.client, spec, request, false),
+            _ => call.engine.call_timed(call.client, spec, request, false),
         };
         match called {
             Err(Fail::Reply(error)) => {

@@ -72,9 +72,9 @@ impl Engine {
         self.held
     }
 
-    /// Returns the number of clients that wait for a key.
+    /// Returns the number of clients that wait for a key, or for the end of a pause.
     pub fn waiting_count(&self) -> usize {
-        self.clients.values().filter(|client| client.wait.is_some()).count()
+        self.clients.values().filter(|client| client.waits()).count()
     }
 
     /// Removes a client that has disconnected.
@@ -123,7 +123,7 @@ impl Engine {
     /// Records for `ACL LOG` that a client is refused.
     pub fn note_refusal(&mut self, client: &Client, user: String, reason: &'static str, object: &[u8]) {
         let is_in_transaction = client.queue.is_some() || client.is_in_exec;
-        self.refusals.note(Entry {
+        let refusal = Entry {
             count: 1,
             reason,
             context: if is_in_transaction { "multi" } else { "toplevel" },
@@ -131,7 +131,8 @@ impl Engine {
             user,
             client: describe(client, self.steady),
             at: self.steady,
-        });
+        };
+        self.refusals.note(refusal, self.settings.acl_log);
     }
 
     /// Returns whether a client may get another reply. A client that does not take its replies gets
@@ -163,7 +164,7 @@ impl Engine {
         } else if outgoing == 0 {
             client.slow_since = None;
         }
-        if client.wait.is_some() && unread > self.settings.max_request.saturating_add(BEHIND) {
+        if client.waits() && unread > self.settings.max_request.saturating_add(BEHIND) {
             self.dismiss(id, "it waits, and has sent more than client-query-buffer-limit meanwhile");
             return None;
         }
@@ -171,6 +172,7 @@ impl Engine {
         while self.held > self.settings.client_memory {
             let largest = self.clients.values().max_by_key(|client| (!client.no_evict, client.charged));
             let Some(id) = largest.map(|client| client.id) else { break };
+            self.stats.evicted_clients += 1;
             self.dismiss(id, "all clients together have too much memory, and it has the most");
         }
         self.clients.contains_key(&id).then_some(is_slow)
@@ -190,7 +192,7 @@ impl Engine {
             let is_over = |since, seconds| seconds > 0 && is_after(since, seconds);
             let is_slow =
                 client.slow_since.is_some_and(|since| is_after(since, settings.soft_output_seconds));
-            let waits = client.wait.is_some() || !client.is_done();
+            let waits = client.waits() || !client.is_done();
             if buffered > settings.hard_output || is_slow {
                 leaving.push((client.id, "it does not take its replies"));
             } else if client.user.is_none() && is_over(client.stranger_since, settings.auth_timeout) {

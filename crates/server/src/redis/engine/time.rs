@@ -27,9 +27,13 @@ impl Engine {
             self.deadlines.pop_first();
             self.unblock(id, None);
         }
-        self.expire_keys();
+        self.end_pause(now.steady);
+        if self.pause.is_none() {
+            self.expire_keys();
+        }
         self.note_durable();
         self.check_clients(now.steady);
+        self.stats.sample(now.steady);
     }
 
     pub(super) fn expire_keys(&mut self) {
@@ -77,6 +81,11 @@ impl Engine {
     /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
+        if let Some(pause) = self.pause {
+            // Nothing expires meanwhile.
+            let over = pause.until.saturating_sub(self.steady);
+            return Some(Duration::from_millis(waiting.map_or(over, |waiting| waiting.min(over))));
+        }
         let expiring = self.keys.next_deadline().map(|at| at.saturating_sub(self.keys.now));
         [waiting, expiring].into_iter().flatten().min().map(Duration::from_millis)
     }
@@ -131,6 +140,7 @@ impl Engine {
     /// Ends all connections once their replies have been sent.
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
+        self.unpause();
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             self.unblock(id, Some("UNBLOCKED the server is stopping"));

@@ -40,6 +40,7 @@ pub use scan::deadlines;
 pub use stream::Stream;
 
 use super::notices::{Notice, Notices};
+use super::stats::Lookups;
 
 /// A key's value.
 #[derive(Clone, Debug, Default)]
@@ -97,11 +98,15 @@ pub struct Keyspace {
     unsettled: VecDeque<(u64, SlotId)>,
     /// Expiries of keys. Some of these keys may be deleted, or have another expiry now.
     deadlines: BTreeSet<(u64, LogKey)>,
+    /// Number of these in each database.
+    expiring: BTreeMap<Vec<u8>, u64>,
     /// Number of keys of each database that was counted once.
     counts: BTreeMap<Vec<u8>, i64>,
     /// Databases that have many keys, and were not counted.
     large: BTreeSet<Vec<u8>>,
     scratch: Vec<u8>,
+    /// Keys that were looked for by name since the engine took these numbers.
+    pub lookups: Lookups,
     /// Current time, in milliseconds since the Unix epoch.
     pub now: u64,
     /// Whether the store accepts no more writes.
@@ -138,9 +143,11 @@ impl Keyspace {
             unheard: Vec::new(),
             unsettled: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            expiring: BTreeMap::new(),
             counts: BTreeMap::new(),
             large: BTreeSet::new(),
             scratch: Vec::new(),
+            lookups: Lookups::default(),
             now,
             is_stopped: false,
             notices: Arc::default(),

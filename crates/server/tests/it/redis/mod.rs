@@ -7,6 +7,8 @@ pub mod client;
 mod costs;
 mod crowd;
 mod limits;
+mod observed;
+mod pauses;
 mod rights;
 mod spaces;
 mod strangers;

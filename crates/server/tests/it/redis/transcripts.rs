@@ -94,6 +94,11 @@ fn lag() {
 }
 
 #[test]
+fn sort() {
+    play("sort.txt");
+}
+
+#[test]
 fn transactions() {
     play("transactions.txt");
 }
