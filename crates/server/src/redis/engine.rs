@@ -348,8 +348,10 @@ impl Engine {
         request: &[Bytes],
         may_wait: bool,
     ) -> Result<(), Fail> {
+        let answered = self.answer(client, spec, request, may_wait, None);
+        // After the command, which may be the one that resets the counters.
         self.stats.of(spec).done += 1;
-        self.answer(client, spec, request, may_wait, None)
+        answered
     }
 
     /// Runs a command, whose reply may not be over the limit of pending replies.
@@ -365,6 +367,7 @@ impl Engine {
         client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
         let done = (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by });
         client.reply.end();
+        self.stats.expired += std::mem::take(&mut self.keys.expired);
         let lookups = std::mem::take(&mut self.keys.lookups);
         if spec.has(flags::READ) {
             self.stats.lookups.hits += lookups.hits;

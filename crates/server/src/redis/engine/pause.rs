@@ -49,7 +49,10 @@ impl Engine {
     pub(super) fn holds_back(&self, client: &mut Client, requests: &VecDeque<Args>) -> bool {
         let Some(pause) = self.pause.filter(|pause| pause.until > self.steady) else { return false };
         let Some(request) = requests.front() else { return false };
-        client.is_held_back = !pause.writes_only || may_write(client, request);
+        // A request that is refused need not wait for that.
+        let command = commands::resolve(request).filter(|spec| spec.takes(request.len()));
+        let may_run = command.is_some_and(|spec| self.allowed(client, spec, request).is_ok());
+        client.is_held_back = may_run && (!pause.writes_only || may_write(client, request));
         client.is_held_back
     }
 }

@@ -51,23 +51,20 @@ impl Engine {
 
     /// Commits the deletion of the expired keys that the current command has met so far.
     pub fn commit_expired(&mut self) {
-        self.stats.expired += self.commit_aside();
+        self.commit_aside();
+        self.stats.expired += std::mem::take(&mut self.keys.expired);
     }
 
-    /// Commits changes that no reply depends on; returns the number of changed keys.
-    pub(super) fn commit_aside(&mut self) -> u64 {
+    /// Commits changes that no reply depends on.
+    pub(super) fn commit_aside(&mut self) {
         match self.keys.commit() {
-            Ok(committed) => {
-                let count = committed.keys as u64;
-                self.has_news |= count > 0;
-                if count > 0 {
-                    self.note_changed();
-                }
-                count
+            Ok(committed) if committed.keys > 0 => {
+                self.has_news = true;
+                self.note_changed();
             }
+            Ok(_) => {}
             Err(error) => {
                 self.note_trouble("the server could not commit automatic changes for now", &error);
-                0
             }
         }
     }

@@ -45,6 +45,7 @@ impl Keyspace {
                 (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
             } else {
                 self.delete(id);
+                self.expired += 1;
             }
         }
         Ok(id)

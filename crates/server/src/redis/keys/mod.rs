@@ -107,6 +107,8 @@ pub struct Keyspace {
     scratch: Vec<u8>,
     /// Keys that were looked for by name since the engine took these numbers.
     pub lookups: Lookups,
+    /// Number of keys that expired since the engine took this number.
+    pub expired: u64,
     /// Current time, in milliseconds since the Unix epoch.
     pub now: u64,
     /// Whether the store accepts no more writes.
@@ -148,6 +150,7 @@ impl Keyspace {
             large: BTreeSet::new(),
             scratch: Vec::new(),
             lookups: Lookups::default(),
+            expired: 0,
             now,
             is_stopped: false,
             notices: Arc::default(),

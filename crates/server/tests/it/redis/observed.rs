@@ -80,6 +80,14 @@ fn the_values_of_info_are_true() {
     let since = |name: &str| told[name].parse::<u64>().unwrap() - before(name);
     assert_eq!((since("keyspace_hits"), since("keyspace_misses")), (5, 3), "writes look for nothing");
     assert_eq!((since("total_commands_processed"), since("expired_keys")), (11, 1));
+    for name in ["met", "passed"] {
+        client.say(&format!("SET {name} x PX 1"));
+    }
+    sleep(Duration::from_millis(5));
+    assert_eq!(client.say("EXISTS met"), ":0");
+    sleep(Duration::from_millis(300));
+    let expired = info(&mut client, "stats").0["expired_keys"].clone();
+    assert_eq!(expired, "3", "those that a client meets count, too");
     let net = [since("total_net_input_bytes"), since("total_net_output_bytes")];
     assert!(net[0] > 100_000 && net[0] < 110_000 && net[1] > 300_000 && net[1] < 320_000, "{net:?}");
     assert_eq!(told["db0"], "keys=2,expires=1,avg_ttl=0");
@@ -131,6 +139,7 @@ fn commands_are_counted_with_their_times() {
     assert!(client.say("LATENCY HISTOGRAM config").starts_with("[config|get [calls :1 "));
     assert_eq!(client.say("CONFIG RESETSTAT"), "OK");
     assert_eq!(client.say("LATENCY HISTOGRAM set"), "[]");
+    assert!(info(&mut client, "commandstats").0["cmdstat_config|resetstat"].starts_with("calls=1,"));
 }
 
 #[test]

@@ -37,6 +37,9 @@ fn writes_are_held_back_until_the_pause_ends() {
     sleep(Duration::from_millis(150));
     assert!(reads.say("INFO stats").contains("expired_keys:0\\r"), "nothing changes meanwhile");
     assert!(reads.say("CLIENT LIST").contains(" flags=b "));
+    // What is refused does not wait.
+    assert_eq!(admin.say("SET k"), "-ERR wrong number of arguments for 'set' command");
+    assert!(admin.say("NONSENSE k").starts_with("-ERR unknown command"));
     // Another pause makes none shorter.
     assert_eq!(admin.say("CLIENT PAUSE 1 WRITE"), "OK");
     sleep(Duration::from_millis(30));
