@@ -127,6 +127,14 @@ impl Listener {
         }
     }
 
+    /// Returns the TCP port.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().ok().map(|at| at.port()),
+            Self::Unix(..) => None,
+        }
+    }
+
     /// Returns whether other machines can reach the address.
     pub fn is_wide(&self) -> bool {
         match self {

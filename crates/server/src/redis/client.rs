@@ -52,6 +52,8 @@ pub struct Client {
     pub is_stale: bool,
     /// Event that the client waits for.
     pub wait: Option<Wait>,
+    /// Whether a pause holds back the client's requests.
+    pub is_held_back: bool,
     /// Epoch of the client's last write.
     pub wrote: u64,
     /// Last epoch that the client's requests depended on. Its messages wait for this epoch, too.
@@ -141,6 +143,7 @@ impl Client {
             watched_bytes: 0,
             is_stale: false,
             wait: None,
+            is_held_back: false,
             wrote: 0,
             depends_on: 0,
             subscriptions: Subscriptions::default(),
@@ -237,6 +240,11 @@ impl Client {
         }
         self.left = end;
         ready
+    }
+
+    /// Returns whether the client's requests wait for another client, or for the end of a pause.
+    pub fn waits(&self) -> bool {
+        self.wait.is_some() || self.is_held_back
     }
 
     /// Returns whether no reply is pending.

@@ -21,7 +21,7 @@ use crate::net::Stream;
 const CHUNK: usize = 16 << 10;
 /// Size of a buffer, in bytes, that a connection does not keep once it is empty.
 const LARGE: usize = 4 * CHUNK;
-/// Most bytes that are read of a waiting client before its wait ends.
+/// Most bytes that are reserved, or parsed, before some of them are used.
 const AHEAD: usize = 1 << 20;
 
 /// Time after which the requests of a client wait until other clients had a turn.
@@ -37,6 +37,8 @@ pub struct Connection {
     /// Memory of the requests, in bytes.
     parsed: usize,
     output: BytesMut,
+    /// Bytes that were read and written since the engine counted them.
+    traffic: (u64, u64),
     /// Whether the client has closed its side.
     is_over: bool,
     /// Whether the client's input was invalid.
@@ -81,6 +83,7 @@ impl Connection {
             requests,
             parsed: 0,
             output,
+            traffic: (0, 0),
             is_over: false,
             is_refused: false,
             refusal: None,
@@ -115,7 +118,10 @@ impl Connection {
             while !self.output.is_empty() {
                 match Pin::new(&mut self.stream).poll_write(cx, &self.output)? {
                     Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    Poll::Ready(n) => self.output.advance(n),
+                    Poll::Ready(n) => {
+                        self.traffic.1 += n as u64;
+                        self.output.advance(n);
+                    }
                     Poll::Pending => break,
                 }
             }
@@ -149,8 +155,8 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
             // Bytes that cannot be parsed yet are enough, except from a client that waits: only a
-            // read reports that it has left.
-            let has_enough = if state.waits { self.input.len() > AHEAD } else { self.has_more };
+            // read of all that it sent reports that it has left.
+            let has_enough = self.has_more && !state.waits;
             let holds_back = state.leaves || state.is_slow || has_enough;
             if self.is_over || holds_back || self.output.len() > CHUNK {
                 return Poll::Pending;
@@ -164,7 +170,10 @@ impl Connection {
         self.input.reserve(CHUNK.max(self.parser.wanted(&self.input).min(AHEAD)));
         match ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input))? {
             0 => self.is_over = true,
-            _ => self.has_more = true,
+            n => {
+                self.traffic.0 += n as u64;
+                self.has_more = true;
+            }
         }
         // The input of a waiting client stays unparsed, and limited.
         if !reading.waits {
@@ -181,9 +190,9 @@ impl Connection {
                 Ok(Some(request)) => {
                     self.parsed += size_of_args(&request);
                     self.requests.push_back(request);
-                    if !limits.is_known {
-                        // This request may be the login; the limits of later requests are then
-                        // larger.
+                    // This request may be the login; the limits of later requests are then larger.
+                    // And small requests take more memory than their bytes.
+                    if !limits.is_known || self.parsed > AHEAD {
                         self.has_more = true;
                         break;
                     }
@@ -207,6 +216,9 @@ impl Connection {
     /// Runs the requests in the engine, and takes the replies that may be sent.
     fn turn(&mut self, cx: &Context<'_>) -> State {
         let mut engine = self.seat.shared.lock();
+        let (read, written) = std::mem::take(&mut self.traffic);
+        engine.stats.traffic.0 += read;
+        engine.stats.traffic.1 += written;
         if !self.requests.is_empty() {
             if let Some(client) = engine.client(self.seat.id) {
                 client.outgoing = self.output.len();
@@ -248,8 +260,8 @@ impl Connection {
             client.waker = Some(cx.waker().clone());
         }
         State {
-            waits: client.wait.is_some(),
-            yields: !self.requests.is_empty() && client.wait.is_none() && !client.is_leaving && !is_slow,
+            waits: client.waits(),
+            yields: !self.requests.is_empty() && !client.waits() && !client.is_leaving && !is_slow,
             leaves: client.is_leaving,
             is_killed: client.is_killed,
             is_done: client.is_done(),

@@ -7,6 +7,7 @@
 mod batch;
 mod clients;
 mod delivery;
+mod pause;
 mod scans;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ use super::settings::Settings;
 use super::stats::Stats;
 use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
+pub use pause::Pause;
 pub use scans::Scans;
 
 /// The state that all clients share.
@@ -50,6 +52,12 @@ pub struct Engine {
     pub stats: Stats,
     /// Scripts.
     pub scripts: Scripts,
+    /// Number that another run of the server does not have, in 40 hexadecimal digits.
+    pub run_id: String,
+    /// TCP port of the server; 0: none.
+    pub port: u16,
+    /// Nanoseconds since some moment, to measure how long commands run.
+    pub clock: Box<dyn Fn() -> u64 + Send>,
     /// Scans of keys in progress.
     pub scans: Scans,
     /// Subscribers of channels and patterns.
@@ -88,6 +96,7 @@ pub struct Engine {
     pub has_deadline: bool,
     /// Reason why no more writes are accepted.
     pub stopped: Option<String>,
+    pause: Option<Pause>,
     /// Whether the engine disconnects all clients.
     is_leaving: bool,
     rng: u64,
@@ -113,6 +122,9 @@ impl Engine {
             scripts: Scripts::new(Box::new(move || {
                 Duration::from_micros(100 * looks.fetch_add(1, Ordering::Relaxed))
             })),
+            run_id: String::new(),
+            port: 0,
+            clock: Box::new(|| 0),
             scans: Scans::default(),
             topics: Topics::default(),
             tracker: Tracker::default(),
@@ -134,6 +146,7 @@ impl Engine {
             has_news: false,
             has_deadline: false,
             stopped: None,
+            pause: None,
             is_leaving: false,
             rng: rng | 1,
         }
@@ -157,6 +170,7 @@ impl Engine {
     pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>, goes_on: impl Fn() -> bool) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
+        client.is_held_back = false;
         let mut is_first = true;
         while (std::mem::take(&mut is_first) || goes_on())
             && client.wait.is_none()
@@ -164,7 +178,10 @@ impl Engine {
             && !client.is_killed
             && self.may_reply(&client)
         {
-            if !self.batch(&mut client, requests, &goes_on) {
+            if self.pause.is_some() && self.holds_back(&mut client, requests) {
+                break;
+            }
+            if self.pause.is_some() || !self.batch(&mut client, requests, &goes_on) {
                 let Some(request) = requests.pop_front() else { break };
                 self.one(&mut client, &request);
             }
@@ -311,11 +328,10 @@ impl Engine {
     /// Runs a command, and commits its changes.
     fn call_and_commit(&mut self, client: &mut Client, spec: &'static Spec, request: &[Bytes]) {
         let start = client.written();
-        let called = self.call(client, spec, request, client.replies == Replies::On);
+        let called = self.call_timed(client, spec, request, client.replies == Replies::On);
         match called {
             Ok(()) => {}
             Err(Fail::Wait(wait)) => {
-                self.stats.of(spec).waited += 1;
                 self.wait(client, wait);
             }
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
@@ -360,6 +376,28 @@ impl Engine {
         client.reply.error(error);
     }
 
+    /// Runs a command, without a commit, and counts its time.
+    pub fn call_timed(
+        &mut self,
+        client: &mut Client,
+        spec: &'static Spec,
+        request: &[Bytes],
+        may_wait: bool,
+    ) -> Result<(), Fail> {
+        let began = (self.clock)();
+        let called = self.call(client, spec, request, may_wait);
+        self.note_time(spec, 1, began);
+        called
+    }
+
+    /// Counts the time of some calls of a command since a time of the clock; returns the time now.
+    pub(super) fn note_time(&mut self, spec: &Spec, calls: u64, began: u64) -> u64 {
+        let now = (self.clock)();
+        let (threshold, wall) = (self.settings.latency_threshold, self.keys.now / 1000);
+        self.stats.note_time(spec, calls, now.saturating_sub(began), threshold, wall);
+        now
+    }
+
     /// Runs a command, without a commit.
     pub fn call(
         &mut self,
@@ -368,12 +406,13 @@ impl Engine {
         request: &[Bytes],
         may_wait: bool,
     ) -> Result<(), Fail> {
+        let answered = self.answer(client, spec, request, may_wait, None);
+        // After the command, which may be the one that resets the counters.
         self.stats.of(spec).done += 1;
-        let done = self.answer(client, spec, request, may_wait, None);
         if client.is_tracking {
             self.note_read(client, spec, request);
         }
-        done
+        answered
     }
 
     /// Runs a command, whose reply may not be over the limit of pending replies.
@@ -389,7 +428,18 @@ impl Engine {
         client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
         let done = (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by });
         client.reply.end();
+        self.stats.expired += std::mem::take(&mut self.keys.expired);
+        self.note_lookups(spec);
         done.and_then(|()| client.has_room().map(drop))
+    }
+
+    /// Counts the look-ups of keys of a command: those of commands that read, as in Redis.
+    pub fn note_lookups(&mut self, spec: &Spec) {
+        let lookups = std::mem::take(&mut self.keys.lookups);
+        if spec.has(flags::READ) {
+            self.stats.lookups.hits += lookups.hits;
+            self.stats.lookups.misses += lookups.misses;
+        }
     }
 
     /// Commits the changes; on failure, replaces the output since `start` by the error.
@@ -407,14 +457,15 @@ impl Engine {
         }
         self.has_news = true;
         if self.keys.epoch().is_multiple_of(SAMPLE)
-            && let Some(key) = self.keys.changed().next()
+            && let Some((key, _)) = self.keys.changed().next()
         {
             self.hot_logs.note(key, SAMPLE, committed.bytes * SAMPLE);
         }
         client.wrote = self.keys.epoch();
         client.note_epoch(committed.epoch);
         if !client.watched.is_empty() {
-            client.is_stale |= self.keys.changed().any(|key| client.watched.contains(key));
+            let mut changed = self.keys.changed();
+            client.is_stale |= changed.any(|(key, is_modified)| is_modified && client.watched.contains(key));
         }
         self.note_changed(Some(client.id), committed.epoch);
     }
@@ -435,8 +486,9 @@ impl Engine {
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;
         }
-        for key in self.keys.changed() {
-            for id in self.watching.get(key).into_iter().flatten() {
+        for (key, is_modified) in self.keys.changed() {
+            let watching = self.watching.get(key).filter(|_| is_modified);
+            for id in watching.into_iter().flatten() {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.is_stale = true;
                 }

@@ -76,6 +76,17 @@ fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
+/// Returns the number of a run of the server.
+fn run_id(wall: u64) -> String {
+    let mut bytes = [0; 20];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Early after the start of the system: the time and the process then tell runs apart.
+        let own = (u128::from(wall) << 32 | u128::from(std::process::id())).to_be_bytes();
+        bytes[4..].copy_from_slice(&own);
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl Shared {
     /// Creates an engine on a store, with `cache` bytes of memory for keys. The engine notes its
     /// writes in `hot_logs`.
@@ -84,6 +95,8 @@ impl Shared {
         let mut engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, hot_logs, wall);
         let began = Instant::now();
         engine.set_script_clock(Box::new(move || began.elapsed()));
+        engine.run_id = run_id(wall);
+        engine.clock = Box::new(move || began.elapsed().as_nanos() as u64);
         let engine = Arc::new(Mutex::new(engine));
         Self {
             engine,
@@ -127,7 +140,11 @@ impl Shared {
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_commits()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_time()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().find_deadlines()));
-        let notices = self.lock().keys.notices.clone();
+        let notices = {
+            let mut engine = self.lock();
+            engine.port = listeners.iter().find_map(Listener::port).unwrap_or(0);
+            engine.keys.notices.clone()
+        };
         let writer = notices.clone();
         tasks.spawn(drivers.clone().run_until_cancelled_owned(async move { writer.keep_writing().await }));
         let mut doors = JoinSet::new();

@@ -30,14 +30,21 @@ pub struct Settings {
     pub script_memory: usize,
     /// Most keys of the table of keys that clients have read and keep copies of.
     pub tracking_keys: usize,
+    /// Most refusals that `ACL LOG` keeps.
+    pub acl_log: usize,
+    /// Milliseconds of a command from which on `LATENCY` reports it; 0: never.
+    pub latency_threshold: u64,
     /// Number of databases with a number.
     pub databases: u64,
     /// Settings of Redis for values in memory: accepted and returned, without effect here.
     without_effect: Vec<(&'static str, String)>,
 }
 
+/// Largest number of refusals that may be kept: each has up to a kilobyte.
+const MOST_REFUSALS: u64 = 10_000;
+
 /// Settings that clients of Redis change, without effect here.
-const WITHOUT_EFFECT: [(&str, &str); 26] = [
+const WITHOUT_EFFECT: [(&str, &str); 25] = [
     ("appendfsync", "always"),
     ("appendonly", "yes"),
     ("aof-use-rdb-preamble", "yes"),
@@ -47,7 +54,6 @@ const WITHOUT_EFFECT: [(&str, &str); 26] = [
     ("hash-max-listpack-value", "64"),
     ("hash-max-ziplist-entries", "512"),
     ("hash-max-ziplist-value", "64"),
-    ("latency-monitor-threshold", "0"),
     ("list-compress-depth", "0"),
     ("list-max-listpack-size", "-2"),
     ("list-max-ziplist-size", "-2"),
@@ -81,6 +87,8 @@ impl Default for Settings {
             script_time: 50,
             script_memory: 16 << 20,
             tracking_keys: 1_000_000,
+            acl_log: 128,
+            latency_threshold: 0,
             databases: 16,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
@@ -109,6 +117,8 @@ impl Settings {
             ("script-memory", self.script_memory.to_string()),
             ("maxmemory-clients", self.client_memory.to_string()),
             ("tracking-table-max-keys", self.tracking_keys.to_string()),
+            ("acllog-max-len", self.acl_log.to_string()),
+            ("latency-monitor-threshold", self.latency_threshold.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
         all.retain(|(name, _)| matches(pattern, name.as_bytes()));
@@ -129,6 +139,12 @@ impl Settings {
             "auth-timeout" => self.auth_timeout = number()?,
             "script-time" => self.script_time = number()?,
             "script-memory" => self.script_memory = number()? as usize,
+            "acllog-max-len" => {
+                let most = number().ok().filter(|n| *n <= MOST_REFUSALS);
+                self.acl_log =
+                    most.ok_or_else(|| wrong("argument must be between 0 and 10000 inclusive"))? as usize;
+            }
+            "latency-monitor-threshold" => self.latency_threshold = number()?,
             "maxmemory-clients" => self.client_memory = limit(number()?),
             "tracking-table-max-keys" => self.tracking_keys = limit(number()?),
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {

@@ -64,6 +64,23 @@ async fn a_long_poll_ends_in_time_or_with_its_stream() {
     assert_eq!(reply.await.status, 404);
 }
 
+/// Readers of a stream that expires at a time end then, and not when their own time is over.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "streams expire by the real clock")]
+async fn live_reads_end_when_their_stream_expires() {
+    let server = patient().await;
+    let at = chrono::DateTime::<chrono::Utc>::from(std::time::SystemTime::now() + Duration::from_secs(2));
+    let at = at.to_rfc3339();
+    let headers = [("content-type", "text/plain"), ("stream-expires-at", &*at)];
+    assert_eq!(server.put("a", &headers, "").await.status, 201);
+    let reads = async {
+        tokio::join!(server.get("a?live=long-poll&offset=now"), server.get("a?live=sse&offset=now"))
+    };
+    let reads = tokio::time::timeout(Duration::from_secs(20), reads).await;
+    let (poll, events) = reads.expect("they wait for a stream that is over");
+    assert_eq!((poll.status, events.status, server.get("a").await.status), (404, 200, 404));
+}
+
 #[tokio::test]
 async fn events_tell_what_is_there_and_what_comes() {
     let server = patient().await;

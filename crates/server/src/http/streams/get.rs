@@ -183,6 +183,7 @@ impl Streams {
             tokio::select! {
                 now = watch.wait_for(is_over) => seen = now.expect("the stream is held").clone(),
                 () = tokio::time::sleep(self.config.long_poll) => {}
+                () = time::reached(identity.expires) => return Err(Refusal::unknown(&stream.name)),
                 () = self.stop.cancelled() => {}
             }
         }

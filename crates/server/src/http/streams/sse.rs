@@ -115,6 +115,8 @@ impl Events {
                 _ = self.watch.changed() => {}
                 () = tokio::time::sleep(ALIVE) => return Some(Bytes::from_static(b":\n\n")),
                 () = tokio::time::sleep_until(self.until) => return None,
+                // The reader asks again, and is told that the stream is gone.
+                () = time::reached(self.identity.expires) => return None,
                 () = self.streams.stop.cancelled() => return None,
             }
         }

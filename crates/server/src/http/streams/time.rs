@@ -46,6 +46,14 @@ pub fn cursor(asked: Option<u64>) -> u64 {
     }
 }
 
+/// Waits for a time, in milliseconds since the Unix epoch; for ever without one.
+pub async fn reached(at: Option<u64>) {
+    match at {
+        Some(at) => tokio::time::sleep(Duration::from_millis(at.saturating_sub(now()))).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

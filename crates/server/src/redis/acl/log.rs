@@ -27,16 +27,14 @@ pub struct Log {
     entries: VecDeque<Entry>,
 }
 
-/// Most refusals that are kept.
-const MOST: usize = 128;
 /// Most bytes of an object or of the name of a user. Strangers choose them.
 const LONGEST: usize = 256;
 /// Time in which equal refusals are one entry, in milliseconds.
 const TOGETHER: u64 = 60_000;
 
 impl Log {
-    /// Records a refusal.
-    pub fn note(&mut self, mut new: Entry) {
+    /// Records a refusal; keeps the last `most`.
+    pub fn note(&mut self, mut new: Entry, most: usize) {
         new.object.truncate(LONGEST);
         let end = (0..=LONGEST).rev().find(|end| new.user.is_char_boundary(*end));
         new.user.truncate(end.unwrap_or(0));
@@ -49,7 +47,7 @@ impl Log {
             new.count += old.count;
         }
         self.entries.push_front(new);
-        self.entries.truncate(MOST);
+        self.entries.truncate(most);
     }
 
     /// Returns the refusals, the newest first.
@@ -80,14 +78,14 @@ mod tests {
         };
         let mut log = Log::default();
         for (object, at) in [("a", 0), ("b", 1), ("a", 60_000), ("a", 120_001)] {
-            log.note(entry(object.as_bytes(), at));
+            log.note(entry(object.as_bytes(), at), 128);
         }
         let all: Vec<(&[u8], i64)> = log.entries().map(|entry| (&entry.object[..], entry.count)).collect();
         assert_eq!(all, [(&b"a"[..], 1), (b"a", 2), (b"b", 1)]);
         for n in 0..200_u32 {
-            log.note(entry(&[&n.to_le_bytes()[..], &[0; 1000]].concat(), 0));
+            log.note(entry(&[&n.to_le_bytes()[..], &[0; 1000]].concat(), 0), 128);
         }
-        assert_eq!(log.entries().len(), MOST);
+        assert_eq!(log.entries().len(), 128);
         assert!(log.entries().all(|entry| entry.object.len() <= LONGEST && entry.user.len() <= LONGEST));
         log.clear();
         assert_eq!(log.entries().len(), 0);

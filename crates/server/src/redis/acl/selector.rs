@@ -126,6 +126,12 @@ impl Selector {
         self.all_channels || self.channels.iter().any(gives)
     }
 
+    /// Returns whether a request may run, and could read any key.
+    pub fn may_read_all(&self, spec: &Spec, request: &[Bytes]) -> bool {
+        let is_all = |pattern: &Pattern| pattern.reads && pattern.glob == "*";
+        self.may_run(spec, request) && (self.all_keys || self.keys.iter().any(is_all))
+    }
+
     fn may_run(&self, spec: &Spec, request: &[Bytes]) -> bool {
         let is_first =
             |arg: &String| request.get(1).is_some_and(|word| word.eq_ignore_ascii_case(arg.as_bytes()));

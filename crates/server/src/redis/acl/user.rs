@@ -58,6 +58,14 @@ impl User {
         self.may_all
     }
 
+    /// Returns whether the user may run a request, and could read any key with it.
+    pub fn may_read_all(&self, spec: &Spec, request: &[Bytes]) -> bool {
+        self.may_all
+            || std::iter::once(&self.root)
+                .chain(&self.selectors)
+                .any(|selector| selector.may_read_all(spec, request))
+    }
+
     /// Returns an error if the user may not run a request. Of several reasons, it is the reason of
     /// the selector that came nearest to a permission.
     pub fn check(&self, spec: &Spec, request: &[Bytes]) -> Result<(), Denied> {

@@ -1,16 +1,13 @@
-//! The connection: the client's identity, its database, and the other clients.
-
-use std::collections::BTreeSet;
+//! The connection: the client's identity, its database, and what it says of itself.
 
 use bytes::Bytes;
 
-use super::super::client::{Client, Replies};
+use super::super::client::Replies;
 use super::super::fail::Fail;
 use super::super::notices::Notice;
-use super::super::pubsub::Kind;
 use super::super::reply::Version;
 use super::super::spaces;
-use super::super::tracking::{Mode, Tracker};
+use super::clients::{describe, kill, list, pause, unblock, unpause};
 use super::{Call, Done, integer, tracking};
 
 pub fn ping(call: &mut Call<'_>) -> Done {
@@ -147,7 +144,7 @@ pub fn hello(call: &mut Call<'_>) -> Done {
     let proto = if call.client.reply.version == Version::Three { 3 } else { 2 };
     let reply = call.reply();
     reply.map(7);
-    for (field, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+    for (field, value) in [("server", "redis"), ("version", super::info::REDIS_VERSION)] {
         reply.bulk(field);
         reply.bulk(value);
     }
@@ -172,7 +169,7 @@ fn client_name(name: &Bytes) -> Result<Bytes, Fail> {
     Ok(name.clone())
 }
 
-const HELP: [&str; 29] = [
+const HELP: [&str; 33] = [
     "CACHING (YES|NO)",
     "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
     "GETNAME",
@@ -184,11 +181,13 @@ const HELP: [&str; 29] = [
     "INFO",
     "    Return information about the current client connection.",
     "KILL <ip:port>|<option> [value] ...",
-    "    Kill connections, by ID, ADDR, LADDR, USER, SKIPME or MAXAGE.",
-    "LIST [ID <id> ...]",
+    "    Kill connections, by ID, TYPE, ADDR, LADDR, USER, SKIPME or MAXAGE.",
+    "LIST [ID <id> ...] [TYPE <type>]",
     "    Return information about client connections.",
     "NO-EVICT (ON|OFF)",
     "    Keep this connection however idle it is.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Hold back writes, or all requests, for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETINFO (LIB-NAME|LIB-VER) <value>",
@@ -202,6 +201,8 @@ const HELP: [&str; 29] = [
     "    Report tracking status for the current connection.",
     "UNBLOCK <clientid> [TIMEOUT|ERROR]",
     "    Unblock the specified blocked client.",
+    "UNPAUSE",
+    "    End a pause.",
 ];
 
 pub fn client(call: &mut Call<'_>) -> Done {
@@ -226,6 +227,8 @@ pub fn client(call: &mut Call<'_>) -> Done {
         }
         ("LIST", _) => list(call)?,
         ("KILL", n) if n > 2 => kill(call)?,
+        ("PAUSE", 3 | 4) => pause(call)?,
+        ("UNPAUSE", 2) => unpause(call),
         ("REPLY", 3) => set_replies(call)?,
         ("UNBLOCK", 3 | 4) => unblock(call)?,
         ("TRACKING", n) if n > 2 => tracking::tracking(call)?,
@@ -273,167 +276,5 @@ fn set_replies(call: &mut Call<'_>) -> Done {
         "SKIP" => {}
         _ => return Err(Fail::syntax()),
     }
-    Ok(())
-}
-
-/// A client in a line of words, as Redis tells it.
-pub fn describe(client: &Client, tracker: &Tracker, now: u64) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let tracks = tracker.of(client.id);
-    let redirect = tracking::redirect(tracks);
-    let all = [
-        ("P", client.subscriptions.is_any()),
-        ("x", client.queue.is_some()),
-        ("b", client.wait.is_some()),
-        ("t", tracks.is_some()),
-        ("R", tracks.is_some_and(|tracks| tracks.is_broken)),
-        ("B", tracks.is_some_and(|tracks| tracks.mode == Mode::Broadcast)),
-    ];
-    let mut flags: String = all.iter().filter(|(_, is)| *is).map(|(flag, _)| *flag).collect();
-    if flags.is_empty() {
-        flags.push('N');
-    }
-    let [sub, psub, ssub] = Kind::ALL.map(|kind| client.subscriptions.of(kind).len());
-    let queued = client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
-    format!(
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub={sub} psub={psub} ssub={ssub} multi={queued} \
-         watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir={redirect} resp={} lib-name={} lib-ver={}",
-        client.id,
-        client.address,
-        client.local,
-        text(&client.name),
-        now.saturating_sub(client.since) / 1000,
-        now.saturating_sub(client.last_seen) / 1000,
-        text(&client.database),
-        client.watched.len(),
-        client.unread,
-        client.memory(),
-        client.written() + client.outgoing,
-        client.last_command,
-        client.user.as_ref().map_or("(none)", |user| &user.name),
-        if client.reply.version == Version::Three { 3 } else { 2 },
-        text(&client.library.0),
-        text(&client.library.1),
-    )
-}
-
-fn list(call: &mut Call<'_>) -> Done {
-    let (mut only, mut subscribes) = (None, None);
-    if call.args.len() > 2 {
-        match call.word(2).as_str() {
-            "ID" if call.args.len() > 3 => {
-                let ids: Option<BTreeSet<i64>> = call.args[3..].iter().map(|id| integer(id)).collect();
-                only = Some(ids.ok_or_else(|| Fail::err("Invalid client ID"))?);
-            }
-            "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
-                "NORMAL" => subscribes = Some(false),
-                "PUBSUB" => subscribes = Some(true),
-                "MASTER" | "REPLICA" | "SLAVE" => only = Some(BTreeSet::new()),
-                other => {
-                    return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase())));
-                }
-            },
-            _ => return Err(Fail::syntax()),
-        }
-    }
-    let (now, me) = (call.engine.steady, call.client.id);
-    let is_listed = |client: &Client| {
-        only.as_ref().is_none_or(|only| only.contains(&(client.id as i64)))
-            && subscribes.is_none_or(|subscribes| client.subscriptions.is_any() == subscribes)
-    };
-    let mut lines = call.engine.describe_all(is_listed);
-    if is_listed(call.client) {
-        lines.push((me, describe(call.client, &call.engine.tracker, now)));
-    }
-    lines.sort();
-    let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
-    call.reply().verbatim(&text);
-    Ok(())
-}
-
-/// Which clients are to be let go of.
-#[derive(Default)]
-struct Chosen {
-    id: Option<u64>,
-    address: Option<Bytes>,
-    local: Option<Bytes>,
-    user: Option<Bytes>,
-    older: Option<u64>,
-    spares_me: bool,
-}
-
-impl Chosen {
-    fn has(&self, client: &Client, now: u64) -> bool {
-        let user = client.user.as_ref().map_or("", |user| &user.name);
-        self.id.is_none_or(|id| id == client.id)
-            && self.address.as_ref().is_none_or(|address| *address == client.address)
-            && self.local.as_ref().is_none_or(|local| *local == client.local)
-            && self.user.as_ref().is_none_or(|name| *name == user)
-            && self.older.is_none_or(|age| now.saturating_sub(client.since) / 1000 >= age)
-    }
-}
-
-fn kill(call: &mut Call<'_>) -> Done {
-    let by_address = call.args.len() == 3;
-    let chosen = if by_address {
-        Chosen { address: Some(call.args[2].clone()), ..Chosen::default() }
-    } else {
-        chosen(call)?
-    };
-    let now = call.engine.steady;
-    let mut killed = 0;
-    for client in call.engine.clients().filter(|client| chosen.has(client, now)) {
-        client.is_killed = true;
-        client.wake();
-        killed += 1;
-    }
-    if !chosen.spares_me && chosen.has(call.client, now) {
-        call.client.is_leaving = true;
-        killed += 1;
-    }
-    match (by_address, killed) {
-        (true, 0) => return Err(Fail::err("No such client")),
-        (true, _) => call.reply().ok(),
-        (false, n) => call.reply().int(n),
-    }
-    Ok(())
-}
-
-fn chosen(call: &Call<'_>) -> Result<Chosen, Fail> {
-    let mut chosen = Chosen { spares_me: true, ..Chosen::default() };
-    for at in (2..call.args.len()).step_by(2) {
-        let Some(value) = call.args.get(at + 1) else { return Err(Fail::syntax()) };
-        let number = || integer(value).filter(|n| *n > 0).map(|n| n as u64);
-        match call.word(at).as_str() {
-            "ID" => {
-                let id = number().ok_or_else(|| Fail::err("client-id should be greater than 0"))?;
-                chosen.id = Some(id);
-            }
-            "ADDR" => chosen.address = Some(value.clone()),
-            "LADDR" => chosen.local = Some(value.clone()),
-            "USER" => chosen.user = Some(value.clone()),
-            "MAXAGE" => chosen.older = Some(number().ok_or_else(Fail::not_an_integer)?),
-            "SKIPME" => match call.word(at + 1).as_str() {
-                "YES" => chosen.spares_me = true,
-                "NO" => chosen.spares_me = false,
-                _ => return Err(Fail::syntax()),
-            },
-            "TYPE" if call.is(at + 1, "NORMAL") => {}
-            _ => return Err(Fail::syntax()),
-        }
-    }
-    Ok(chosen)
-}
-
-fn unblock(call: &mut Call<'_>) -> Done {
-    let id = integer(&call.args[2]).ok_or_else(Fail::not_an_integer)?;
-    let error = match call.args.get(3).map(|_| call.word(3)) {
-        None => None,
-        Some(word) if word == "TIMEOUT" => None,
-        Some(word) if word == "ERROR" => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
-        Some(_) => return Err(Fail::err("CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
-    };
-    let is_done = call.engine.unblock(id as u64, error);
-    call.reply().flag(is_done);
     Ok(())
 }

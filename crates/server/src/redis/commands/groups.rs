@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::super::fail::Fail;
-use super::super::keys::stream::{Delta, Group, Id, Pending, Stream};
+use super::super::keys::stream::{Delta, Group, Id, Pending};
 use super::super::keys::{Keyspace, SlotId};
 use super::streams::{has, parse_id, parse_range, parse_start, tell_entry};
 use super::{Call, Done, integer};
 
-/// Whether entries from an id on may have been deleted from the midst of a stream.
-pub fn has_gaps(stream: &Stream, from: Id) -> bool {
-    let largest = stream.kept.meta.max_deleted;
-    !stream.is_empty() && largest != Id::MIN && from <= largest
+/// The largest id that was deleted from the midst of a stream: from later ids on, it has no gaps.
+pub fn last_gap(keys: &Keyspace, id: SlotId) -> Option<Id> {
+    let stream = keys.stream(id).filter(|stream| !stream.is_empty())?;
+    let largest = Some(stream.kept.meta.max_deleted).filter(|largest| *largest != Id::MIN)?;
+    let first = keys.entry_at(id, stream.seqs().start).ok()?.id;
+    (first <= largest).then_some(largest)
 }
 
 /// How many entries were ever added up to one, where that can be told.
@@ -333,7 +335,7 @@ pub fn xclaim(call: &mut Call<'_>) -> Done {
             continue;
         }
         let Some(pending) =
-            pending.or_else(|| claim.forces.then(|| Pending { consumer: Bytes::new(), at: 0, times: 0 }))
+            pending.or_else(|| claim.forces.then(|| Pending { consumer: Bytes::new(), at: 0, times: 1 }))
         else {
             continue;
         };

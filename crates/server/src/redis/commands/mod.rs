@@ -2,15 +2,20 @@
 
 mod acl;
 mod blocking;
+mod clients;
+mod command;
 mod connection;
 mod groups;
 mod hashes;
+mod info;
 mod keys;
+mod latency;
 mod lists;
 mod pubsub;
 mod scans;
 mod scripts;
 mod server;
+mod sort;
 mod spec;
 mod streams;
 mod strings;
@@ -29,7 +34,7 @@ use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
-pub use connection::describe;
+pub use clients::describe;
 pub use spec::{Access, CATEGORIES, Channels, Spec, find, flags, resolve};
 pub use table::TABLE;
 

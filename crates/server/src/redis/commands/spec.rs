@@ -45,6 +45,8 @@ pub enum Where {
     Range(usize, i32, usize),
     /// Their number is this word, and they follow it.
     Counted(usize),
+    /// The first word, and the one after the last `STORE`, as SORT has it.
+    Sort,
     /// They follow the word `STREAMS`, and are half of what follows it.
     Streams,
 }
@@ -263,6 +265,7 @@ impl Spec {
     pub fn key_range(&self) -> (i64, i64, i64) {
         match self.keys.place {
             Where::Range(first, last, step) => (first as i64, i64::from(last), step as i64),
+            Where::Sort => (1, 1, 1),
             _ => (0, 0, 0),
         }
     }
@@ -279,6 +282,23 @@ impl Spec {
             Where::Counted(at) => {
                 let count = request.get(at).and_then(|n| integer(n)).unwrap_or(0).max(0) as usize;
                 request.iter().skip(at + 1).take(count).collect()
+            }
+            Where::Sort => {
+                let is = |at: usize, word: &str| request[at].eq_ignore_ascii_case(word.as_bytes());
+                let (mut at, mut store) = (2, None);
+                while at < end {
+                    at += if is(at, "LIMIT") {
+                        3
+                    } else if is(at, "BY") || is(at, "GET") {
+                        2
+                    } else if is(at, "STORE") {
+                        store = request.get(at + 1);
+                        2
+                    } else {
+                        1
+                    };
+                }
+                request.get(1).into_iter().chain(store).collect()
             }
             Where::Streams => {
                 // The word may be a group's or a consumer's name as well: options are passed as the
@@ -359,6 +379,8 @@ mod tests {
         assert_eq!(keys("xreadgroup group streams streams streams a >"), ["a"]);
         assert_eq!(keys("xreadgroup group g"), [""; 0]);
         assert_eq!(keys("xgroup create a g 0"), ["a"]);
+        assert_eq!(keys("sort a by store get store limit 0 1 store b alpha store c"), ["a", "c"]);
+        assert_eq!(keys("sort a store"), ["a"]);
         assert_eq!(keys("ping"), [""; 0]);
         assert!(find(b"nonsense").is_none() && find(&[b'a'; 100]).is_none());
     }

@@ -382,11 +382,11 @@ pub fn xsetid(call: &mut Call<'_>) -> Done {
     }
     let stream = call.engine.keys.stream(id).expect("it is there");
     let (len, seqs, mut meta) = (stream.len(), stream.seqs(), stream.kept.meta);
-    if last < meta.max_deleted {
-        return Err(Fail::err("The ID specified in XSETID is smaller than current max_deleted_entry_id"));
-    }
     if !seqs.is_empty() && last < call.engine.keys.entry_at(id, seqs.end - 1)?.id {
         return Err(Fail::err("The ID specified in XSETID is smaller than the target stream top item"));
+    }
+    if last < meta.max_deleted {
+        return Err(Fail::err("The ID specified in XSETID is smaller than current max_deleted_entry_id"));
     }
     if added.is_some_and(|added| added < len as i64) {
         return Err(Fail::err(

@@ -4,12 +4,12 @@ use super::flags::{
     ADMIN, BLOCKING, CONTAINER, CONTROLS_TRANSACTION, DANGEROUS, FAST, FOR_SUBSCRIBERS, NOT_IN_TRANSACTION,
     PUSHES, READ, WITHOUT_AUTH, WRITE,
 };
-use super::spec::Where::{Counted, Nowhere, Range, Streams};
+use super::spec::Where::{Counted, Nowhere, Range, Sort, Streams};
 use super::spec::{Keys, Where};
 use super::{Access, Call, Channels, Done, Spec};
 use super::{
-    acl, blocking, connection, groups, hashes, keys, lists, pubsub, scans, scripts, server, streams, strings,
-    transactions, xinfo, xread,
+    acl, blocking, command, connection, groups, hashes, info, keys, latency, lists, pubsub, scans, scripts,
+    server, sort, streams, strings, transactions, xinfo, xread,
 };
 
 type Handler = fn(&mut Call<'_>) -> Done;
@@ -19,6 +19,8 @@ type Handler = fn(&mut Call<'_>) -> Done;
 enum Group {
     None = 0,
     Keyspace = 1,
+    /// Lists, sets and sorted sets.
+    Sorted = 1 << 3 | 1 << 4 | 1 << 5,
     List = 1 << 5,
     Hash = 1 << 6,
     String = 1 << 7,
@@ -97,8 +99,13 @@ const fn pair(first: Access) -> Keys {
     Keys { place: Range(1, 2, 1), first, further: Access::Write }
 }
 
+/// Returns the keys of SORT, which reads the first and writes the result.
+const fn pair_of_sort() -> Keys {
+    Keys { place: Sort, first: Access::Read, further: Access::Write }
+}
+
 /// All commands; subcommands follow their command.
-pub static TABLE: [Spec; 229] = [
+pub static TABLE: [Spec; 241] = [
     spec("acl", -2, CONTAINER, Group::None, NONE, acl::acl),
     spec("acl|cat", -2, 0, Group::None, NONE, acl::acl),
     spec("acl|deluser", -3, ADMIN, Group::None, NONE, acl::acl),
@@ -131,6 +138,7 @@ pub static TABLE: [Spec; 229] = [
     spec("client|list", -2, ADMIN, Group::Connection, NONE, connection::client),
     spec("client|no-evict", 3, ADMIN, Group::Connection, NONE, connection::client),
     spec("client|no-touch", 3, 0, Group::Connection, NONE, connection::client),
+    spec("client|pause", -3, ADMIN, Group::Connection, NONE, connection::client),
     spec("client|reply", 3, 0, Group::Connection, NONE, connection::client),
     spec("client|setinfo", 4, 0, Group::Connection, NONE, connection::client),
     spec("client|setname", 3, 0, Group::Connection, NONE, connection::client),
@@ -139,12 +147,13 @@ pub static TABLE: [Spec; 229] = [
     spec("client|getredir", 2, 0, Group::Connection, NONE, connection::client),
     spec("client|tracking", -3, 0, Group::Connection, NONE, connection::client),
     spec("client|trackinginfo", 2, 0, Group::Connection, NONE, connection::client),
-    spec("command", -1, CONTAINER, Group::Connection, NONE, server::command),
-    spec("command|count", 2, 0, Group::Connection, NONE, server::command),
-    spec("command|docs", -2, 0, Group::Connection, NONE, server::command),
-    spec("command|getkeys", -4, 0, Group::Connection, NONE, server::command),
-    spec("command|info", -2, 0, Group::Connection, NONE, server::command),
-    spec("command|list", -2, 0, Group::Connection, NONE, server::command),
+    spec("client|unpause", 2, ADMIN, Group::Connection, NONE, connection::client),
+    spec("command", -1, CONTAINER, Group::Connection, NONE, command::command),
+    spec("command|count", 2, 0, Group::Connection, NONE, command::command),
+    spec("command|docs", -2, 0, Group::Connection, NONE, command::command),
+    spec("command|getkeys", -4, 0, Group::Connection, NONE, command::command),
+    spec("command|info", -2, 0, Group::Connection, NONE, command::command),
+    spec("command|list", -2, 0, Group::Connection, NONE, command::command),
     spec("config", -2, CONTAINER, Group::None, NONE, server::config),
     spec("config|get", -3, ADMIN, Group::None, NONE, server::config),
     spec("config|help", 2, 0, Group::None, NONE, server::config),
@@ -203,13 +212,16 @@ pub static TABLE: [Spec; 229] = [
     spec("incr", 2, WRITE | FAST, Group::String, both(ONE), strings::incr),
     spec("incrby", 3, WRITE | FAST, Group::String, both(ONE), strings::incrby),
     spec("incrbyfloat", 3, WRITE | FAST, Group::String, both(ONE), strings::incrbyfloat),
-    spec("info", -1, DANGEROUS, Group::None, NONE, server::info),
+    spec("info", -1, DANGEROUS, Group::None, NONE, info::info),
     spec("keys", 2, DANGEROUS | READ, Group::Keyspace, NONE, keys::keys),
     spec("lastsave", 1, ADMIN | FAST, Group::None, NONE, server::lastsave),
-    spec("latency", -2, CONTAINER, Group::None, NONE, server::latency),
-    spec("latency|history", 3, ADMIN, Group::None, NONE, server::latency),
-    spec("latency|latest", 2, ADMIN, Group::None, NONE, server::latency),
-    spec("latency|reset", -2, ADMIN, Group::None, NONE, server::latency),
+    spec("latency", -2, CONTAINER, Group::None, NONE, latency::latency),
+    spec("latency|doctor", 2, ADMIN, Group::None, NONE, latency::latency),
+    spec("latency|help", 2, 0, Group::None, NONE, latency::latency),
+    spec("latency|histogram", -2, ADMIN, Group::None, NONE, latency::latency),
+    spec("latency|history", 3, ADMIN, Group::None, NONE, latency::latency),
+    spec("latency|latest", 2, ADMIN, Group::None, NONE, latency::latency),
+    spec("latency|reset", -2, ADMIN, Group::None, NONE, latency::latency),
     spec("lindex", 3, READ, Group::List, reads(ONE), lists::lindex),
     spec("linsert", 5, WRITE, Group::List, writes(ONE), lists::linsert),
     spec("llen", 2, READ | FAST, Group::List, looks(ONE), lists::llen),
@@ -223,8 +235,13 @@ pub static TABLE: [Spec; 229] = [
     spec("lrem", 4, WRITE, Group::List, writes(ONE), lists::lrem),
     spec("lset", 4, WRITE, Group::List, writes(ONE), lists::lset),
     spec("ltrim", 4, WRITE, Group::List, writes(ONE), lists::ltrim),
-    spec("memory", -2, CONTAINER, Group::None, NONE, server::memory),
-    spec("memory|usage", -3, READ, Group::None, looks(SECOND), server::memory),
+    spec("memory", -2, CONTAINER, Group::None, NONE, latency::memory),
+    spec("memory|doctor", 2, 0, Group::None, NONE, latency::memory),
+    spec("memory|help", 2, 0, Group::None, NONE, latency::memory),
+    spec("memory|malloc-stats", 2, 0, Group::None, NONE, latency::memory),
+    spec("memory|purge", 2, 0, Group::None, NONE, latency::memory),
+    spec("memory|stats", 2, 0, Group::None, NONE, latency::memory),
+    spec("memory|usage", -3, READ, Group::None, looks(SECOND), latency::memory),
     spec("mget", -2, READ | FAST, Group::String, reads(ALL), strings::mget),
     spec("module", -2, CONTAINER, Group::None, NONE, server::module),
     spec("module|list", 2, ADMIN, Group::None, NONE, server::module),
@@ -291,6 +308,8 @@ pub static TABLE: [Spec; 229] = [
     spec("slowlog|get", -2, ADMIN, Group::None, NONE, server::slowlog),
     spec("slowlog|len", 2, ADMIN, Group::None, NONE, server::slowlog),
     spec("slowlog|reset", 2, ADMIN, Group::None, NONE, server::slowlog),
+    spec("sort", -2, WRITE | DANGEROUS, Group::Sorted, pair_of_sort(), sort::sort),
+    spec("sort_ro", -2, READ | DANGEROUS, Group::Sorted, reads(ONE), sort::sort_ro),
     spec("strlen", 2, READ | FAST, Group::String, looks(ONE), strings::strlen),
     spec("substr", 4, READ, Group::String, reads(ONE), strings::getrange),
     spec("time", 1, FAST, Group::None, NONE, server::time),

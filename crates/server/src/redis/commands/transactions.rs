@@ -66,7 +66,7 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
                 call.engine.note_denied(call.client, spec, &denied);
                 Err(no_longer(&denied))
             }
-            _ => call.engine.call(call.client, spec, request, false),
+            _ => call.engine.call_timed(call.client, spec, request, false),
         };
         match called {
             Err(Fail::Reply(error)) => {
@@ -102,11 +102,15 @@ pub fn watch(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
         return Err(Fail::err("WATCH inside MULTI is not allowed"));
     }
-    for key in plain_logs(call, 1..call.args.len())? {
-        // A key whose time has come goes now, and not between here and EXEC.
-        call.engine.keys.open_plain(&key)?;
-        call.engine.watch(call.client, key);
+    let keys = plain_logs(call, 1..call.args.len())?;
+    for key in &keys {
+        // A key whose time has come goes now, before the watch, and not between here and EXEC.
+        call.engine.keys.open_plain(key)?;
         call.keys().make_room();
+    }
+    call.engine.commit_expired();
+    for key in keys {
+        call.engine.watch(call.client, key);
     }
     call.reply().ok();
     Ok(())

@@ -8,7 +8,7 @@ use super::super::fail::Fail;
 use super::super::keys::stream::{Entry, Group, Id, Pending, Stream};
 use super::super::keys::{Keyspace, SlotId};
 use super::super::reply::Reply;
-use super::groups::{distance, has_gaps, no_such_group, pending_of};
+use super::groups::{distance, last_gap, no_such_group, pending_of};
 use super::streams::{tell_entries, tell_entry};
 use super::{Call, Done};
 
@@ -46,20 +46,20 @@ fn found(keys: &Keyspace, id: SlotId) -> &Stream {
     keys.stream(id).expect("it is there")
 }
 
-/// Entries that a group has before it, where that can be told.
-fn lag(keys: &Keyspace, id: SlotId, group: &Group) -> Option<u64> {
-    let stream = found(keys, id);
-    let added = stream.added();
+/// Entries that a group has before it, where that can be told; below zero where a client told that
+/// the group had read more than there ever was.
+fn lag(keys: &Keyspace, id: SlotId, group: &Group) -> Option<i64> {
+    let added = found(keys, id).added();
     let read = match group.read {
-        Some(read) if !has_gaps(stream, group.last) => Some(read),
+        Some(read) if last_gap(keys, id).is_none_or(|gap| group.last > gap) => Some(read),
         _ => distance(keys, id, group.last),
     };
-    if added == 0 { Some(0) } else { read.map(|read| added.saturating_sub(read)) }
+    if added == 0 { Some(0) } else { read.map(|read| added as i64 - read as i64) }
 }
 
-fn count_or_null(reply: &mut Reply, n: Option<u64>) {
+fn count_or_null(reply: &mut Reply, n: Option<i64>) {
     match n {
-        Some(n) => reply.int(n as i64),
+        Some(n) => reply.int(n),
         None => reply.null(),
     }
 }
@@ -78,7 +78,7 @@ fn tell_groups(keys: &Keyspace, id: SlotId, reply: &mut Reply) {
         reply.bulk("last-delivered-id");
         reply.bulk(group.last.to_string());
         reply.bulk("entries-read");
-        count_or_null(reply, group.read);
+        count_or_null(reply, group.read.map(|read| read as i64));
         reply.bulk("lag");
         count_or_null(reply, lag(keys, id, group));
     }
@@ -183,7 +183,7 @@ fn tell_groups_in_full(keys: &Keyspace, id: SlotId, reply: &mut Reply, most: usi
         reply.bulk("last-delivered-id");
         reply.bulk(group.last.to_string());
         reply.bulk("entries-read");
-        count_or_null(reply, group.read);
+        count_or_null(reply, group.read.map(|read| read as i64));
         reply.bulk("lag");
         count_or_null(reply, lag(keys, id, group));
         reply.bulk("pel-count");

@@ -9,7 +9,7 @@ use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Group, Id};
 use super::super::reply::Version;
 use super::blocking::{milliseconds, waited_logs};
-use super::groups::{distance, has_gaps};
+use super::groups::{distance, last_gap};
 use super::streams::{invalid_id, parse_id, tell_entry};
 use super::{Call, Done};
 
@@ -99,6 +99,9 @@ fn parse(call: &Call<'_>, of_group: bool) -> Result<Asked, Fail> {
 
 /// The error of a group that is not there.
 fn no_group(call: &Call<'_>, key: usize, group: &[u8], command: &str) -> Fail {
+    if call.woken_by.is_some() {
+        return Fail::Reply("NOGROUP the consumer group this client was blocked on no longer exists".into());
+    }
     let (key, group) = (String::from_utf8_lossy(&call.args[key]), String::from_utf8_lossy(group));
     Fail::Reply(
         format!("NOGROUP No such key '{key}' or consumer group '{group}' in {command} with GROUP option")
@@ -218,11 +221,19 @@ fn read_as(
                 .pending
                 .range((Excluded(after), Unbounded))
                 .filter(|(_, pending)| pending.consumer == *consumer);
-            let ids: Vec<Id> = mine.take(asked.count).map(|(id, _)| *id).collect();
-            let mut history = Vec::with_capacity(ids.len());
-            for entry in ids {
+            let mine = mine.take(asked.count).map(|(id, pending)| (*id, pending.times));
+            let mine: Vec<(Id, u64)> = mine.collect();
+            let mut history = Vec::with_capacity(mine.len());
+            let (now, mut ids) = (call.engine.keys.now, Vec::new());
+            for (entry, times) in mine {
                 let found = call.engine.keys.entries(id, (entry, entry), 1, false)?.pop();
+                ids.extend(found.is_some().then_some((entry, now, times + 1)));
                 history.push((entry, found));
+            }
+            // To tell an entry again is to deliver it again.
+            if !ids.is_empty() {
+                let delta = Delta::Deliver { group: group.clone(), consumer: consumer.clone(), ids };
+                call.keys().change_stream(id, delta);
             }
             Ok(Some(history))
         }
@@ -241,9 +252,10 @@ fn read_as(
 fn deliver(call: &mut Call<'_>, id: SlotId, group: &Bytes, consumer: &Bytes, given: &Given, no_ack: bool) {
     let stream = call.engine.keys.stream(id).expect("it has the group");
     let Group { mut last, mut read, .. } = stream.kept.groups[group];
+    let gap = last_gap(&call.engine.keys, id);
     for (entry, _) in given {
         read = match read {
-            Some(read) if !has_gaps(stream, *entry) => Some(read + 1),
+            Some(read) if gap.is_none_or(|gap| *entry > gap) => Some(read + 1),
             _ => distance(&call.engine.keys, id, *entry),
         };
         last = *entry;

@@ -52,11 +52,18 @@ impl Engine {
             return false;
         }
         let (start, mut count) = (client.written(), 0);
+        // Equal commands in a row are measured together.
+        let (mut began, mut equal, mut last) = ((self.clock)(), 0, commands[0]);
         for (request, spec) in requests.iter().zip(commands) {
             if !self.may_reply(client) || (count % CHECK == CHECK - 1 && !goes_on()) {
                 break;
             }
             count += 1;
+            if !std::ptr::eq(spec, last) {
+                began = self.note_time(last, equal, began);
+                (equal, last) = (0, spec);
+            }
+            equal += 1;
             client.last_command = spec.name;
             let before = client.written();
             let called = self.call(client, spec, request, false);
@@ -71,6 +78,9 @@ impl Engine {
                     return self.one_by_one(client, requests, count, start);
                 }
             }
+        }
+        if equal > 0 {
+            self.note_time(last, equal, began);
         }
         match self.keys.commit() {
             Ok(committed) => self.note_committed(client, committed),

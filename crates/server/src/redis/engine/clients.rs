@@ -16,6 +16,8 @@ use crate::redis::notices::Notice;
 const STRANGER_OUTPUT: usize = 16 << 10;
 /// One of this many places is for strangers.
 const STRANGERS: usize = 4;
+/// Bytes behind a wait beyond a request of the largest size: the parts around its arguments.
+const BEHIND: usize = 1 << 20;
 /// Time between two checks of all clients, in milliseconds.
 const CHECK: u64 = 100;
 
@@ -77,9 +79,9 @@ impl Engine {
         self.held
     }
 
-    /// Returns the number of clients that wait for a key.
+    /// Returns the number of clients that wait for a key, or for the end of a pause.
     pub fn waiting_count(&self) -> usize {
-        self.clients.values().filter(|client| client.wait.is_some()).count()
+        self.clients.values().filter(|client| client.waits()).count()
     }
 
     /// Removes a client that has disconnected.
@@ -130,7 +132,7 @@ impl Engine {
     /// Records for `ACL LOG` that a client is refused.
     pub fn note_refusal(&mut self, client: &Client, user: String, reason: &'static str, object: &[u8]) {
         let is_in_transaction = client.queue.is_some() || client.is_in_exec;
-        self.refusals.note(Entry {
+        let refusal = Entry {
             count: 1,
             reason,
             context: match (client.is_in_script, is_in_transaction) {
@@ -142,7 +144,8 @@ impl Engine {
             user,
             client: describe(client, &self.tracker, self.steady),
             at: self.steady,
-        });
+        };
+        self.refusals.note(refusal, self.settings.acl_log);
     }
 
     /// Returns whether a client may get another reply. A client that does not take its replies gets
@@ -174,6 +177,10 @@ impl Engine {
         } else if outgoing == 0 {
             client.slow_since = None;
         }
+        if client.waits() && unread > self.settings.max_request.saturating_add(BEHIND) {
+            self.dismiss(id, "it waits, and has sent more than client-query-buffer-limit meanwhile");
+            return None;
+        }
         let is_slow = !self.may_reply(&self.clients[&id]);
         self.keep_budget();
         self.clients.contains_key(&id).then_some(is_slow)
@@ -184,6 +191,7 @@ impl Engine {
         while self.held + self.scripts.memory() > self.settings.client_memory {
             let largest = self.clients.values().max_by_key(|client| (!client.no_evict, client.charged));
             let Some(id) = largest.map(|client| client.id) else { break };
+            self.stats.evicted_clients += 1;
             self.dismiss(id, "all clients together have too much memory, and it has the most");
         }
     }
@@ -202,7 +210,7 @@ impl Engine {
             let is_over = |since, seconds| seconds > 0 && is_after(since, seconds);
             let is_slow =
                 client.slow_since.is_some_and(|since| is_after(since, settings.soft_output_seconds));
-            let waits = client.wait.is_some() || !client.is_done() || client.subscriptions.is_any();
+            let waits = client.waits() || !client.is_done() || client.subscriptions.is_any();
             if buffered > settings.hard_output || is_slow {
                 leaving.push((client.id, "it does not take its replies"));
             } else if client.user.is_none() && is_over(client.stranger_since, settings.auth_timeout) {

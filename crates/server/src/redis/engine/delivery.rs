@@ -118,7 +118,8 @@ impl Engine {
 
     /// Notifies the clients that track the keys of the last commit.
     pub(super) fn invalidate(&mut self, by: Option<ClientId>, epoch: u64) {
-        let names = self.keys.changed().map(|key| Bytes::copy_from_slice(names::name(key))).collect();
+        let changed = self.keys.changed().filter(|(_, is_modified)| *is_modified);
+        let names = changed.map(|(key, _)| Bytes::copy_from_slice(names::name(key))).collect();
         for mut post in self.tracker.changed(names, by, self.settings.client_memory / PART) {
             post.epoch = Some(epoch);
             self.outbox.push(post);

@@ -27,9 +27,13 @@ impl Engine {
             self.deadlines.pop_first();
             self.unblock(id, None);
         }
-        self.expire_keys();
+        self.end_pause(now.steady);
+        if self.pause.is_none() {
+            self.expire_keys();
+        }
         self.note_durable();
         self.check_clients(now.steady);
+        self.stats.sample(now.steady);
     }
 
     pub(super) fn expire_keys(&mut self) {
@@ -41,25 +45,27 @@ impl Engine {
             return self
                 .note_trouble("the server could not remove expired keys; the keys stay for now", &error);
         }
-        self.stats.expired += self.commit_aside();
+        self.commit_expired();
         self.serve_waiting();
         self.deliver();
     }
 
-    /// Commits changes that no reply depends on; returns the number of changed keys.
-    pub(super) fn commit_aside(&mut self) -> u64 {
+    /// Commits the deletion of the expired keys that the current command has met so far.
+    pub fn commit_expired(&mut self) {
+        self.commit_aside();
+        self.stats.expired += std::mem::take(&mut self.keys.expired);
+    }
+
+    /// Commits changes that no reply depends on.
+    pub(super) fn commit_aside(&mut self) {
         match self.keys.commit() {
-            Ok(committed) => {
-                let count = committed.keys as u64;
-                self.has_news |= count > 0;
-                if count > 0 {
-                    self.note_changed(None, committed.epoch);
-                }
-                count
+            Ok(committed) if committed.keys > 0 => {
+                self.has_news = true;
+                self.note_changed(None, committed.epoch);
             }
+            Ok(_) => {}
             Err(error) => {
                 self.note_trouble("the server could not commit automatic changes for now", &error);
-                0
             }
         }
     }
@@ -73,6 +79,11 @@ impl Engine {
     /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
+        if let Some(pause) = self.pause {
+            // Nothing expires meanwhile.
+            let over = pause.until.saturating_sub(self.steady);
+            return Some(Duration::from_millis(waiting.map_or(over, |waiting| waiting.min(over))));
+        }
         let expiring = self.keys.next_deadline().map(|at| at.saturating_sub(self.keys.now));
         [waiting, expiring].into_iter().flatten().min().map(Duration::from_millis)
     }
@@ -127,6 +138,7 @@ impl Engine {
     /// Ends all connections once their replies have been sent.
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
+        self.unpause();
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             self.unblock(id, Some("UNBLOCKED the server is stopping"));

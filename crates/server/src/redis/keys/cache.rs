@@ -37,6 +37,8 @@ pub struct Slot {
     pub acked_at: u64,
     /// Whether the current command has changed the key.
     pub is_touched: bool,
+    /// Whether it has changed more than the groups of a stream.
+    pub is_modified: bool,
     pub(super) turn: u32,
     /// Number of sweeps that the key still survives.
     pub(super) chances: u8,

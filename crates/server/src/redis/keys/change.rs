@@ -41,6 +41,13 @@ impl Keyspace {
 
     /// Records that a key changes.
     fn touch(&mut self, id: SlotId) {
+        self.touch_state(id);
+        self.cache.get_mut(id).is_modified = true;
+    }
+
+    /// Records that the state of a key changes, such as the groups of a stream: the clients that
+    /// watch the key do not see this as a change.
+    fn touch_state(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
         if !slot.is_touched {
             slot.is_touched = true;
@@ -254,8 +261,8 @@ impl Keyspace {
         }
     }
 
+    /// Returns a stream, whose change is recorded already, for changes.
     fn stream_mut(&mut self, id: SlotId) -> (&mut Stream, &mut super::Batch, LogKey) {
-        self.touch(id);
         let slot = self.cache.get_mut(id);
         let log = names::entries(&slot.key);
         match &mut slot.value {
@@ -266,6 +273,7 @@ impl Keyspace {
 
     /// Appends an entry to a stream.
     pub fn add_entry(&mut self, id: SlotId, entry: Id, fields: &[Bytes]) {
+        self.touch(id);
         let (stream, batch, log) = self.stream_mut(id);
         stream.kept.meta.last = entry;
         stream.body.push(batch, log, Entry::encode(entry, fields));
@@ -273,6 +281,10 @@ impl Keyspace {
 
     /// Changes the state of a stream that its head holds.
     pub fn change_stream(&mut self, id: SlotId, delta: Delta) {
+        match delta {
+            Delta::Gone(_) => self.touch(id),
+            _ => self.touch_state(id),
+        }
         let (stream, ..) = self.stream_mut(id);
         stream.kept.apply(delta.clone());
         self.add_to_head(id, &Record::Stream(delta));
@@ -319,6 +331,7 @@ impl Keyspace {
 
     /// Drops the entries of a stream's log before a number.
     pub fn trim_stream(&mut self, id: SlotId, before: u64) -> Result<(), Error> {
+        self.touch(id);
         let store = self.store.clone();
         let (stream, batch, log) = self.stream_mut(id);
         let last = stream.kept.meta.last;

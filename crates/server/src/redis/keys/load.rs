@@ -19,6 +19,11 @@ impl Keyspace {
         names::write_plain(database, name, &mut plain);
         let id = self.open_plain(&plain);
         self.scratch = plain;
+        if let Ok(id) = id {
+            let is_there = self.slot(id).value.is_there();
+            self.lookups.hits += u64::from(is_there);
+            self.lookups.misses += u64::from(!is_there);
+        }
         id
     }
 
@@ -40,6 +45,7 @@ impl Keyspace {
                 (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
             } else {
                 self.delete(id);
+                self.expired += 1;
             }
         }
         Ok(id)
@@ -48,15 +54,23 @@ impl Keyspace {
     /// Removes a key's deadline, because the key no longer expires then: otherwise the entry would
     /// stay until that time.
     pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &LogKey) {
-        if let Some(at) = expire {
-            self.deadlines.remove(&(at, plain.clone()));
+        if let Some(at) = expire
+            && self.deadlines.remove(&(at, plain.clone()))
+            && let Some(count) = self.expiring.get_mut(names::database(plain))
+        {
+            *count -= 1;
         }
     }
 
     /// Records a key's deadline, so that the key is deleted then without a request.
     pub fn note_deadline(&mut self, expire: Option<u64>, plain: &[u8]) {
-        if let Some(at) = expire {
-            self.deadlines.insert((at, LogKey::from_slice(plain)));
+        if let Some(at) = expire
+            && self.deadlines.insert((at, LogKey::from_slice(plain)))
+        {
+            match self.expiring.get_mut(names::database(plain)) {
+                Some(count) => *count += 1,
+                None => drop(self.expiring.insert(names::database(plain).to_vec(), 1)),
+            }
         }
     }
 }

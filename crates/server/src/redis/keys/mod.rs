@@ -40,6 +40,7 @@ pub use scan::deadlines;
 pub use stream::Stream;
 
 use super::notices::{Notice, Notices};
+use super::stats::Lookups;
 
 /// A key's value.
 #[derive(Clone, Debug, Default)]
@@ -83,8 +84,8 @@ pub struct Keyspace {
     batch: Batch,
     /// Keys that it has changed, and whether they existed before.
     touched: Vec<(SlotId, bool)>,
-    /// Keys that the last commit changed.
-    changed: Vec<SlotId>,
+    /// Keys that the last commit changed, and whether it changed more than groups.
+    changed: Vec<(SlotId, bool)>,
     /// Last epoch on which the reply of the current command depends.
     seen: u64,
     epoch: u64,
@@ -97,11 +98,17 @@ pub struct Keyspace {
     unsettled: VecDeque<(u64, SlotId)>,
     /// Expiries of keys. Some of these keys may be deleted, or have another expiry now.
     deadlines: BTreeSet<(u64, LogKey)>,
+    /// Number of these in each database.
+    expiring: BTreeMap<Vec<u8>, u64>,
     /// Number of keys of each database that was counted once.
     counts: BTreeMap<Vec<u8>, i64>,
     /// Databases that have many keys, and were not counted.
     large: BTreeSet<Vec<u8>>,
     scratch: Vec<u8>,
+    /// Keys that were looked for by name since the engine took these numbers.
+    pub lookups: Lookups,
+    /// Number of keys that expired since the engine took this number.
+    pub expired: u64,
     /// Current time, in milliseconds since the Unix epoch.
     pub now: u64,
     /// Whether the store accepts no more writes.
@@ -138,9 +145,12 @@ impl Keyspace {
             unheard: Vec::new(),
             unsettled: VecDeque::new(),
             deadlines: BTreeSet::new(),
+            expiring: BTreeMap::new(),
             counts: BTreeMap::new(),
             large: BTreeSet::new(),
             scratch: Vec::new(),
+            lookups: Lookups::default(),
+            expired: 0,
             now,
             is_stopped: false,
             notices: Arc::default(),
@@ -244,7 +254,8 @@ impl Keyspace {
             } else {
                 self.unsettled.push_back((epoch, id));
             }
-            self.changed.push(id);
+            let is_modified = std::mem::take(&mut slot.is_modified);
+            self.changed.push((id, is_modified));
             if is_there != was_there
                 && let Some(count) = self.counts.get_mut(names::database(&slot.key))
             {
@@ -273,9 +284,10 @@ impl Keyspace {
         Ok(done)
     }
 
-    /// Returns the plain logs of the keys that the last commit changed.
-    pub fn changed(&self) -> impl Iterator<Item = &[u8]> {
-        self.changed.iter().map(|id| &self.cache.get(*id).key[..])
+    /// Returns the plain logs of the keys that the last commit changed, and whether it changed more
+    /// than the groups of a stream.
+    pub fn changed(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.changed.iter().map(|(id, is_modified)| (&self.cache.get(*id).key[..], *is_modified))
     }
 
     fn durable_up_to_without_tickets(&mut self) {
@@ -310,7 +322,8 @@ impl Keyspace {
     /// Resets the touched keys: no log changed, so the keys are unchanged.
     fn forget_untouched(&mut self) {
         for (id, _) in std::mem::take(&mut self.touched) {
-            self.cache.get_mut(id).is_touched = false;
+            let slot = self.cache.get_mut(id);
+            (slot.is_touched, slot.is_modified) = (false, false);
         }
     }
 

@@ -220,6 +220,11 @@ impl Keyspace {
         self.deadlines.len()
     }
 
+    /// Returns the number of keys of a database with a known expiry.
+    pub fn expiring_of(&self, database: &[u8]) -> u64 {
+        self.expiring.get(database).copied().unwrap_or(0)
+    }
+
     /// Returns the value of a key.
     pub fn kind_of(&mut self, database: &[u8], name: &[u8]) -> Result<&Value, Error> {
         let id = self.open(database, name)?;

@@ -115,6 +115,11 @@ impl Cache {
         Ok(())
     }
 
+    /// Returns the number of scripts.
+    pub fn count(&self) -> usize {
+        self.scripts.len()
+    }
+
     /// Returns the memory of the scripts, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -76,6 +76,11 @@ impl Scripts {
         self.memory
     }
 
+    /// Returns the number of scripts.
+    pub fn count(&self) -> usize {
+        self.cache.count()
+    }
+
     fn measure(&mut self) {
         self.memory = self.cache.bytes() + self.vm.as_ref().map_or(0, |vm| vm.memory());
     }
@@ -101,6 +106,17 @@ impl Scripts {
         self.cache.add(&script, is_loaded).map_err(Fail::err)?;
         self.measure();
         Ok(script)
+    }
+
+    /// Returns whether a script, named by its digest or given as a source, may write: unless its
+    /// first line says that it does not.
+    pub fn may_write(&mut self, by_digest: bool, text: &[u8]) -> bool {
+        let flags = if by_digest {
+            self.get(text).and_then(|script| script.flags)
+        } else {
+            cache::parse(text).ok().and_then(|(_, flags)| flags)
+        };
+        !flags.is_some_and(|flags| flags.no_writes)
     }
 
     /// Removes all scripts, and the machine.

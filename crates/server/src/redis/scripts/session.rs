@@ -213,6 +213,7 @@ impl Session<'_> {
         let (engine, client) = (&mut *self.engine, &mut *self.client);
         let mut call = Call { engine, client, args: words, may_wait: false, woken_by: None };
         let done = (spec.handler)(&mut call);
+        self.engine.note_lookups(spec);
         if self.client.is_tracking {
             self.engine.note_read(self.client, spec, words);
         }

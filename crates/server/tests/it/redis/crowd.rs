@@ -68,6 +68,57 @@ fn who_vanishes_while_waiting_takes_no_element() {
     }
 }
 
+/// However much it sent behind its wait, the server sees that it has gone.
+#[test]
+fn who_vanishes_behind_much_data_takes_no_element() {
+    let server = server();
+    let mut stays = server.client();
+    let set = encode(&["SET", "k", &"x".repeat(32_000)]);
+    for pop in [&["BLPOP", "l", "0"][..], &["BLMOVE", "l", "m", "LEFT", "LEFT", "0"]] {
+        for megabytes in [0, 2, 12] {
+            let mut stream = TcpStream::connect(&server.address).unwrap();
+            stream.write_all(&encode(pop)).unwrap();
+            stays.wait_for("blocked_clients:1");
+            stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+            for _ in 0..megabytes * 32 {
+                if stream.write_all(&set).is_err() {
+                    break;
+                }
+            }
+            drop(stream);
+            stays.wait_for("blocked_clients:0");
+            assert_eq!(stays.say("RPUSH l x"), ":1");
+            assert_eq!(stays.say("LPOP l"), "x", "behind {megabytes} MB");
+            assert_eq!(stays.say("EXISTS k m"), ":0");
+        }
+    }
+}
+
+#[test]
+fn a_wait_ends_where_too_much_is_sent_behind_it_and_else_all_of_it_is_done() {
+    let server = server();
+    let mut stays = server.client();
+    assert_eq!(stays.say("CONFIG SET client-query-buffer-limit 4mb"), "OK");
+    let push = encode(&["RPUSH", "many", "x"]);
+    let mut waits = server.client();
+    waits.send(&encode(&["BLPOP", "l", "0"]));
+    stays.wait_for("blocked_clients:1");
+    // 3 MB of requests, which take more memory once they are parsed.
+    waits.send(&push.repeat((3 << 20) / push.len()));
+    assert_eq!(stays.say("RPUSH l x"), ":1");
+    assert_eq!(waits.reply(), "[l x]");
+    for n in 1..=(3 << 20) / push.len() {
+        assert_eq!(waits.reply(), format!(":{n}"));
+    }
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.write_all(&encode(&["BLPOP", "l", "0"])).unwrap();
+    stays.wait_for("blocked_clients:1");
+    let refused = (0..1_000).any(|_| stream.write_all(&push.repeat(1_000)).is_err());
+    assert!(refused, "it may send as much as it likes");
+    stays.wait_for("blocked_clients:0");
+}
+
 #[test]
 fn thousands_of_idle_clients_are_no_burden() {
     let limit = getrlimit(Resource::Nofile);

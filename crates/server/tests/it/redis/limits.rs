@@ -1,12 +1,11 @@
 //! What a client may not do: it is told, let go of where it must be, and harms nobody else.
 
-use std::net::TcpStream;
 use std::time::Duration;
 
 use brooklet::Store;
 use brooklet_server::Config;
 
-use crate::redis::client::{Client, Server, encode};
+use crate::redis::client::{Server, encode};
 
 fn server() -> Server {
     Server::of(Store::in_memory(1).unwrap())
@@ -149,38 +148,6 @@ fn largest(list: &str) -> u64 {
     let sizes =
         list.split("tot-mem=").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap());
     sizes.map(|size| size.parse().unwrap()).max().unwrap_or(0)
-}
-
-/// Requests that come while a client waits are not taken in without end.
-#[test]
-fn who_waits_and_goes_on_asking_is_held_back() {
-    let server = server();
-    let mut other = server.client();
-    let stream = TcpStream::connect(&server.address).unwrap();
-    stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let requests = encode(&["RPUSH", "l", &"x".repeat(1000)]).repeat(100);
-    let mut writer = stream.try_clone().unwrap();
-    let mut waits = Client::over(stream);
-    waits.send(&encode(&["BLPOP", "none", "0"]));
-    let mut sent = 0;
-    let taken = (0..600).take_while(|_| {
-        let mut rest = &requests[..];
-        while let Ok(n) = std::io::Write::write(&mut writer, rest) {
-            (sent, rest) = (sent + n, &rest[n..]);
-            if rest.is_empty() {
-                break;
-            }
-        }
-        rest.is_empty()
-    });
-    assert!(taken.count() < 400, "{sent} bytes were taken of a client that waits");
-    assert_eq!(other.say("LLEN l"), ":0", "it waits");
-    assert_eq!(other.say("RPUSH none y"), ":1");
-    assert_eq!(waits.reply(), "[none y]");
-    for n in 1..=sent / (requests.len() / 100) {
-        assert_eq!(waits.reply(), format!(":{n}"));
-    }
 }
 
 #[test]

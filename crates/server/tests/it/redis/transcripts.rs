@@ -89,6 +89,16 @@ fn groups() {
 }
 
 #[test]
+fn lag() {
+    play("lag.txt");
+}
+
+#[test]
+fn sort() {
+    play("sort.txt");
+}
+
+#[test]
 fn transactions() {
     play("transactions.txt");
 }

@@ -57,6 +57,8 @@ pub struct Model {
     pub now: u64,
     /// Keys that were changed, in the order in which they first were.
     pub touched: Vec<Bytes>,
+    /// Those of which more than groups were changed.
+    pub modified: BTreeSet<Bytes>,
 }
 
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -69,6 +71,11 @@ pub fn number(word: &[u8]) -> i64 {
 
 impl Model {
     pub fn touch(&mut self, key: &Bytes) {
+        self.modified.insert(key.clone());
+        self.touch_groups(key);
+    }
+
+    pub fn touch_groups(&mut self, key: &Bytes) {
         if !self.touched.contains(key) {
             self.touched.push(key.clone());
         }

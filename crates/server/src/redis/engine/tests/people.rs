@@ -57,7 +57,7 @@ pub struct People {
 impl People {
     /// Nobody, and these keys.
     pub fn new(keys: State, now: u64) -> Self {
-        let model = Model { keys: keys.clone(), now, touched: Vec::new() };
+        let model = Model { keys: keys.clone(), now, ..Model::default() };
         Self {
             model,
             all: BTreeMap::new(),
@@ -112,6 +112,7 @@ impl People {
     /// watch it.
     fn commit(&mut self) -> (usize, Vec<Bytes>) {
         let touched = std::mem::take(&mut self.model.touched);
+        let modified = std::mem::take(&mut self.model.modified);
         if touched.is_empty() {
             return (0, touched);
         }
@@ -120,7 +121,7 @@ impl People {
         for key in &touched {
             self.last_touched.insert(key.clone(), commit);
             for person in self.all.values_mut() {
-                person.is_stale |= person.watched.contains(key);
+                person.is_stale |= modified.contains(key) && person.watched.contains(key);
             }
         }
         (commit, touched)

@@ -37,6 +37,17 @@ fn put(model: &mut Model, key: &Bytes, flow: Flow) {
     model.put(key, Held::Stream(flow), expire);
 }
 
+/// Puts a stream whose groups alone have changed.
+fn put_groups(model: &mut Model, key: &Bytes, flow: Flow) {
+    match model.keys.get_mut(key) {
+        None => put(model, key, flow),
+        Some(kept) => {
+            kept.held = Held::Stream(flow);
+            model.touch_groups(key);
+        }
+    }
+}
+
 /// Drops the oldest entries but so many, or those before an id; how many went.
 fn trim(flow: &mut Flow, how: &[u8], to: &[u8]) -> usize {
     let before = flow.entries.len();
@@ -112,7 +123,7 @@ pub fn call(model: &mut Model, name: &str, args: &[Bytes], out: &mut Reply) -> R
             });
             out.count(gone);
             if gone > 0 {
-                put(model, key, flow);
+                put_groups(model, key, flow);
             }
         }
         "XAUTOCLAIM" => {
@@ -138,7 +149,7 @@ pub fn call(model: &mut Model, name: &str, args: &[Bytes], out: &mut Reply) -> R
             claimed.iter().for_each(|id| tell((id, &flow.entries[id]), out));
             out.bulks(&gone.iter().map(Id::to_string).collect::<Vec<_>>());
             if !claimed.is_empty() || !gone.is_empty() {
-                put(model, key, flow);
+                put_groups(model, key, flow);
             }
         }
         _ => panic!("the model does not know {name}"),
@@ -195,7 +206,7 @@ fn group(model: &mut Model, args: &[Bytes], out: &mut Reply) -> Refused {
             }
         }
     }
-    put(model, key, flow);
+    put_groups(model, key, flow);
     Ok(())
 }
 
@@ -224,6 +235,13 @@ fn read(model: &mut Model, args: &[Bytes], out: &mut Reply) -> Refused {
         kept.last = *last;
         kept.pending.extend(given.iter().map(|id| (*id, (consumer.clone(), now, 1))));
     }
+    if !is_new {
+        for (id, (_, at, times)) in &mut kept.pending {
+            if given.contains(id) && flow.entries.contains_key(id) {
+                (*at, *times, is_changed) = (now, *times + 1, true);
+            }
+        }
+    }
     if is_new && given.is_empty() {
         out.null_array();
     } else {
@@ -243,7 +261,7 @@ fn read(model: &mut Model, args: &[Bytes], out: &mut Reply) -> Refused {
         }
     }
     if is_changed {
-        put(model, key, flow);
+        put_groups(model, key, flow);
     }
     Ok(())
 }

@@ -1,10 +1,13 @@
-"""redis-py's Lock: its scripts release, extend and reacquire.  scripts_redis_py_lock.py PORT"""
+"""redis-py's Lock: its scripts release, extend and reacquire.
 
-import sys
+packages: redis==8.1.0
+"""
+
+import os
 
 import redis
 
-client = redis.Redis(port=int(sys.argv[1]))
+client = redis.Redis(host=os.environ["HOST"], port=int(os.environ["PORT"]))
 client.flushall()
 lock = client.lock("lock", timeout=10)
 assert lock.acquire(blocking=False)

@@ -1,12 +1,15 @@
-"""taskiq's brokers on a stream and on a list, with results.  scripts_taskiq.py PORT"""
+"""taskiq's brokers on a stream and on a list, with results.
+
+packages: taskiq==0.13.0 taskiq-redis==1.2.4
+"""
 
 import asyncio
-import sys
+import os
 
 from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker, RedisAsyncResultBackend, RedisStreamBroker
 
-URL = f"redis://127.0.0.1:{sys.argv[1]}/3"
+URL = f"redis://{os.environ['HOST']}:{os.environ['PORT']}/3"
 
 
 async def run(broker):

@@ -1,10 +1,13 @@
-"""What frameworks' scripts need of Lua: cjson, cmsgpack, bit and struct, over real keys.  scripts_many.py PORT"""
+"""What frameworks' scripts need of Lua: cjson, cmsgpack, bit and struct, over real keys.
 
-import sys
+packages: redis==8.1.0
+"""
+
+import os
 
 import redis
 
-client = redis.Redis(port=int(sys.argv[1]), decode_responses=True)
+client = redis.Redis(host=os.environ["HOST"], port=int(os.environ["PORT"]), decode_responses=True)
 client.flushall()
 SLIDING = """
 local count = redis.call('INCR', KEYS[1])

@@ -1,7 +1,10 @@
-"""aiogram's RedisStorage and its isolation of events, which locks.  scripts_aiogram.py PORT"""
+"""aiogram's RedisStorage and its isolation of events, which locks.
+
+packages: aiogram==3.31.0 redis==8.1.0
+"""
 
 import asyncio
-import sys
+import os
 
 from aiogram.fsm.state import State
 from aiogram.fsm.storage.base import StorageKey
@@ -9,7 +12,7 @@ from aiogram.fsm.storage.redis import RedisStorage
 
 
 async def main():
-    storage = RedisStorage.from_url(f"redis://127.0.0.1:{sys.argv[1]}/2")
+    storage = RedisStorage.from_url(f"redis://{os.environ['HOST']}:{os.environ['PORT']}/2")
     await storage.redis.flushdb()
     key = StorageKey(bot_id=1, chat_id=2, user_id=3)
     await storage.set_state(key, State("asked"))

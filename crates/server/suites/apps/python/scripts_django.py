@@ -1,6 +1,9 @@
-"""django-redis: the cache, its locks, and keys by pattern.  scripts_django.py PORT"""
+"""django-redis: the cache, its locks, and keys by pattern.
 
-import sys
+packages: Django==5.2.19 django-redis==7.0.0
+"""
+
+import os
 
 from django.conf import settings
 
@@ -8,7 +11,7 @@ settings.configure(
     CACHES={
         "default": {
             "BACKEND": "django_redis.cache.RedisCache",
-            "LOCATION": f"redis://127.0.0.1:{sys.argv[1]}/1",
+            "LOCATION": f"redis://{os.environ['HOST']}:{os.environ['PORT']}/1",
         }
     }
 )

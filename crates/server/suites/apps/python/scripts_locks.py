@@ -1,9 +1,11 @@
-"""Scripts of the kind that lock libraries of the JVM send, run by redis-py; no JVM is run.  scripts_locks.py PORT
+"""Scripts of the kind that lock libraries of the JVM send, run by redis-py; no JVM is run.
 
 A lock is a hash with a counter for its owner, so that the owner may take it twice. It expires unless it is renewed.
+
+packages: redis==8.1.0
 """
 
-import sys
+import os
 
 import redis
 
@@ -26,7 +28,7 @@ if permits < wanted then return 0 end
 redis.call('decrby', KEYS[1], wanted)
 return 1"""
 
-client = redis.Redis(port=int(sys.argv[1]))
+client = redis.Redis(host=os.environ["HOST"], port=int(os.environ["PORT"]))
 client.flushall()
 lock, renew, unlock, acquire = map(client.register_script, (LOCK, RENEW, UNLOCK, ACQUIRE))
 assert lock(keys=["l"], args=[30_000, "a:1"]) is None

@@ -1,0 +1,244 @@
+//! SORT: the elements of a list in order, with values of other keys in their place.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+
+use super::super::fail::Fail;
+use super::super::keys::{End, SlotId, Value};
+use super::{Call, Done, check_name};
+
+/// What SORT is asked for.
+#[derive(Default)]
+struct Asked {
+    /// Pattern of the keys whose values give the order; `None`: the elements do.
+    by: Option<Bytes>,
+    /// Whether the order stays as it is.
+    keeps_order: bool,
+    /// Patterns of the values that are told for each element; none: the element.
+    gets: Vec<Bytes>,
+    descending: bool,
+    alphabetic: bool,
+    /// Number of elements that are left out at first, and number of those that are told.
+    limit: Option<(i64, i64)>,
+    /// The word that names the key of the result.
+    store: Option<usize>,
+}
+
+/// The value that gives an element its place.
+enum Weight {
+    Number(f64),
+    /// A text; `None` if a key was not found.
+    Text(Option<Bytes>),
+}
+
+pub fn sort(call: &mut Call<'_>) -> Done {
+    run(call, true)
+}
+
+pub fn sort_ro(call: &mut Call<'_>) -> Done {
+    run(call, false)
+}
+
+fn run(call: &mut Call<'_>, may_store: bool) -> Done {
+    let asked = parse(call, may_store)?;
+    if let Some(at) = asked.store {
+        check_name(&call.args[at])?;
+    }
+    let (id, len) = call.list(1)?;
+    let mut elements = held(call, id, len, &asked)?;
+    if !asked.keeps_order {
+        let mut weighed = Vec::with_capacity(elements.len());
+        for element in elements {
+            weighed.push((weight(call, &asked, &element)?, element));
+        }
+        weighed.sort_by(|a, b| {
+            let order = compare(a, b, asked.by.is_some());
+            if asked.descending { order.reverse() } else { order }
+        });
+        elements = weighed.into_iter().map(|(_, element)| element).collect();
+        elements = elements.drain(window(&asked, len)).collect();
+    }
+    match asked.store {
+        None => tell(call, &asked, elements),
+        Some(at) => store(call, &asked, at, elements),
+    }
+}
+
+fn parse(call: &Call<'_>, may_store: bool) -> Result<Asked, Fail> {
+    let mut asked = Asked::default();
+    let mut at = 2;
+    while at < call.args.len() {
+        let more = call.args.len() - at - 1;
+        match call.word(at).as_str() {
+            "ASC" => asked.descending = false,
+            "DESC" => asked.descending = true,
+            "ALPHA" => asked.alphabetic = true,
+            "LIMIT" if more > 1 => {
+                asked.limit = Some((call.integer(at + 1)?, call.integer(at + 2)?));
+                at += 2;
+            }
+            "STORE" if more > 0 && may_store => {
+                asked.store = Some(at + 1);
+                at += 1;
+            }
+            "BY" if more > 0 => {
+                let by = &call.args[at + 1];
+                if by.contains(&b'*') {
+                    may_look_up(call, "BY")?;
+                } else {
+                    asked.keeps_order = true;
+                }
+                asked.by = Some(by.clone());
+                at += 1;
+            }
+            "GET" if more > 0 => {
+                may_look_up(call, "GET")?;
+                asked.gets.push(call.args[at + 1].clone());
+                at += 1;
+            }
+            _ => return Err(Fail::syntax()),
+        }
+        at += 1;
+    }
+    Ok(asked)
+}
+
+/// Patterns name keys that no right is checked for: so the user has to have the right to all.
+fn may_look_up(call: &Call<'_>, option: &str) -> Done {
+    let spec = super::resolve(call.args).expect("it was found before");
+    let may = call.client.user.as_ref().is_some_and(|user| user.may_read_all(spec, call.args));
+    if may {
+        return Ok(());
+    }
+    Err(Fail::err(format!("{option} option of SORT denied due to insufficient ACL permissions.")))
+}
+
+/// The part of so many elements that is told.
+fn window(asked: &Asked, len: usize) -> std::ops::Range<usize> {
+    let Some((skip, count)) = asked.limit else { return 0..len };
+    let start = usize::try_from(skip).unwrap_or(0).min(len);
+    let end = usize::try_from(count).map_or(len, |count| start.saturating_add(count).min(len));
+    start..end
+}
+
+/// The elements that are to be sorted, or, where the order stays, that are told.
+fn held(call: &Call<'_>, id: SlotId, len: usize, asked: &Asked) -> Result<Vec<Bytes>, Fail> {
+    let mut range = if asked.keeps_order { window(asked, len) } else { 0..len };
+    if asked.keeps_order && asked.descending {
+        range = len - range.end..len - range.start;
+    }
+    let mut room = call.engine.settings.hard_output;
+    let mut elements = Vec::with_capacity(range.len());
+    for element in call.engine.keys.elements(id, range)? {
+        let element = element?;
+        room = take(call, room, &element)?;
+        elements.push(element);
+    }
+    if asked.keeps_order && asked.descending {
+        elements.reverse();
+    }
+    Ok(elements)
+}
+
+/// Takes the memory of a value from what is left of the limit.
+fn take(call: &Call<'_>, room: usize, value: &[u8]) -> Result<usize, Fail> {
+    let limit = call.engine.settings.hard_output;
+    room.checked_sub(value.len() + size_of::<(Weight, Bytes)>()).ok_or_else(|| {
+        Fail::err(format!("SORT holds at most {limit} bytes (client-output-buffer-limit): sort less at once"))
+    })
+}
+
+fn weight(call: &mut Call<'_>, asked: &Asked, element: &Bytes) -> Result<Weight, Fail> {
+    let value = match &asked.by {
+        Some(by) => look_up(call, by, element)?,
+        None => Some(element.clone()),
+    };
+    if asked.alphabetic {
+        return Ok(Weight::Text(value));
+    }
+    let number = match &value {
+        None => Some(0.0),
+        Some(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+    };
+    let number = number.filter(|number: &f64| !number.is_nan());
+    let number = number.ok_or_else(|| Fail::err("One or more scores can't be converted into double"))?;
+    Ok(Weight::Number(number))
+}
+
+fn compare(a: &(Weight, Bytes), b: &(Weight, Bytes), by_others: bool) -> Ordering {
+    match (&a.0, &b.0) {
+        // Elements of one weight have the order of their bytes, so that the result is always one.
+        (Weight::Number(x), Weight::Number(y)) => {
+            x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(&b.1))
+        }
+        (Weight::Text(x), Weight::Text(y)) if by_others => x.cmp(y),
+        _ => a.1.cmp(&b.1),
+    }
+}
+
+/// The value that a pattern names for an element: of a key, or of a field of a hash.
+fn look_up(call: &mut Call<'_>, pattern: &Bytes, element: &Bytes) -> Result<Option<Bytes>, Fail> {
+    if pattern == "#" {
+        return Ok(Some(element.clone()));
+    }
+    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else { return Ok(None) };
+    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
+    let arrow = after.windows(2).position(|pair| pair == b"->").filter(|at| at + 2 < after.len());
+    let (rest, field) = match arrow {
+        Some(at) => (&after[..at], Some(&after[at + 2..])),
+        None => (after, None),
+    };
+    let name = [before, element, rest].concat();
+    check_name(&name)?;
+    let id = call.engine.keys.open(&call.client.database, &name)?;
+    let value = match (call.value(id), field) {
+        (Value::String(text), None) => Some(text.clone()),
+        (Value::Hash(fields), Some(field)) => fields.get(field).cloned(),
+        _ => None,
+    };
+    call.keys().make_room();
+    Ok(value)
+}
+
+fn tell(call: &mut Call<'_>, asked: &Asked, elements: Vec<Bytes>) -> Done {
+    call.reply().array(elements.len() * asked.gets.len().max(1));
+    for element in elements {
+        if asked.gets.is_empty() {
+            call.reply().bulk(element);
+            continue;
+        }
+        for pattern in &asked.gets {
+            let value = look_up(call, pattern, &element)?;
+            call.reply().bulk_or_null(value);
+            if !call.client.has_room()? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn store(call: &mut Call<'_>, asked: &Asked, at: usize, elements: Vec<Bytes>) -> Done {
+    let mut result = Vec::with_capacity(elements.len());
+    if asked.gets.is_empty() {
+        result = elements;
+    } else {
+        let mut room = call.engine.settings.hard_output;
+        for element in elements {
+            for pattern in &asked.gets {
+                let value = look_up(call, pattern, &element)?.unwrap_or_default();
+                room = take(call, room, &value)?;
+                result.push(value);
+            }
+        }
+    }
+    let id = call.open(at)?;
+    call.keys().delete(id);
+    let count = result.len();
+    if count > 0 {
+        call.keys().push(id, End::Right, result);
+    }
+    call.reply().count(count);
+    Ok(())
+}
