@@ -81,8 +81,8 @@ pub fn list(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// Whether the clients of the type that a word names subscribe to channels; `None` if no client is of
-/// the type, and an error if the word names no type.
+/// Whether the clients of the type that a word names subscribe to channels; `None` if no client is
+/// of the type, and an error if the word names no type.
 fn subscribes_by_type(call: &Call<'_>, at: usize) -> Result<Option<bool>, Fail> {
     match call.word(at).as_str() {
         "NORMAL" => Ok(Some(false)),
