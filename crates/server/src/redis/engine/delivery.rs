@@ -87,11 +87,15 @@ impl Engine {
     }
 
     /// Records the keys that a client has read, if the client tracks keys.
-    pub fn note_read(&mut self, client: &Client, spec: &Spec, request: &[Bytes]) {
-        if !spec.has(flags::READ) {
-            return;
+    pub(super) fn note_read(&mut self, client: &Client, spec: &Spec, request: &[Bytes]) {
+        if spec.has(flags::READ) {
+            self.note_keys_read(client.id, spec.keys(request));
         }
-        self.tracker.read(client.id, spec.keys(request).into_iter().cloned());
+    }
+
+    /// Records keys that a client has read; the client tracks keys.
+    pub fn note_keys_read<'a>(&mut self, id: ClientId, keys: impl IntoIterator<Item = &'a Bytes>) {
+        self.tracker.read(id, keys.into_iter().cloned());
         self.trim_tracker();
     }
 

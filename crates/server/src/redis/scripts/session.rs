@@ -28,6 +28,10 @@ struct Session<'a> {
     /// Buffer for the replies of commands.
     scratch: Reply,
     is_read_only: bool,
+    /// The keys that the script names.
+    keys: &'a [Bytes],
+    /// Whether the client tracks these keys by now.
+    has_tracked: bool,
 }
 
 /// Runs a script with its keys and arguments, and writes its reply.
@@ -45,7 +49,9 @@ pub fn run(call: &mut Call<'_>, script: &Script, keys: &[Bytes], argv: &[Bytes],
     let database = client.database.clone();
     (client.is_in_exec, client.is_in_script) = (false, true);
     let scratch = Reply::new();
-    let session = Session { engine, client, guard: &guard, resp: &vm.resp, scratch, is_read_only };
+    let resp = &vm.resp;
+    let session =
+        Session { engine, client, guard: &guard, resp, scratch, is_read_only, keys, has_tracked: false };
     let ended = run_in(&vm, session, &function, keys, argv);
     (call.client.is_in_exec, call.client.is_in_script) = (is_in_exec, false);
     call.client.database = database;
@@ -214,8 +220,10 @@ impl Session<'_> {
         let mut call = Call { engine, client, args: words, may_wait: false, woken_by: None };
         let done = (spec.handler)(&mut call);
         self.engine.note_lookups(spec);
-        if self.client.is_tracking {
-            self.engine.note_read(self.client, spec, words);
+        if self.client.is_tracking && spec.has(flags::READ) && !self.has_tracked {
+            // As in Redis: a script that reads anything has read all keys that it names.
+            self.has_tracked = true;
+            self.engine.note_keys_read(self.client.id, self.keys);
         }
         std::mem::swap(&mut self.client.reply, &mut self.scratch);
         let is_full = self.scratch.is_full();
