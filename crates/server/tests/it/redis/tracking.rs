@@ -21,8 +21,8 @@ fn says(client: &mut Client, request: &str, replies: usize) -> Vec<String> {
     (0..replies).map(|_| client.reply()).collect()
 }
 
-/// A script that reads anything has read the keys that it names. Its messages follow its commit, and
-/// need the right to the channel.
+/// A script that reads anything has read the keys that it names. Its messages follow its commit,
+/// and need the right to the channel.
 #[test]
 fn scripts_read_and_publish_as_their_client() {
     let server = server();
