@@ -8,6 +8,8 @@
 //! get 64 to 512 bytes of JSON for SECONDS (2). Allocations are those of the whole process, the
 //! load's own among them: a ticket, and for callbacks a box.
 
+#![expect(clippy::disallowed_methods, reason = "it measures")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
