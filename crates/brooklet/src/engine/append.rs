@@ -193,7 +193,7 @@ impl<'a> Attempt<'a> {
             Retry::Unknown(unknown) => self.look_up_logs(runs, &unknown)?,
             Retry::Sizes(i, missing) => self.look_up_sizes(runs, i, &missing)?,
             Retry::NoRoom(WalError::TooLarge { .. }) if !self.wait => {
-                return Err(Error::Busy { why: "the ring has to grow for this commit".into() });
+                return Err(self.inner.needs_larger_ring());
             }
             Retry::NoRoom(why) if !self.wait => return Err(why.into()),
             Retry::Short(request) => {

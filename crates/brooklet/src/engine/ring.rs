@@ -10,6 +10,7 @@ use crate::engine::Inner;
 use crate::error::Error;
 use crate::maintenance::{Context, Maintenance};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, held};
 
 /// The sizes of the ring, as maintenance reported them last.
 pub(super) struct RingSizes {
@@ -23,6 +24,8 @@ pub(super) struct RingSizes {
     /// Set when maintenance is asked to grow the ring, until its next slice. A commit may find no
     /// room although the ring is only half full: the end of a lap is too short for its block.
     told: AtomicBool,
+    /// The reason why the ring cannot grow now.
+    refused: Mutex<Option<String>>,
 }
 
 impl RingSizes {
@@ -34,6 +37,7 @@ impl RingSizes {
             limit: AtomicU64::new(limit),
             record: AtomicUsize::new(0),
             told: AtomicBool::new(false),
+            refused: Mutex::default(),
         }
     }
 
@@ -76,15 +80,18 @@ impl Inner {
             self.step_committer(true);
         }
         let grew = wanted > size && maintenance.grow_ring(context, wanted)?;
-        if grew {
+        if wanted > size {
             ring.record.store(0, Ordering::Relaxed);
-        } else if wanted > size {
-            // A checkpoint makes room in the ring as it is.
+        }
+        let settles = max_record(size) < record && maintenance.ring_refusal().is_none();
+        if !grew && (wanted > size || settles) {
+            // A checkpoint makes room in the ring as it is, and ends the older span.
             self.wanted.store(true, Ordering::Relaxed);
         }
         let (size, limit) = maintenance.ring_sizes();
         ring.size.store(size, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Relaxed);
+        *held(&ring.refused) = maintenance.ring_refusal().map(str::to_owned);
         Ok(grew)
     }
 
@@ -99,21 +106,33 @@ impl Inner {
         Ok(WalError::TooLarge { len, limit })
     }
 
+    /// Returns the error of a commit that needs a larger ring, and must not wait for it.
+    pub(super) fn needs_larger_ring(&self) -> Error {
+        match held(&self.ring.refused).take() {
+            Some(why) => no_larger_ring(why),
+            None => Error::Busy { why: "the ring has to grow for this commit".into() },
+        }
+    }
+
     /// Grows the ring for a commit that a ring of its size does not take.
     pub(super) fn grow_ring_for_commit(&self, wal: &Wal) -> Result<(), Error> {
         wal.may_wait()?;
         let context = self.context()?;
         let Some(mut maintenance) = self.free_maintenance() else {
-            return Err(Error::Busy { why: "the ring has to grow for this commit".into() });
+            return Err(self.needs_larger_ring());
         };
         if self.grow_ring(&mut maintenance, &context)? {
             return Ok(());
         }
         if let Some(why) = maintenance.ring_refusal() {
-            return Err(Error::Full { what: "the larger ring that this commit needs", why: why.into() });
+            return Err(no_larger_ring(why.into()));
         }
         // Blocks at their places in the ring before its last growth bar another growth.
         drop(maintenance);
         self.checkpoint()
     }
+}
+
+fn no_larger_ring(why: String) -> Error {
+    Error::Full { what: "the larger ring that this commit needs", why }
 }

@@ -97,21 +97,17 @@ fn a_crash_while_the_ring_grows_loses_nothing() {
         let store = growing().create_on(Arc::new(volume.clone())).unwrap();
         let mut rng = Rng::new(after);
         let mut expected = Vec::new();
-        // The blocks wrap around in the small ring.
-        for n in 0..30 {
+        // The blocks wrap around in the small ring, and fill more than half of it.
+        for n in 0..16 {
             let payload = noise(&mut rng, 3000);
             store.append("log", &payload).unwrap().wait().unwrap();
             expected.push(payload);
-            if n == 8 {
+            if n == 6 {
                 store.checkpoint().unwrap();
             }
-            if in_use(&store) > 64 * KIB {
-                break;
-            }
-            if n == 12 {
-                volume.fail(Fault::PowerOffAfter(after));
-            }
         }
+        assert_eq!(in_use(&store), 64 * KIB);
+        volume.fail(Fault::PowerOffAfter(after));
         let off = (0..20).any(|_| store.step().is_err());
         let acked = expected.len();
         drop(store);
@@ -153,6 +149,42 @@ fn a_commit_that_needs_a_larger_ring_gets_one() {
     assert!(limit > 300 << 10, "the limit is that of the full ring: {limit}");
 }
 
+/// Blocks of the ring before its last growth bar another growth, until a checkpoint frees them.
+#[test]
+fn a_commit_that_does_not_wait_gets_a_larger_ring_after_a_checkpoint() {
+    let store = growing().create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let mut rng = Rng::new(5);
+    for n in 0..40 {
+        store.append("log", noise(&mut rng, 3000)).unwrap().wait().unwrap();
+        if n == 6 {
+            store.checkpoint().unwrap();
+        }
+        if n > 6 {
+            store.step().unwrap();
+        }
+        if in_use(&store) > 64 * KIB {
+            break;
+        }
+    }
+    assert_eq!(in_use(&store), 128 * KIB);
+    let payload = noise(&mut rng, 250 << 10);
+    let mut commit = Commit::new();
+    commit.append("log", &payload);
+    let mut tries = 0;
+    let ticket = loop {
+        match store.try_commit(&commit) {
+            Ok(ticket) => break ticket,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+        }
+        tries += 1;
+        assert!(tries < 100);
+        store.step().unwrap();
+    };
+    ticket.wait().unwrap();
+    assert!(store.info().unwrap().maintenance.checkpoints > 1, "the ring had two spans");
+    assert_eq!(in_use(&store), 1024 * KIB);
+}
+
 /// There is no room for a larger ring: the small one serves, and large commits are refused.
 #[test]
 fn a_full_disk_keeps_the_ring_small() {
@@ -170,6 +202,11 @@ fn a_full_disk_keeps_the_ring_small() {
     let refused = store.append("log", noise(&mut rng, 280 << 10)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
     assert!(refused.to_string().contains("the larger ring that this commit needs"), "{refused}");
+    let mut large = Commit::new();
+    let payload = noise(&mut rng, 280 << 10);
+    large.append("log", &payload);
+    let refused = store.try_commit(&large).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
     (0..7).for_each(|log| store.delete(format!("log/{log}")).unwrap().wait().unwrap());
     store.close().unwrap();
     check(&volume);
