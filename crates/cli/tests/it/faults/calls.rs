@@ -38,11 +38,11 @@ const ENOSPC: &str = "No space left on device";
 /// Durable writes (`pwritev2`): claiming the store, its blocks, its superblocks. Cached ones
 /// (`pwrite64`): runs, manifests.
 const WRITES: &[Answer] = &[
-    answer("pwritev2", "error=EIO", &["1", "2", "3", "4", "5", "1+"], &[7], EIO),
+    answer("pwritev2", "error=EIO", &["1", "2", "3", "1+"], &[7], EIO),
     // Which thread writes which block, and into how many all goes, hangs on the machine; so a late
     // one may be the last, which only tells what is acknowledged.
-    answer("pwritev2", "error=EIO", &["6", "9", "20", "6+"], &[0, 7], EIO),
-    answer("pwritev2", "error=ENOSPC", &["1", "4"], &[6, 7], ENOSPC),
+    answer("pwritev2", "error=EIO", &["4", "5", "6", "9", "20", "6+"], &[0, 7], EIO),
+    answer("pwritev2", "error=ENOSPC", &["1", "3"], &[6, 7], ENOSPC),
     answer("pwritev2", "error=ENOSPC", &["6", "5+"], &[0, 6, 7], ENOSPC),
     answer("pwritev2", "error=EINTR", &["1", "5", "9"], &[0], ""),
     answer("pwritev2", "error=EDQUOT", &["5+"], &[0, 6, 7], "Disk quota exceeded"),
@@ -93,6 +93,9 @@ fn append(log: &mut Log, lines: u64, filter: &[&str], inject: &str) -> Option<En
     injected.then_some(ended)
 }
 
+/// Most stores that are made until one makes a call.
+const STORES: usize = 20;
+
 fn try_answers(answers: &[Answer]) -> Fault {
     tool("strace")?;
     let dir = tempfile::tempdir().unwrap();
@@ -100,14 +103,22 @@ fn try_answers(answers: &[Answer]) -> Fault {
     for Answer { call, answer, whens, codes, says } in answers {
         let before = scenarios;
         for when in *whens {
-            let mut log = Log::create(dir.path().join(format!("{call}-{when}")), 700);
-            let (store, trace) = (log.store.clone(), format!("trace={call}"));
-            let filter = ["-P", store.to_str().unwrap(), "-e", &trace];
             let inject = format!("inject={call}:{answer}:when={when}");
-            let Some(ended) = append(&mut log, 1_500, &filter, &inject) else {
+            // Where syncs measured better, a new store makes no write with a flag: another may.
+            let tries = if codes.contains(&0) { 1 } else { STORES };
+            let met = (0..tries).find_map(|_| {
+                let mut log = Log::create(dir.path().join(format!("{call}-{when}")), 700);
+                let (store, trace) = (log.store.clone(), format!("trace={call}"));
+                let filter = ["-P", store.to_str().unwrap(), "-e", &trace];
+                let ended = append(&mut log, 1_500, &filter, &inject);
+                if ended.is_none() {
+                    let _ = fs::remove_file(&log.store);
+                }
+                ended.map(|ended| (log, ended))
+            });
+            let Some((mut log, ended)) = met else {
                 // How often maintenance reads hangs on how many of its checkpoints fall together.
                 assert!(codes.contains(&0), "{inject}: no such call was made");
-                let _ = fs::remove_file(&log.store);
                 continue;
             };
             if ended.code != Some(0) || !codes.contains(&0) {
