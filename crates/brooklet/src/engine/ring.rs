@@ -1,8 +1,8 @@
 //! The size of the ring: when it grows. `maintenance/grow_ring.rs` describes how.
 //!
-//! The ring grows to four times its size when it is more than half full, and for a commit that a
-//! ring of its size does not take. Once it has its full size, or cannot grow, a ring that is half
-//! full makes a checkpoint due.
+//! The ring grows to twice its size when it is more than half full, and for a commit that a ring of
+//! its size does not take. Once it has its full size, or cannot grow, a ring that is half full
+//! makes a checkpoint due.
 
 use brooklet_wal::{Wal, WalError, max_record};
 
@@ -11,10 +11,6 @@ use crate::error::Error;
 use crate::maintenance::{Context, Maintenance};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, held};
-
-/// A ring grows to this many times its size. Each growth holds appends up for some milliseconds: a
-/// burst into a new store meets two.
-const FACTOR: u64 = 4;
 
 /// The sizes of the ring, as maintenance reported them last.
 pub(super) struct RingSizes {
@@ -73,10 +69,10 @@ impl Inner {
         let asked = ring.told.swap(false, Ordering::Relaxed);
         let (size, limit) = maintenance.ring_sizes();
         let used = context.wal.stats().used;
-        let mut wanted = if asked || used > size / 2 { FACTOR * size } else { size };
+        let mut wanted = if asked || used > size / 2 { 2 * size } else { size };
         let record = ring.record.load(Ordering::Relaxed);
         while wanted < limit && max_record(wanted) < record {
-            wanted *= FACTOR;
+            wanted *= 2;
         }
         let wanted = wanted.min(limit);
         if wanted > size {
