@@ -349,17 +349,17 @@ impl Cache {
         }
     }
 
-    /// Keeps a data block that a look-up read, if no other entry must go for it, or if look-ups
-    /// read this block twice in a short time.
-    pub(crate) fn keep_reread(&self, key: Key, block: &Block) {
+    /// Keeps a data block, or a page of notes, that a look-up read, if no other entry must go for
+    /// it, or if look-ups read this block twice in a short time.
+    pub(crate) fn keep_reread(&self, key: Key, kept: Kept) {
         let reread = self.reread.record(key.hash_of());
-        let bytes = block.memory() + ENTRY;
+        let bytes = kept.bytes();
         let has_room = || {
             let entries = self.shard(key).entries.read().unwrap_or_else(PoisonError::into_inner);
             entries.bytes() + bytes <= self.room()
         };
         if reread || has_room() {
-            self.keep(key, Class::Data, Kept::Block(block.clone()));
+            self.keep(key, Class::Data, kept);
         }
     }
 

@@ -74,7 +74,7 @@ impl<S: Source> Reader<S> {
             None => Bytes::copy_from_slice(&self.page(ptr)?),
         };
         let answer = notes::search(&page, hash);
-        self.cache.keep(self.key(ptr), Class::Data, Kept::Notes(page));
+        self.cache.keep_reread(self.key(ptr), Kept::Notes(page));
         Ok(answer)
     }
 

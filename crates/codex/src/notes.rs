@@ -8,8 +8,6 @@
 //! A note has no key. A record identifies its item by 88 bits of the hash, and the place of the
 //! page by 32 other bits. Two items of a part with the same 120 bits have no note.
 
-use std::cmp::Ordering;
-
 use crate::error::{Result, damaged};
 use crate::format::{Ptr, sum, u16_at, u32_at, u64_at};
 
@@ -140,19 +138,41 @@ pub(crate) fn check_order(page: &[u8], at: u64) -> Result<u64> {
     Ok((page.len() / RECORD) as u64)
 }
 
+/// Returns the first record of a page that is not below `tag`.
+///
+/// The tags of a page are parts of hashes, so the value of a tag says about where its record is. A
+/// search from there touches one to three cache lines; a search from the middle touches five. The
+/// distance doubles with each step, so tags that somebody chose cost twice as many steps at most.
+fn first_from(page: &[u8], tag: &[u8; TAG]) -> usize {
+    let records = page.len() / RECORD;
+    let is_below = |index: usize| page[index * RECORD..][..TAG] < tag[..];
+    let value = u64::from_be_bytes(tag[..8].try_into().expect("a tag has 11 bytes"));
+    let guess = ((u128::from(value) * records as u128) >> 64) as usize;
+    let (mut low, mut high, mut step) = (guess, guess, 4);
+    while low > 0 && !is_below(low - 1) {
+        high = low - 1;
+        low = low.saturating_sub(step);
+        step *= 2;
+    }
+    step = 4;
+    while high < records && is_below(high) {
+        low = high + 1;
+        high = (high + step).min(records);
+        step *= 2;
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_below(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
 /// Looks an item up in its checked page.
 pub(crate) fn search(page: &[u8], hash: u128) -> Noted {
     let tag = tag(hash);
-    let (mut low, mut high) = (0, page.len() / RECORD);
     let record = |index: usize| &page[index * RECORD..][..RECORD];
-    while low < high {
-        let middle = low + (high - low) / 2;
-        match record(middle)[..TAG].cmp(&tag) {
-            Ordering::Less => low = middle + 1,
-            _ => high = middle,
-        }
-    }
-    let mut found = (low..page.len() / RECORD).map(record).take_while(|record| record[..TAG] == tag);
+    let from = first_from(page, &tag);
+    let mut found = (from..page.len() / RECORD).map(record).take_while(|record| record[..TAG] == tag);
     match (found.next(), found.next()) {
         (None, _) => Noted::Absent { misled: true },
         (Some(record), None) => Noted::Note(u32_at(record, TAG)),
@@ -213,6 +233,27 @@ mod tests {
             assert!(count < 1_000 || built.pages.len() + built.list.len() <= 16 * count as usize);
         }
         assert_eq!(Built::new(Vec::new()).look(hash(1)), Noted::Unknown);
+    }
+
+    /// Also tags that are not spread like those of hashes.
+    #[test]
+    fn the_first_record_from_a_tag_on_is_found_as_by_looking_at_all() {
+        let tag = |n: u64, skew: u32| -> [u8; TAG] {
+            let value = mix(n) >> skew | if n.is_multiple_of(3) { u64::MAX << 40 } else { 0 };
+            [&value.to_be_bytes()[..], &(mix(!n) as u32).to_be_bytes()[1..]].concat().try_into().unwrap()
+        };
+        for count in [0, 1, 2, 5, 100, PAGE as u64] {
+            for skew in [0, 3, 40, 60] {
+                let mut tags: Vec<_> = (0..count).map(|n| tag(n / 2, skew)).collect();
+                tags.sort_unstable();
+                let page: Vec<u8> = tags.iter().flat_map(|tag| [&tag[..], &[0; 4]].concat()).collect();
+                for n in 0..1_000 {
+                    let wanted = if n == 999 { [0xff; TAG] } else { tag(n, skew) };
+                    let first = tags.iter().position(|tag| *tag >= wanted).unwrap_or(tags.len());
+                    assert_eq!(first_from(&page, &wanted), first, "{count} tags, {skew}");
+                }
+            }
+        }
     }
 
     /// Hashes chosen so that all items, or two neighbours, cannot be told apart.

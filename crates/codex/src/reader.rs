@@ -180,7 +180,7 @@ impl<S: Source> Reader<S> {
                     let value = Kept::Value(key.into(), Bytes::copy_from_slice(&stored.bytes));
                     self.cache.keep(place, Class::Value, value);
                 }
-                self.cache.keep_reread(at, block);
+                self.cache.keep_reread(at, Kept::Block(block.clone()));
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::limits::MAX_SEQ;
 use crate::memtable::entry_sizes::SizeQuery;
 use crate::model::commit::{Action, Durability, Op};
 use crate::model::key::check_key;
+use crate::model::retention_state::State;
 use crate::run::RunSet;
 use crate::state::StoreState;
 use crate::state::admission::SpaceRequest;
@@ -60,6 +61,8 @@ struct Attempt<'a> {
     stall: Stall<'a>,
     /// Whether logs or sizes were looked up for the commit.
     looked: bool,
+    /// The logs that were looked up since the last try, and the runs that were asked.
+    found: Option<(Arc<RunSet>, Vec<(&'a [u8], State)>)>,
     /// The number of its request for room in the heap.
     asked: Option<u64>,
 }
@@ -97,6 +100,10 @@ impl<'a> Attempt<'a> {
     fn once(&mut self) -> Result<Outcome, Error> {
         let inner = self.inner;
         let mut state = inner.state();
+        if !self.learn(&mut state) {
+            drop(state);
+            return self.wait_for_import();
+        }
         let pressure = self.pressure(&state);
         let refused = if pressure.over {
             Retry::NoRoom(WalError::Busy)
@@ -139,7 +146,26 @@ impl<'a> Attempt<'a> {
             // Maintenance may be resting between two slices.
             inner.nudge();
         }
-        self.mend(refused, &runs, rests_on, pressure)
+        self.mend(refused, runs, rests_on, pressure)
+    }
+
+    /// Tells the state the bounds of the logs that were looked up. Returns `false` if an import is
+    /// about to add logs that the look-up did not see.
+    fn learn(&mut self, state: &mut StoreState) -> bool {
+        // A commit that waits later holds no runs: `take` returns them.
+        let Some((runs, found)) = self.found.take() else { return true };
+        let mut learned = true;
+        found.into_iter().for_each(|(key, known)| learned &= state.learn(&runs, key, known));
+        learned
+    }
+
+    fn wait_for_import(&mut self) -> Result<Outcome, Error> {
+        if !self.wait {
+            return Err(Error::Busy { why: "an import is about to end".into() });
+        }
+        self.stall.waits(StallReason::Import);
+        self.inner.make_room(self.wal, WalError::Busy)?;
+        Ok(Outcome::Again)
     }
 
     fn pressure(&self, state: &StoreState) -> Pressure {
@@ -183,7 +209,7 @@ impl<'a> Attempt<'a> {
     fn mend(
         &mut self,
         refused: Retry,
-        runs: &Arc<RunSet>,
+        runs: Arc<RunSet>,
         rests_on: Option<u64>,
         pressure: Pressure,
     ) -> Result<Outcome, Error> {
@@ -191,7 +217,7 @@ impl<'a> Attempt<'a> {
             Retry::Error(error) => return Err(self.inner.refusal(self.wal, error, rests_on, self.wait)),
             Retry::InMemory => return Ok(Outcome::InMemory),
             Retry::Unknown(unknown) => self.look_up_logs(runs, &unknown)?,
-            Retry::Sizes(i, missing) => self.look_up_sizes(runs, i, &missing)?,
+            Retry::Sizes(i, missing) => self.look_up_sizes(&runs, i, &missing)?,
             Retry::NoRoom(WalError::TooLarge { .. }) if !self.wait => {
                 return Err(self.inner.needs_larger_ring());
             }
@@ -209,24 +235,15 @@ impl<'a> Attempt<'a> {
         Ok(Outcome::Again)
     }
 
-    /// Looks up the logs of some operations in the runs.
-    fn look_up_logs(&mut self, runs: &Arc<RunSet>, unknown: &[usize]) -> Result<(), Error> {
+    /// Looks up the logs of some operations in the runs. The next try tells the state, under the lock
+    /// that it takes anyway.
+    fn look_up_logs(&mut self, runs: Arc<RunSet>, unknown: &[usize]) -> Result<(), Error> {
         let (inner, ops) = (self.inner, self.ops);
         let look = |key| inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
-        let looked = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
-        let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
-        let mut state = inner.state();
-        let mut learned = true;
-        looked.into_iter().for_each(|(key, known)| learned &= state.learn(runs, key, known));
-        drop(state);
-        match learned {
-            true => Ok(()),
-            false if self.wait => {
-                self.stall.waits(StallReason::Import);
-                inner.make_room(self.wal, WalError::Busy)
-            }
-            false => Err(Error::Busy { why: "an import is about to end".into() }),
-        }
+        let found = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
+        let found = found.collect::<Result<_, Error>>()?;
+        self.found = Some((runs, found));
+        Ok(())
     }
 
     /// Looks up the sizes of a log's entries in the runs.
@@ -272,6 +289,7 @@ impl Inner {
             counting: Counting { inner: self, keys: Vec::new() },
             stall: Stall::new(stalls, clock),
             looked: false,
+            found: None,
             asked: None,
         };
         let appended = appends.time(clock, || attempt.run());
