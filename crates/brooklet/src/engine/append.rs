@@ -49,6 +49,12 @@ impl Drop for Counting<'_> {
     }
 }
 
+/// The logs that were looked up since the last try, and the runs that were asked.
+struct Found<'a> {
+    runs: Arc<RunSet>,
+    logs: Vec<(&'a [u8], State)>,
+}
+
 /// A commit that is not in the log yet.
 struct Attempt<'a> {
     inner: &'a Inner,
@@ -61,8 +67,7 @@ struct Attempt<'a> {
     stall: Stall<'a>,
     /// Whether logs or sizes were looked up for the commit.
     looked: bool,
-    /// The logs that were looked up since the last try, and the runs that were asked.
-    found: Option<(Arc<RunSet>, Vec<(&'a [u8], State)>)>,
+    found: Option<Found<'a>>,
     /// The number of its request for room in the heap.
     asked: Option<u64>,
 }
@@ -153,9 +158,9 @@ impl<'a> Attempt<'a> {
     /// about to add logs that the look-up did not see.
     fn learn(&mut self, state: &mut StoreState) -> bool {
         // A commit that waits later holds no runs: `take` returns them.
-        let Some((runs, found)) = self.found.take() else { return true };
+        let Some(Found { runs, logs }) = self.found.take() else { return true };
         let mut learned = true;
-        found.into_iter().for_each(|(key, known)| learned &= state.learn(&runs, key, known));
+        logs.into_iter().for_each(|(key, known)| learned &= state.learn(&runs, key, known));
         learned
     }
 
@@ -235,14 +240,14 @@ impl<'a> Attempt<'a> {
         Ok(Outcome::Again)
     }
 
-    /// Looks up the logs of some operations in the runs. The next try tells the state, under the lock
-    /// that it takes anyway.
+    /// Looks up the logs of some operations in the runs. The next try tells the state, under the
+    /// lock that it takes anyway.
     fn look_up_logs(&mut self, runs: Arc<RunSet>, unknown: &[usize]) -> Result<(), Error> {
         let (inner, ops) = (self.inner, self.ops);
         let look = |key| inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
         let found = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
-        let found = found.collect::<Result<_, Error>>()?;
-        self.found = Some((runs, found));
+        let logs = found.collect::<Result<_, Error>>()?;
+        self.found = Some(Found { runs, logs });
         Ok(())
     }
 

@@ -1,0 +1,44 @@
+//! Measures in Rust the calls that `speed.c` measures in C. `tests/speed` runs both in turns.
+
+use std::time::Instant;
+
+use brooklet::{Error, Options};
+
+const APPENDS: usize = 200_000;
+const LOGS: usize = 10_000;
+const BYTES: usize = 200;
+const ENTRIES: usize = 1_000;
+const READS: usize = 2_000;
+
+#[expect(clippy::disallowed_methods, reason = "it measures")]
+fn main() -> Result<(), Error> {
+    let store = Options::new().open(std::env::args().nth(1).expect("the path of a new store"))?;
+    let payload = [b'x'; BYTES];
+
+    // The first round makes the logs, and the ring grows.
+    for round in 0..2 {
+        let start = Instant::now();
+        for i in 0..APPENDS {
+            drop(store.append(format!("log/{}", i % LOGS), payload)?);
+        }
+        store.flush()?;
+        if round == 1 {
+            let rate = APPENDS as f64 / start.elapsed().as_secs_f64();
+            println!("appends/s that nobody waits for: {rate:.0}");
+        }
+    }
+
+    for _ in 0..ENTRIES {
+        drop(store.append("one", payload)?);
+    }
+    store.flush()?;
+    let (start, mut sum) = (Instant::now(), 0);
+    for _ in 0..READS {
+        for entry in store.read("one", ..)? {
+            sum += entry?.payload.len();
+        }
+    }
+    assert_eq!(sum, BYTES * ENTRIES * READS);
+    println!("reads/s of a log of {ENTRIES} entries: {:.0}", READS as f64 / start.elapsed().as_secs_f64());
+    store.close()
+}

@@ -1,0 +1,184 @@
+//! A completion queue: a thread, or an event loop, takes the ends of many writes from it.
+//!
+//! The queue has a descriptor that is readable while completions wait: a pipe with one byte in it.
+//! So `poll`, `epoll`, `kqueue` and `select` can wait for it.
+
+use std::collections::VecDeque;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::arguments::{free, give, give_handle, object, time};
+use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
+
+/// The end of a write.
+#[repr(C)]
+pub struct brooklet_completion {
+    /// The number that the caller gave with the write.
+    pub tag: u64,
+    /// `BROOKLET_OK` if the write is acknowledged.
+    pub status: brooklet_status,
+    /// The error, or NULL. The caller frees it.
+    pub error: *mut brooklet_error,
+}
+
+/// A queue of completions. Many threads may use it.
+pub struct brooklet_queue {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    waiting: Mutex<Waiting>,
+    came: Condvar,
+}
+
+struct Waiting {
+    completions: VecDeque<(u64, Result<(), Failure>)>,
+    /// Both ends of the pipe, which has one byte while completions wait.
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What puts completions into a queue.
+pub(crate) struct Poster(Arc<Shared>);
+
+impl Poster {
+    /// # Safety
+    /// `queue` is null or a queue that was not freed.
+    pub unsafe fn of(queue: *const brooklet_queue) -> Result<Self, Failure> {
+        // SAFETY: the caller's promise.
+        let queue = unsafe { object(queue, "the queue is NULL") }?;
+        Ok(Self(queue.shared.clone()))
+    }
+
+    pub fn post(&self, tag: u64, result: Result<(), Failure>) {
+        let mut waiting = self.0.waiting();
+        if waiting.completions.is_empty() {
+            // The pipe is empty, so this does not wait. If it fails, a thread that waits in
+            // `brooklet_queue_take` still gets the completion.
+            let _ = waiting.writer.write(&[1]);
+        }
+        waiting.completions.push_back((tag, result));
+        drop(waiting);
+        self.0.came.notify_one();
+    }
+}
+
+/// Makes a queue. Free it with `brooklet_queue_free`.
+///
+/// # Safety
+/// `queue` is valid for writing; `error` is NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_new(
+    queue: *mut *mut brooklet_queue,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let make = || {
+        let (reader, writer) =
+            std::io::pipe().map_err(|error| Failure::Io("making the pipe of a queue", error))?;
+        let waiting = Waiting { completions: VecDeque::new(), reader, writer };
+        Ok(brooklet_queue { shared: Arc::new(Shared { waiting: Mutex::new(waiting), came: Condvar::new() }) })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, || give_handle(queue, make).map(|()| BROOKLET_OK)) }
+}
+
+/// Frees a queue. Completions that come later are lost; their writes are not. NULL is allowed.
+///
+/// # Safety
+/// `queue` is NULL or a queue that was not freed; no call uses it now or later.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_free(queue: *mut brooklet_queue) {
+    // SAFETY: the caller's promise.
+    unsafe { free(queue) };
+}
+
+/// Returns a descriptor that is readable while completions wait; -1 for NULL. It belongs to the
+/// queue: wait for it with `poll` or `epoll`, and neither read nor close it.
+///
+/// # Safety
+/// `queue` is NULL or a queue that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_fd(queue: *const brooklet_queue) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { queue.as_ref() }.map_or(-1, |queue| queue.shared.waiting().reader.as_raw_fd())
+}
+
+/// Takes completions, in the order of their ends: at least one and at most `most`. Waits for the
+/// first one for `timeout` nanoseconds; 0 does not wait. Returns `BROOKLET_TIMEOUT` if none came.
+/// Stores how many it took at `count`.
+///
+/// # Safety
+/// `queue` is a queue that was not freed; `completions` is valid for writing `most` completions;
+/// `count` is valid for writing; `error` is NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_take(
+    queue: *const brooklet_queue,
+    completions: *mut brooklet_completion,
+    most: usize,
+    timeout: u64,
+    count: *mut usize,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let take = || {
+        // SAFETY: the caller's promise.
+        let queue = unsafe {
+            give(count, 0);
+            object(queue, "the queue is NULL")?
+        };
+        if completions.is_null() || count.is_null() || most == 0 {
+            return Err(Failure::Argument("there is no place for a completion"));
+        }
+        let taken = queue.shared.take(most, timeout);
+        if taken.is_empty() {
+            return Ok(BROOKLET_TIMEOUT);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(count, taken.len()) };
+        for (at, (tag, result)) in taken.into_iter().enumerate() {
+            let failed = result.err().map(brooklet_error::from);
+            let status = failed.as_ref().map_or(BROOKLET_OK, brooklet_error::status);
+            let error = failed.map_or(ptr::null_mut(), |failed| Box::into_raw(Box::new(failed)));
+            // SAFETY: the caller's promise; `at` is below `most`.
+            unsafe { completions.add(at).write(brooklet_completion { tag, status, error }) };
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, take) }
+}
+
+impl Shared {
+    /// Takes up to `most` completions, and waits for the first.
+    fn take(&self, most: usize, timeout: u64) -> Vec<(u64, Result<(), Failure>)> {
+        let mut waiting = self.waiting();
+        if waiting.completions.is_empty() && timeout > 0 {
+            let is_empty = |waiting: &mut Waiting| waiting.completions.is_empty();
+            waiting = match time(timeout) {
+                None => self.came.wait_while(waiting, is_empty).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self.came.wait_timeout_while(waiting, timeout, is_empty);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        let count = waiting.completions.len().min(most);
+        let taken: Vec<_> = waiting.completions.drain(..count).collect();
+        if !taken.is_empty() {
+            if waiting.completions.is_empty() {
+                // The byte is there, so this does not wait.
+                let _ = waiting.reader.read(&mut [0]);
+            } else {
+                self.came.notify_one();
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,372 @@
+/* What the library promises to callers in C: each call, wrong arguments, threads, and a fork. */
+
+#include <assert.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "brooklet.h"
+
+/* Asserts must hold in every build. */
+#undef assert
+#define assert(holds) \
+    ((holds) ? (void)0 : (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #holds), exit(1)))
+
+#define SECOND 1000000000ull
+#define KEY(text) (text), sizeof(text) - 1
+
+static void ok(brooklet_status status, brooklet_error **error) {
+    if (status != BROOKLET_OK) {
+        fprintf(stderr, "status %d: %s\n", (int)status, brooklet_error_message(*error));
+        exit(1);
+    }
+    assert(*error == NULL);
+}
+
+/* Asserts that a call failed so, with a message that has these words. */
+static void refused(brooklet_status status, brooklet_error **error, brooklet_status as, const char *words) {
+    if (status != as || brooklet_error_status(*error) != as) {
+        fprintf(stderr, "status %d, not %d: %s\n", (int)status, (int)as, brooklet_error_message(*error));
+        exit(1);
+    }
+    if (strstr(brooklet_error_message(*error), words) == NULL) {
+        fprintf(stderr, "no \"%s\" in: %s\n", words, brooklet_error_message(*error));
+        exit(1);
+    }
+    brooklet_error_free(*error);
+    *error = NULL;
+}
+
+static brooklet_store *opened(const char *path) {
+    brooklet_error *error = NULL;
+    brooklet_store *store = NULL;
+    brooklet_options *options = brooklet_options_new();
+    brooklet_options_ring_size(options, 4 << 20);
+    brooklet_options_memory_budget(options, 16 << 20);
+    brooklet_options_max_payload(options, 1 << 20);
+    ok(brooklet_open(path, options, &store, &error), &error);
+    brooklet_options_free(options);
+    return store;
+}
+
+static void writes_and_reads(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    uint64_t seq = 99, first = 99, next = 99;
+    ok(brooklet_append_wait(store, KEY("doc/1"), "hello", 5, &seq, &error), &error);
+    assert(seq == 0);
+    brooklet_ticket *ticket = NULL;
+    /* An empty payload, and one with a NUL in it. */
+    ok(brooklet_append(store, KEY("doc/1"), NULL, 0, &ticket, &error), &error);
+    assert(brooklet_ticket_seq(ticket) == 1);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    assert(brooklet_ticket_is_done(ticket));
+    brooklet_ticket_free(ticket);
+    ok(brooklet_append_wait(store, KEY("doc/1"), "a\0b", 3, NULL, &error), &error);
+
+    brooklet_entries *entries = NULL;
+    brooklet_entry entry;
+    ok(brooklet_read(store, KEY("doc/1"), 0, UINT64_MAX, false, &entries, &error), &error);
+    ok(brooklet_entries_next(entries, &entry, &error), &error);
+    assert(entry.seq == 0 && entry.payload_len == 5 && memcmp(entry.payload, "hello", 5) == 0);
+    ok(brooklet_entries_next(entries, &entry, &error), &error);
+    assert(entry.seq == 1 && entry.payload_len == 0);
+    ok(brooklet_entries_next(entries, &entry, &error), &error);
+    assert(entry.seq == 2 && entry.payload_len == 3 && memcmp(entry.payload, "a\0b", 3) == 0);
+    assert(brooklet_entries_next(entries, &entry, &error) == BROOKLET_END && error == NULL);
+    brooklet_entries_free(entries);
+
+    refused(brooklet_read(store, KEY("doc/1"), 0, 9, false, &entries, &error), &error, BROOKLET_NOT_FOUND, "doc/1");
+    assert(entries == NULL);
+    ok(brooklet_read(store, KEY("nobody"), 0, 9, true, &entries, &error), &error);
+    assert(brooklet_entries_next(entries, &entry, &error) == BROOKLET_END);
+    brooklet_entries_free(entries);
+
+    ok(brooklet_trim(store, KEY("doc/1"), 2, &ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_bounds(store, KEY("doc/1"), &first, &next, &error), &error);
+    assert(first == 2 && next == 3);
+    brooklet_status status = brooklet_read(store, KEY("doc/1"), 0, UINT64_MAX, false, &entries, &error);
+    assert(status == BROOKLET_NOT_FOUND);
+    assert(brooklet_error_first(error, &first) && first == 2 && brooklet_error_next(error, &next) && next == 3);
+    brooklet_error_free(error);
+    error = NULL;
+
+    ok(brooklet_snapshot(store, KEY("doc/1"), "all", 3, &ticket, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_set_retention(store, KEY("doc/1"), 1, UINT64_MAX, UINT64_MAX, &ticket, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_append_wait(store, KEY("doc/1"), "more", 4, &seq, &error), &error);
+    ok(brooklet_bounds(store, KEY("doc/1"), &first, &next, &error), &error);
+    assert(seq == 4 && first == 4 && next == 5);
+    ok(brooklet_truncate(store, KEY("doc/1"), 4, &ticket, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_delete(store, KEY("doc/1"), &ticket, &error), &error);
+    /* Readers see it once it is on stable media. */
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    brooklet_ticket_free(ticket);
+    refused(brooklet_bounds(store, KEY("doc/1"), NULL, NULL, &error), &error, BROOKLET_NOT_FOUND, "doc/1");
+}
+
+static void commits(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_commit *commit = brooklet_commit_new();
+    brooklet_ticket *ticket = NULL;
+    refused(brooklet_commit_to(commit, store, true, &ticket, &error), &error, BROOKLET_INVALID, "no operation");
+    ok(brooklet_commit_expect_absent(commit, KEY("a"), &error), &error);
+    ok(brooklet_commit_append(commit, KEY("a"), "1", 1, &error), &error);
+    ok(brooklet_commit_append(commit, KEY("b"), "2", 1, &error), &error);
+    ok(brooklet_commit_append(commit, KEY("a"), "3", 1, &error), &error);
+    ok(brooklet_commit_to(commit, store, false, &ticket, &error), &error);
+    size_t count = 0;
+    const uint64_t *seqs = brooklet_ticket_seqs(ticket, &count);
+    assert(count == 3 && seqs[0] == 0 && seqs[1] == 0 && seqs[2] == 1);
+    brooklet_ticket_free(ticket);
+    refused(brooklet_commit_to(commit, store, true, &ticket, &error), &error, BROOKLET_CONFLICT, "log a");
+    assert(ticket == NULL);
+
+    brooklet_commit_clear(commit);
+    ok(brooklet_commit_expect_next(commit, KEY("a"), 7, &error), &error);
+    ok(brooklet_commit_snapshot(commit, KEY("a"), "4", 1, &error), &error);
+    uint64_t next = 0;
+    assert(brooklet_commit_to(commit, store, true, &ticket, &error) == BROOKLET_CONFLICT);
+    assert(brooklet_error_next(error, &next) && next == 2);
+    brooklet_error_free(error);
+    error = NULL;
+
+    brooklet_commit_clear(commit);
+    ok(brooklet_commit_trim(commit, KEY("a"), 1, &error), &error);
+    ok(brooklet_commit_truncate(commit, KEY("a"), 1, &error), &error);
+    ok(brooklet_commit_delete(commit, KEY("b"), &error), &error);
+    brooklet_commit_defer(commit, SECOND);
+    ok(brooklet_commit_to(commit, store, true, &ticket, &error), &error);
+    assert(brooklet_ticket_is_done(ticket));
+    assert(brooklet_ticket_seqs(ticket, &count) == NULL && count == 0);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_flush(store, &error), &error);
+    brooklet_commit_free(commit);
+}
+
+static void scans(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    char key[32];
+    for (int i = 0; i < 5; i++) {
+        int len = snprintf(key, sizeof key, "scan/%d", i);
+        ok(brooklet_append_wait(store, key, (size_t)len, "x", 1, NULL, &error), &error);
+    }
+    brooklet_logs *logs = NULL;
+    brooklet_log log;
+    ok(brooklet_scan(store, KEY("scan/"), KEY("scan/2"), &logs, &error), &error);
+    for (int i = 2; i < 5; i++) {
+        snprintf(key, sizeof key, "scan/%d", i);
+        ok(brooklet_logs_next(logs, &log, &error), &error);
+        assert(log.key_len == 6 && memcmp(log.key, key, 6) == 0 && log.first == 0 && log.next == 1);
+    }
+    assert(brooklet_logs_next(logs, &log, &error) == BROOKLET_END);
+    brooklet_logs_free(logs);
+}
+
+static void tails(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_tail *tail = NULL;
+    brooklet_tail_event event;
+    brooklet_ticket *ticket = NULL;
+    ok(brooklet_tail_open(store, KEY("tail"), 0, &tail, &error), &error);
+    assert(brooklet_tail_next(tail, 0, &event, &error) == BROOKLET_TIMEOUT && error == NULL);
+    assert(brooklet_tail_next(tail, 1000000, &event, &error) == BROOKLET_TIMEOUT && error == NULL);
+    assert(brooklet_wait_for(store, KEY("tail"), 1, 1000000, &error) == BROOKLET_TIMEOUT);
+    for (int i = 0; i < 3; i++) {
+        ok(brooklet_append_wait(store, KEY("tail"), "entry", 5, NULL, &error), &error);
+    }
+    ok(brooklet_wait_for(store, KEY("tail"), 3, 0, &error), &error);
+    ok(brooklet_tail_next(tail, UINT64_MAX, &event, &error), &error);
+    assert(event.kind == BROOKLET_TAIL_ENTRY && event.entry.seq == 0 && event.entry.payload_len == 5);
+    ok(brooklet_trim(store, KEY("tail"), 2, &ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, 60 * SECOND, &error), &error);
+    brooklet_ticket_free(ticket);
+    /* The tail may hold a view with entry 1 still. */
+    do {
+        ok(brooklet_tail_next(tail, 60 * SECOND, &event, &error), &error);
+        assert(event.kind == BROOKLET_TAIL_ENTRY || (event.kind == BROOKLET_TAIL_TRIMMED && event.to == 2));
+    } while (brooklet_tail_position(tail) < 3);
+    ok(brooklet_delete(store, KEY("tail"), &ticket, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_tail_next(tail, 60 * SECOND, &event, &error), &error);
+    assert(event.kind == BROOKLET_TAIL_DELETED && brooklet_tail_position(tail) == 0);
+    brooklet_tail_free(tail);
+}
+
+static void called(void *context, brooklet_status status, const brooklet_error *error) {
+    assert(status == BROOKLET_OK && error == NULL);
+    assert(write(*(int *)context, "!", 1) == 1);
+}
+
+static void completions(brooklet_store *store) {
+    enum { WRITES = 1000, AT_ONCE = 64 };
+    brooklet_error *error = NULL;
+    brooklet_queue *queue = NULL;
+    brooklet_ticket *ticket = NULL;
+    ok(brooklet_queue_new(&queue, &error), &error);
+    struct pollfd wait = {.fd = brooklet_queue_fd(queue), .events = POLLIN};
+    assert(poll(&wait, 1, 0) == 0);
+    for (uint64_t tag = 0; tag < WRITES; tag++) {
+        ok(brooklet_append(store, KEY("queue"), &tag, sizeof tag, &ticket, &error), &error);
+        ok(brooklet_ticket_notify(ticket, queue, tag, &error), &error);
+        brooklet_ticket_free(ticket);
+    }
+    char seen[WRITES] = {0};
+    for (size_t taken = 0; taken < WRITES;) {
+        assert(poll(&wait, 1, 60000) == 1);
+        brooklet_completion done[AT_ONCE];
+        size_t count = 0;
+        ok(brooklet_queue_take(queue, done, AT_ONCE, 0, &count, &error), &error);
+        assert(count > 0 && count <= AT_ONCE);
+        for (size_t i = 0; i < count; i++) {
+            assert(done[i].status == BROOKLET_OK && done[i].error == NULL && !seen[done[i].tag]++);
+        }
+        taken += count;
+    }
+    assert(poll(&wait, 1, 0) == 0);
+    brooklet_completion one;
+    size_t count = 9;
+    assert(brooklet_queue_take(queue, &one, 1, 1000000, &count, &error) == BROOKLET_TIMEOUT && count == 0);
+    /* A thread that waits within the library. */
+    ok(brooklet_append(store, KEY("queue"), "x", 1, &ticket, &error), &error);
+    ok(brooklet_ticket_notify(ticket, queue, 7, &error), &error);
+    ok(brooklet_queue_take(queue, &one, 1, UINT64_MAX, &count, &error), &error);
+    assert(count == 1 && one.tag == 7);
+    /* A completion that comes after its queue. */
+    ok(brooklet_ticket_notify(ticket, queue, 8, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_append(store, KEY("queue"), "x", 1, &ticket, &error), &error);
+    ok(brooklet_ticket_notify(ticket, queue, 9, &error), &error);
+    brooklet_queue_free(queue);
+
+    int ends[2];
+    char byte;
+    assert(pipe(ends) == 0);
+    ok(brooklet_ticket_on_done(ticket, called, &ends[1], &error), &error);
+    assert(read(ends[0], &byte, 1) == 1 && byte == '!');
+    brooklet_ticket_free(ticket);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void wrong_arguments(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_ticket *ticket = NULL;
+    brooklet_entries *entries = NULL;
+    brooklet_entry entry;
+    brooklet_store *other = NULL;
+    size_t count;
+    brooklet_completion one;
+    refused(brooklet_open(NULL, NULL, &other, &error), &error, BROOKLET_INVALID, "path is NULL");
+    refused(brooklet_open("/nowhere/at/all", NULL, &other, &error), &error, BROOKLET_IO, "/nowhere");
+    refused(brooklet_open("/tmp", NULL, NULL, &error), &error, BROOKLET_INVALID, "place");
+    refused(brooklet_flush(NULL, &error), &error, BROOKLET_INVALID, "store is NULL");
+    refused(brooklet_append_wait(store, NULL, 0, "x", 1, NULL, &error), &error, BROOKLET_INVALID, "a key of 0 bytes");
+    refused(brooklet_append_wait(store, NULL, 5, "x", 1, NULL, &error), &error, BROOKLET_INVALID, "NULL");
+    refused(brooklet_append_wait(store, KEY("k"), "x", SIZE_MAX, NULL, &error), &error, BROOKLET_INVALID, "length");
+    refused(brooklet_append(store, KEY("k"), "x", 1, NULL, &error), &error, BROOKLET_INVALID, "place");
+    static char large[(1 << 20) + 1];
+    refused(brooklet_append_wait(store, KEY("k"), large, sizeof large, NULL, &error), &error, BROOKLET_INVALID, "max_payload");
+    refused(brooklet_append_wait(store, large, 1025, "x", 1, NULL, &error), &error, BROOKLET_INVALID, "1025 bytes");
+    refused(brooklet_ticket_wait(NULL, 0, &error), &error, BROOKLET_INVALID, "ticket is NULL");
+    refused(brooklet_ticket_on_done(NULL, NULL, NULL, &error), &error, BROOKLET_INVALID, "callback is NULL");
+    refused(brooklet_entries_next(entries, &entry, &error), &error, BROOKLET_INVALID, "entries are NULL");
+    refused(brooklet_queue_take(NULL, &one, 1, 0, &count, &error), &error, BROOKLET_INVALID, "queue is NULL");
+    refused(brooklet_commit_append(NULL, KEY("k"), "x", 1, &error), &error, BROOKLET_INVALID, "commit is NULL");
+    refused(brooklet_options_create(NULL, 9, &error), &error, BROOKLET_INVALID, "none of 0, 1 and 2");
+    assert(brooklet_ticket_seq(NULL) == 0 && brooklet_ticket_is_done(NULL) && brooklet_queue_fd(NULL) == -1);
+    /* Nobody asks for the error. */
+    assert(brooklet_flush(NULL, NULL) == BROOKLET_INVALID);
+    assert(strcmp(brooklet_error_message(NULL), "") == 0 && !brooklet_error_next(NULL, NULL));
+    brooklet_store_free(NULL);
+    brooklet_ticket_free(ticket);
+    brooklet_entries_free(NULL);
+    brooklet_logs_free(NULL);
+    brooklet_tail_free(NULL);
+    brooklet_queue_free(NULL);
+    brooklet_commit_free(NULL);
+    brooklet_options_free(NULL);
+    brooklet_error_free(NULL);
+}
+
+enum { THREADS = 16, EACH = 200 };
+
+static void *appends(void *store) {
+    brooklet_error *error = NULL;
+    for (int i = 0; i < EACH; i++) {
+        ok(brooklet_append_wait(store, KEY("shared"), "entry", 5, NULL, &error), &error);
+    }
+    return NULL;
+}
+
+static void threads(brooklet_store *store) {
+    pthread_t all[THREADS];
+    for (int i = 0; i < THREADS; i++) assert(pthread_create(&all[i], NULL, appends, store) == 0);
+    for (int i = 0; i < THREADS; i++) assert(pthread_join(all[i], NULL) == 0);
+    brooklet_error *error = NULL;
+    uint64_t next = 0;
+    ok(brooklet_bounds(store, KEY("shared"), NULL, &next, &error), &error);
+    assert(next == THREADS * EACH);
+}
+
+static void forks(brooklet_store *store) {
+    pid_t child = fork();
+    if (child == 0) {
+        brooklet_error *error = NULL;
+        refused(brooklet_append_wait(store, KEY("child"), "x", 1, NULL, &error), &error, BROOKLET_STOPPED, "fork");
+        brooklet_store_free(store);
+        _exit(0);
+    }
+    int status = 1;
+    assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    brooklet_error *error = NULL;
+    ok(brooklet_append_wait(store, KEY("parent"), "x", 1, NULL, &error), &error);
+}
+
+int main(int argc, char **argv) {
+    assert(argc == 2 || argc == 3);
+    brooklet_store *store = opened(argv[1]);
+    brooklet_error *error = NULL;
+    writes_and_reads(store);
+    commits(store);
+    scans(store);
+    tails(store);
+    completions(store);
+    wrong_arguments(store);
+    threads(store);
+    ok(brooklet_checkpoint(store, &error), &error);
+    /* A child frees nothing that its parent's threads may hold: valgrind calls that a leak. */
+    if (argc == 2) forks(store);
+
+    brooklet_store *second = NULL;
+    refused(brooklet_open(argv[1], NULL, &second, &error), &error, BROOKLET_CANNOT_OPEN, "open already");
+    brooklet_ticket *ticket = NULL;
+    brooklet_tail *tail = NULL;
+    ok(brooklet_append(store, KEY("last"), "x", 1, &ticket, &error), &error);
+    ok(brooklet_tail_open(store, KEY("last"), 1, &tail, &error), &error);
+    ok(brooklet_close(store, &error), &error);
+    ok(brooklet_close(store, &error), &error);
+    refused(brooklet_append_wait(store, KEY("k"), "x", 1, NULL, &error), &error, BROOKLET_STOPPED, "closed");
+    brooklet_tail_event event;
+    refused(brooklet_tail_next(tail, UINT64_MAX, &event, &error), &error, BROOKLET_STOPPED, "closed");
+    /* Handles may outlive their store. */
+    brooklet_store_free(store);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    brooklet_ticket_free(ticket);
+    brooklet_tail_free(tail);
+
+    store = opened(argv[1]);
+    uint64_t next = 0;
+    ok(brooklet_bounds(store, KEY("last"), NULL, &next, &error), &error);
+    assert(next == 1);
+    brooklet_store_free(store);
+    printf("all calls of the C library hold\n");
+    return 0;
+}
