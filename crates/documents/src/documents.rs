@@ -255,7 +255,7 @@ impl<M: Model> Documents<M> {
             if is_late {
                 slot.open = None;
             }
-            let (last, size) = (slot.last.clone(), slot.size(|state| self.core.model.size(state)));
+            let (last, size) = (slot.last.clone(), self.size(name, &slot));
             drop(slot);
             drop(shared);
             self.core.cache.used(name, size);
@@ -268,6 +268,11 @@ impl<M: Model> Documents<M> {
             }
         }
         unreachable!("the loop returns")
+    }
+
+    /// Returns the bytes of memory that a document takes, about; 0 if its slot can go.
+    pub(crate) fn size(&self, name: &[u8], slot: &Slot<M>) -> usize {
+        slot.size(|state| guarded(name, || Ok(self.core.model.size(state))).unwrap_or_default())
     }
 
     /// Runs a step on a document like [`enter`](Self::enter), and waits for all that the result may

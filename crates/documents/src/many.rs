@@ -87,8 +87,9 @@ impl<M: Model> Documents<M> {
             if is_late {
                 slots.iter_mut().for_each(|slot| slot.open = None);
             }
-            let size = |slot: &MutexGuard<'_, Slot<M>>| slot.size(|state| self.core.model.size(state));
-            let after: Vec<_> = slots.iter().map(|slot| (slot.last.clone(), size(slot))).collect();
+            let slots_of = parts.iter().zip(&slots);
+            let after: Vec<_> =
+                slots_of.map(|(part, slot)| (slot.last.clone(), self.size(part.name, slot))).collect();
             drop(slots);
             drop(shared);
             for (part, (_, size)) in parts.iter().zip(&after) {

@@ -30,7 +30,7 @@ pub enum Event<S, C> {
     /// A snapshot dropped updates before the watch returned them. [Get](Documents::get) the
     /// document, or its [state](Documents::at) at the version before the next update.
     Missed {
-        /// Version of the first update that was missed.
+        /// Version of the first update that was missed; 1 if the watch knew no version before.
         from: u64,
         /// Version of the last update that was missed.
         to: u64,
@@ -114,6 +114,8 @@ impl<M: Model> Documents<M> {
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
+        // A tail sees durable entries only, and this look makes deferred ones durable.
+        self.core.store.get_bounds(&key)?;
         let tail = self.core.store.tail(key, begin)?;
         Ok(Watch { documents: self.clone(), name: name.into(), tail, known, first, pending: None })
     }
@@ -230,9 +232,6 @@ impl<M: Model> Watch<M> {
     fn event(&mut self, Pending { seq, entry }: Pending) -> Result<Option<EventOf<M>>> {
         let model = &self.documents.core.model;
         let event = match entry {
-            DocEntry::Update(update) if self.known.is_some_and(|known| update.meta.version <= known) => {
-                return Ok(None);
-            }
             DocEntry::Update(update) => Event::Update(update_of(model, &self.name, seq, update)?),
             DocEntry::Snapshot(snapshot) if snapshot.is_creation => Event::Created {
                 version: snapshot.meta.version,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brooklet::io::{Fault, MemVolume};
-use brooklet_documents::{Answer, Documents, Error, ErrorKind, Json, JsonChange, Request};
+use brooklet::{Class, MemoryConfig, SpaceConfig};
+use brooklet_documents::{Answer, Documents, Error, ErrorKind, Event, Json, JsonChange, Options, Request};
 use serde_json::json;
 
 use crate::common::{World, options, set, state, store_options};
@@ -134,6 +135,59 @@ fn a_document_made_again_has_greater_versions() {
     world.kill();
     assert_eq!(world.documents.at("doc", again).unwrap().state.value(), &json!({"n": 0}));
     assert_eq!(kind(world.documents.at("doc", again - 1)), ErrorKind::OutOfHistory);
+}
+
+/// Many names share a floor: a deletion never lowers what another one raised.
+#[test]
+fn versions_grow_for_each_of_many_names() {
+    let mut world = World::new(options());
+    let names: Vec<_> = (0..300_u64).map(|n| (format!("doc {n}"), 1 + n * 7 % 11)).collect();
+    for (name, last) in &names {
+        world.count_to(name, *last);
+        let last = world.documents.version(name).unwrap().unwrap();
+        world.documents.delete(name, last).unwrap();
+    }
+    world.kill();
+    for (name, last) in &names {
+        let again = world.documents.create(name, "new", &state(json!({}))).unwrap().version;
+        assert!(again > *last, "{name}: {again} after {last}");
+    }
+    let floors = world.store.scan("docs/f").unwrap().count();
+    assert!(floors <= 64, "{floors} floors");
+}
+
+/// The acknowledgement of a document is that of its space.
+#[test]
+fn documents_live_in_spaces_of_each_class() {
+    let world = World::new(options());
+    let ms = std::time::Duration::from_millis;
+    let classes = [Class::Durable, Class::Deferred(ms(20)), Class::Memory(MemoryConfig::new(1 << 20))];
+    for (n, class) in classes.into_iter().enumerate() {
+        let space = world.store.create_space(&format!("space{n}"), SpaceConfig::new().class(class)).unwrap();
+        let options = Options::new(space.key("")).background(false).snapshot_updates(3).history(2);
+        let documents = Documents::open(&world.store, Json::new(), options.clone()).unwrap();
+        for round in 0..2 {
+            let first =
+                documents.create("doc", format!("c{round}"), &state(json!({"n": 0}))).unwrap().version;
+            let mut watch = documents.watch("doc", first).unwrap();
+            for version in first..first + 9 {
+                documents.patch("doc", version, format!("r{version}"), &set(version)).unwrap();
+                documents.maintain();
+            }
+            let found = documents.get("doc").unwrap().unwrap();
+            assert_eq!((found.version, found.state.value()), (first + 9, &json!({"n": first + 8})));
+            let event = watch.next();
+            assert!(
+                matches!(event, Some(Ok(Event::Missed { .. } | Event::Update(_)))),
+                "{event:?} {n} {round}"
+            );
+            let again = Documents::open(&world.store, Json::new(), options.clone()).unwrap();
+            assert_eq!(again.get("doc").unwrap().unwrap().state, found.state);
+            assert_eq!(again.at("doc", first + 7).unwrap().state.value(), &json!({"n": first + 6}));
+            documents.delete("doc", first + 9).unwrap();
+            assert_eq!(documents.get("doc").unwrap(), None);
+        }
+    }
 }
 
 #[test]

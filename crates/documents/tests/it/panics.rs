@@ -54,6 +54,7 @@ impl Model for Fragile {
         Ok(Some(0))
     }
     fn size(&self, state: &Vec<u8>) -> usize {
+        self.maybe("size");
         state.len()
     }
 }
@@ -95,6 +96,8 @@ fn a_model_that_panics_fails_that_document_only() {
         assert_eq!(again.at("a", 2).unwrap_err().kind(), ErrorKind::ModelPanicked);
         assert_eq!(documents.changes("a", 2).map(drop).is_err(), at == "decode");
     }
+    panics_at("size");
+    assert_eq!(documents.patch("b", 2, "size", &3).unwrap().version, 3);
     panics_at("");
     assert_eq!(*again.get("a").unwrap().unwrap().state, [1, 2, 3, 4, 5]);
     assert_eq!(documents.snapshot("a", 0).unwrap(), 5);
