@@ -1,0 +1,161 @@
+//! The cache: the documents that are in memory, within a budget.
+//!
+//! A slot is the place of one document. Whoever uses a document locks its slot: patches of one
+//! document come one after the other, and those of different documents beside one another. A slot
+//! leaves the cache only while nobody has it, and while all that it wrote is acknowledged. So
+//! there is one slot for a document at any time, and a document that is read from the store
+//! again lacks nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brooklet::Ticket;
+
+use crate::head::Head;
+use crate::model::Model;
+
+/// Number of slots in use that an eviction passes over before it gives up.
+const BUSY: usize = 16;
+
+/// Bytes that a slot takes besides the document, about.
+const SLOT: usize = 256;
+
+/// A document in memory.
+pub(crate) struct Open<M: Model> {
+    pub head: Head,
+    /// The state, at the version of the head; `None` if no call needed it.
+    pub state: Option<Arc<M::State>>,
+}
+
+/// The content of a slot.
+pub(crate) struct Slot<M: Model> {
+    /// The document; `None` if it has to be read from the store.
+    pub open: Option<Open<M>>,
+    /// The last write of the document, until it is acknowledged.
+    pub last: Option<Ticket>,
+}
+
+/// A slot that others may have, too.
+pub(crate) struct SharedSlot<M: Model>(Mutex<Slot<M>>);
+
+impl<M: Model> SharedSlot<M> {
+    pub fn lock(&self) -> MutexGuard<'_, Slot<M>> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.last.take_if(|last| last.is_done() && last.wait().is_ok());
+        slot
+    }
+}
+
+struct Held<M: Model> {
+    slot: Arc<SharedSlot<M>>,
+    used: u64,
+    bytes: usize,
+}
+
+struct Slots<M: Model> {
+    by_name: BTreeMap<Arc<[u8]>, Held<M>>,
+    /// The names by their last use.
+    by_use: BTreeMap<u64, Arc<[u8]>>,
+    uses: u64,
+    bytes: usize,
+}
+
+pub(crate) struct Cache<M: Model> {
+    slots: Mutex<Slots<M>>,
+    budget: usize,
+}
+
+impl<M: Model> Cache<M> {
+    pub fn new(budget: usize) -> Self {
+        let slots = Slots { by_name: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, bytes: 0 };
+        Self { slots: Mutex::new(slots), budget }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots<M>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the slot of a document.
+    pub fn slot(&self, name: &[u8]) -> Arc<SharedSlot<M>> {
+        let mut slots = self.lock();
+        let Slots { by_name, by_use, uses, .. } = &mut *slots;
+        *uses += 1;
+        if let Some(held) = by_name.get_mut(name) {
+            if let Some(name) = by_use.remove(&held.used) {
+                by_use.insert(*uses, name);
+            }
+            held.used = *uses;
+            return held.slot.clone();
+        }
+        let name: Arc<[u8]> = name.into();
+        let slot = Arc::new(SharedSlot(Mutex::new(Slot { open: None, last: None })));
+        by_use.insert(*uses, name.clone());
+        by_name.insert(name, Held { slot: slot.clone(), used: *uses, bytes: 0 });
+        slot
+    }
+
+    /// Notes the size of a document after a use, and drops documents until the rest is within the
+    /// budget. The caller no longer has the slot.
+    pub fn used(&self, name: &[u8], bytes: usize) {
+        let mut slots = self.lock();
+        let Slots { by_name, bytes: all, .. } = &mut *slots;
+        let Some(held) = by_name.get_mut(name) else { return };
+        *all = *all - held.bytes + bytes;
+        held.bytes = bytes;
+        if bytes == 0 {
+            slots.evict(name);
+        }
+        slots.shrink(self.budget);
+    }
+
+    /// Returns the number of documents, how many of them have a state, and the bytes of all.
+    pub fn totals(&self) -> (usize, usize, usize) {
+        let slots = self.lock();
+        let has_state = |held: &&Held<M>| {
+            let slot = held.slot.0.try_lock();
+            slot.is_ok_and(|slot| slot.open.as_ref().is_some_and(|open| open.state.is_some()))
+        };
+        let states = slots.by_name.values().filter(has_state).count();
+        (slots.by_name.len(), states, slots.bytes)
+    }
+}
+
+impl<M: Model> Slots<M> {
+    fn shrink(&mut self, budget: usize) {
+        let mut after = 0;
+        let mut busy = 0;
+        while self.bytes > budget && busy < BUSY {
+            let Some((used, name)) = self.by_use.range(after..).next() else { return };
+            (after, busy) = (used + 1, busy + 1);
+            let name = name.clone();
+            if self.evict(&name) {
+                busy -= 1;
+            }
+        }
+    }
+
+    /// Drops a slot, if nobody has it and all its writes are acknowledged.
+    fn evict(&mut self, name: &[u8]) -> bool {
+        let Some(held) = self.by_name.get(name) else { return false };
+        // Slots are handed out under the lock of the cache only.
+        if Arc::strong_count(&held.slot) > 1 || held.slot.lock().last.is_some() {
+            return false;
+        }
+        let (used, bytes) = (held.used, held.bytes);
+        self.by_use.remove(&used);
+        self.by_name.remove(name);
+        self.bytes -= bytes;
+        true
+    }
+}
+
+impl<M: Model> Slot<M> {
+    /// Returns the bytes of memory that the document takes, about; 0 if the slot can go.
+    pub fn size(&self, state_size: impl FnOnce(&M::State) -> usize) -> usize {
+        match &self.open {
+            Some(open) => SLOT + open.head.size() + open.state.as_deref().map_or(0, state_size),
+            None if self.last.is_some() => SLOT,
+            None => 0,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Numbers and byte strings in entries: writers, and a reader that takes any bytes.
+
+use brooklet::Bytes;
+
+/// Longest encoding of a number, in bytes.
+const MAX_NUMBER: usize = 10;
+
+/// Appends a number in 7-bit groups, least significant first (LEB128).
+pub(crate) fn put_number(to: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        to.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    to.push(number as u8);
+}
+
+/// Appends the length of a byte string, and the byte string.
+pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(to, bytes.len() as u64);
+    to.extend_from_slice(bytes);
+}
+
+/// A reader of the bytes of an entry. Byte strings share the memory of the entry, so no length in
+/// the entry leads to an allocation.
+pub(crate) struct Reader {
+    rest: Bytes,
+}
+
+impl Reader {
+    pub fn new(bytes: Bytes) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub fn byte(&mut self) -> Result<u8, String> {
+        Ok(self.take(1)?[0])
+    }
+
+    /// Reads a number, and refuses encodings that are longer than needed: each entry has one
+    /// encoding.
+    pub fn number(&mut self) -> Result<u64, String> {
+        let mut number = 0_u64;
+        for at in 0..MAX_NUMBER {
+            let byte = self.byte()?;
+            let group = u64::from(byte & 0x7f);
+            if at == MAX_NUMBER - 1 && group > 1 || at > 0 && byte == 0 {
+                return Err("a number is not encoded as this crate does it".into());
+            }
+            number |= group << (7 * at);
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err("a number is longer than 64 bits".into())
+    }
+
+    pub fn bytes(&mut self) -> Result<Bytes, String> {
+        let len = self.number()?;
+        self.take(usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
+    pub fn hash(&mut self) -> Result<u64, String> {
+        let bytes = self.take(8)?;
+        Ok(u64::from_le_bytes(bytes[..].try_into().expect("8 bytes were taken")))
+    }
+
+    pub fn take(&mut self, len: usize) -> Result<Bytes, String> {
+        if len > self.rest.len() {
+            return Err(format!("it ends after {} of {len} bytes", self.rest.len()));
+        }
+        Ok(self.rest.split_to(len))
+    }
+
+    /// Returns all bytes that were not read.
+    pub fn rest(self) -> Bytes {
+        self.rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_back_and_have_one_encoding() {
+        for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put_number(&mut bytes, number);
+            assert_eq!(Reader::new(bytes.into()).number(), Ok(number));
+        }
+        for bytes in [&[0x80, 0x00][..], &[0xff; 10], &[0xff; 11], &[0x80], &[]] {
+            assert!(Reader::new(Bytes::copy_from_slice(bytes)).number().is_err(), "{bytes:?}");
+        }
+        let mut bytes = Vec::new();
+        put_bytes(&mut bytes, b"ab");
+        assert_eq!(Reader::new(bytes.into()).bytes().unwrap(), &b"ab"[..]);
+        assert!(Reader::new(Bytes::from_static(&[0xff, 0xff, 3, b'a'])).bytes().is_err());
+    }
+}

@@ -1,0 +1,298 @@
+//! The past of documents: states at earlier versions, changes since a version, histories.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use brooklet::{Bytes, Entries, Entry};
+
+use crate::documents::{Document, Documents, RETRIES};
+use crate::error::{Error, Result, text};
+use crate::format::{DocEntry, UpdateEntry};
+use crate::head::Head;
+use crate::load::{apply, expect_version, state_of, trusted};
+use crate::model::Model;
+
+/// An update of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Update<C> {
+    /// Version of the document after the update.
+    pub version: u64,
+    /// When the update was made, by the clock of its host.
+    pub time: SystemTime,
+    /// The author that the request named; empty if it named none.
+    pub author: Bytes,
+    /// The request id; empty if there was none.
+    pub request: Bytes,
+    /// The version that the update went back to, if it was made by
+    /// [`rewind`](Documents::rewind).
+    pub back_to: Option<u64>,
+    /// The change.
+    pub change: C,
+    /// The change that undoes it, if the model has one.
+    pub undo: Option<C>,
+}
+
+/// All that happened to a document since a version; see [`Documents::changes`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changes<C> {
+    /// Version of the document now.
+    pub version: u64,
+    /// The updates since the version, oldest first.
+    pub updates: Vec<Update<C>>,
+    /// One change with the effect of all updates, if there are any, and the model can compose them.
+    pub merged: Option<C>,
+}
+
+impl<M: Model> Documents<M> {
+    /// Returns a document as it was at a version. Reads the last snapshot before the version and
+    /// the updates between them; or, if the history begins after that snapshot, the first snapshot
+    /// after the version, and undoes the updates between them.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, JsonChange, Options};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// documents.create("notes", "r1", &json!({"stars": 1}).into())?;
+    /// documents.patch("notes", 1, "r2", &JsonChange::merge(json!({"stars": 2})))?;
+    /// assert_eq!(documents.at("notes", 1)?.state["stars"], 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::NoSuchVersion`]; [`Error::HistoryGone`]; the errors of
+    /// [`get`](Self::get).
+    pub fn at(&self, name: impl AsRef<[u8]>, version: u64) -> Result<Document<M::State>> {
+        let name = name.as_ref();
+        let model = &self.core.model;
+        let bounds = |head: &Head| {
+            self.expect_reached(name, head, version)?;
+            Ok(match head.mark_before(version) {
+                Some(mark) if mark.version == version => (mark.seq, mark.seq + 1),
+                Some(mark) => (mark.seq, seq(head, version) + 1),
+                None => {
+                    let oldest = if M::UNSEEN { head.marks[0].version } else { head.oldest() };
+                    self.expect_kept(name, version, oldest)?;
+                    (seq(head, version + 1), head.marks[0].seq + 1)
+                }
+            })
+        };
+        let (head, entries) = self.read_part(name, bounds)?;
+        let mut entries: Vec<Entry> = entries.collect::<std::result::Result<_, _>>()?;
+        let goes_back = head.mark_before(version).is_none();
+        if goes_back {
+            entries.reverse();
+        }
+        let mut state = None;
+        for Entry { seq, payload } in entries {
+            let entry = DocEntry::decode(seq, &payload).map_err(|what| Error::damaged(name, seq, what))?;
+            match (entry, &mut state) {
+                (DocEntry::Snapshot(snapshot), None) => state = Some(state_of(model, name, seq, &snapshot)?),
+                (DocEntry::Update(update), Some(state)) if goes_back => {
+                    let no_undo = || Error::NoUndo { document: text(name), model: model.name().into() };
+                    apply(model, name, seq, state, &update.undo.ok_or_else(no_undo)?)?;
+                }
+                (DocEntry::Update(update), Some(state)) => apply(model, name, seq, state, &update.change)?,
+                _ => return Err(Error::damaged(name, seq, "a snapshot was expected before or after it")),
+            }
+        }
+        let state = state.ok_or_else(|| Error::damaged(name, head.first, "it has no snapshot"))?;
+        Ok(Document { version, state: Arc::new(state) })
+    }
+
+    /// Returns what a client lacks that has a document at version `since`: the updates, and one
+    /// change with the effect of all, if the model can compose them.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, JsonChange, Options};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// documents.create("notes", "r1", &json!({}).into())?;
+    /// documents.patch("notes", 1, "r2", &JsonChange::merge(json!({"a": 1})))?;
+    /// documents.patch("notes", 2, "r3", &JsonChange::merge(json!({"a": 2})))?;
+    /// let changes = documents.changes("notes", 1)?;
+    /// assert_eq!((changes.version, changes.updates.len()), (3, 2));
+    /// assert_eq!(changes.merged, Some(JsonChange::merge(json!({"a": 2}))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::HistoryGone`] if updates since then were dropped: get the whole document;
+    /// [`Error::NoSuchVersion`]; [`Error::NotFound`]; [`Error::Damaged`]; [`Error::Store`].
+    pub fn changes(&self, name: impl AsRef<[u8]>, since: u64) -> Result<Changes<M::Change>> {
+        let name = name.as_ref();
+        let (head, entries) = self.read_part(name, |head| {
+            self.expect_reached(name, head, since)?;
+            self.expect_kept(name, since, head.oldest())?;
+            let first = if since == head.version { head.next } else { seq(head, since + 1) };
+            Ok((first, head.next))
+        })?;
+        let mut expected = since;
+        let mut updates = Vec::new();
+        for update in History::new(self, name, entries) {
+            let update = update?;
+            expected += 1;
+            expect_version(name, head.first, expected, update.version)?;
+            updates.push(update);
+        }
+        let changes: Vec<M::Change> = updates.iter().map(|update| update.change.clone()).collect();
+        let composed = (!changes.is_empty())
+            .then(|| trusted(name, head.first, || Ok(self.core.model.compose(&changes))));
+        Ok(Changes { version: head.version, updates, merged: composed.transpose()?.flatten() })
+    }
+
+    /// Returns all updates that the document still has, oldest first; `.rev()` reads the newest
+    /// first. The creation is none of them.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, JsonChange, Options, Request};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// documents.create("notes", "r1", &json!({}).into())?;
+    /// let change = JsonChange::merge(json!({"a": 1}));
+    /// documents.patch("notes", 1, Request::new("r2").author("Ada"), &change)?;
+    /// let last = documents.history("notes")?.next_back().unwrap()?;
+    /// assert_eq!((last.version, &last.author[..]), (2, &b"Ada"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Damaged`], also by the iterator; [`Error::Store`].
+    pub fn history(&self, name: impl AsRef<[u8]>) -> Result<History<M>> {
+        let name = name.as_ref();
+        let (_, entries) = self.read_part(name, |head| Ok((head.first, head.next)))?;
+        Ok(History::new(self, name, entries))
+    }
+
+    /// Returns the head of a document, when it is durable.
+    pub(crate) fn head(&self, name: &[u8]) -> Result<Head> {
+        let head = self.settled(name, |slot, key| {
+            Ok(self.ensure(name, key, slot, false)?.map(|open| open.head.clone()))
+        })?;
+        head.ok_or_else(|| Error::not_found(name))
+    }
+
+    /// Reads the entries of a document that `bounds` names: the first, and the one after the last.
+    fn read_part(
+        &self,
+        name: &[u8],
+        bounds: impl Fn(&Head) -> Result<(u64, u64)>,
+    ) -> Result<(Head, Entries)> {
+        let key = self.core.keys.document(name)?;
+        let mut retry = 0;
+        loop {
+            let head = self.head(name)?;
+            let (first, end) = bounds(&head)?;
+            let entries = self.core.store.read_available(&key, first..end)?;
+            if first == end || entries.range() == (first..end) || retry == RETRIES {
+                return Ok((head, entries));
+            }
+            // A snapshot of another thread or handle has dropped entries meanwhile.
+            retry += 1;
+            self.forget(name);
+        }
+    }
+
+    pub(crate) fn expect_reached(&self, name: &[u8], head: &Head, asked: u64) -> Result<()> {
+        match asked <= head.version {
+            true => Ok(()),
+            false => Err(Error::NoSuchVersion { document: text(name), asked, head: head.version }),
+        }
+    }
+
+    fn expect_kept(&self, name: &[u8], asked: u64, oldest: u64) -> Result<()> {
+        match asked >= oldest {
+            true => Ok(()),
+            false => Err(Error::HistoryGone { document: text(name), asked, oldest }),
+        }
+    }
+}
+
+/// Returns the number of the update that made a version. The log holds the update.
+pub(crate) fn seq(head: &Head, version: u64) -> u64 {
+    u64::try_from(head.seq_of(version)).unwrap_or(head.first)
+}
+
+/// Returns an update as callers see it.
+pub(crate) fn update_of<M: Model>(
+    model: &M,
+    name: &[u8],
+    seq: u64,
+    entry: UpdateEntry,
+) -> Result<Update<M::Change>> {
+    let UpdateEntry { meta, back, undo, change } = entry;
+    let (change, undo) = trusted(name, seq, || {
+        Ok((model.decode(&change)?, undo.map(|undo| model.decode(&undo)).transpose()?))
+    })?;
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(meta.time_ms));
+    Ok(Update {
+        version: meta.version,
+        time: time.unwrap_or(SystemTime::UNIX_EPOCH),
+        author: meta.author,
+        request: meta.request.map(|used| used.id).unwrap_or_default(),
+        back_to: back,
+        change,
+        undo,
+    })
+}
+
+/// An iterator over the updates of a document; see [`Documents::history`].
+pub struct History<M: Model> {
+    documents: Documents<M>,
+    name: Box<[u8]>,
+    entries: Entries,
+}
+
+impl<M: Model> History<M> {
+    fn new(documents: &Documents<M>, name: &[u8], entries: Entries) -> Self {
+        Self { documents: documents.clone(), name: name.into(), entries }
+    }
+
+    fn update(&self, entry: Entry) -> Result<Option<Update<M::Change>>> {
+        match DocEntry::of(&self.name, &entry)? {
+            DocEntry::Update(update) => {
+                update_of(&self.documents.core.model, &self.name, entry.seq, update).map(Some)
+            }
+            DocEntry::Snapshot(_) => Ok(None),
+        }
+    }
+}
+
+impl<M: Model> Iterator for History<M> {
+    type Item = Result<Update<M::Change>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = self.entries.next()?;
+            let update = entry.map_err(Error::from).and_then(|entry| self.update(entry));
+            if let Some(update) = update.transpose() {
+                return Some(update);
+            }
+        }
+    }
+}
+
+impl<M: Model> DoubleEndedIterator for History<M> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        loop {
+            let entry = self.entries.next_back()?;
+            let update = entry.map_err(Error::from).and_then(|entry| self.update(entry));
+            if let Some(update) = update.transpose() {
+                return Some(update);
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Creations, patches, requests that come again, deletions.
+
+use std::sync::Arc;
+
+use brooklet::io::{Fault, MemVolume};
+use brooklet::{Class, MemoryConfig, SpaceConfig};
+use brooklet_documents::{Answer, Documents, Error, ErrorKind, Event, Json, JsonChange, Options, Request};
+use serde_json::json;
+
+use crate::common::{World, options, set, state, store_options};
+
+fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {
+    result.unwrap_err().kind()
+}
+
+#[test]
+fn a_document_is_created_patched_and_found_again() {
+    let mut world = World::new(options());
+    let documents = &world.documents;
+    assert_eq!(documents.get("doc").unwrap(), None);
+    assert_eq!(documents.version("doc").unwrap(), None);
+    let created = documents.create("doc", "a", &state(json!({"n": 0}))).unwrap();
+    assert_eq!(created, Answer { version: 1, repeated: false });
+    assert_eq!(documents.patch("doc", 1, "b", &set(2)).unwrap().version, 2);
+    let patch = br#"[{"op":"test","path":"/n","value":2},{"op":"add","path":"/m","value":[]}]"#;
+    documents.patch("doc", 2, "c", &JsonChange::parse_patch(patch).unwrap()).unwrap();
+    for _ in 0..2 {
+        let found = world.documents.get("doc").unwrap().unwrap();
+        assert_eq!((found.version, found.state.value()), (3, &json!({"n": 2, "m": []})));
+        world.kill();
+    }
+    let names: Vec<_> = world.documents.names().unwrap().map(Result::unwrap).collect();
+    assert_eq!(names, [b"doc"]);
+}
+
+#[test]
+fn a_conflict_names_the_head_and_changes_nothing() {
+    let world = World::new(options());
+    world.count_to("doc", 3);
+    for expected in [0, 1, 2, 4] {
+        match world.documents.patch("doc", expected, format!("late {expected}"), &set(9)) {
+            Err(Error::Conflict { expected: asked, head: 3, .. }) => assert_eq!(asked, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(world.value("doc"), json!({"n": 3}));
+    // The id of a refused request is free.
+    world.documents.patch("doc", 3, "late 2", &set(4)).unwrap();
+    assert_eq!(kind(world.documents.patch("none", 1, "a", &set(1))), ErrorKind::NotFound);
+    assert_eq!(kind(world.documents.create("doc", "b", &state(json!(1)))), ErrorKind::Exists);
+}
+
+#[test]
+fn a_request_that_comes_again_gets_its_first_answer() {
+    let mut world = World::new(options());
+    world.count_to("doc", 5);
+    for round in 0..3 {
+        let documents = &world.documents;
+        for version in 2..=5 {
+            // With the first expectation, and with another one.
+            for expected in [version - 1, 5] {
+                let again =
+                    documents.patch("doc", expected, format!("doc {version}"), &set(version)).unwrap();
+                assert_eq!(again, Answer { version, repeated: true });
+            }
+        }
+        let again = documents.create("doc", "doc 1", &state(json!({"n": 1}))).unwrap();
+        assert_eq!(again, Answer { version: 1, repeated: true });
+        assert_eq!(documents.version("doc").unwrap(), Some(5));
+        match round {
+            0 => world.kill(),
+            // The ids outlive the updates, in the snapshot.
+            _ => drop(world.documents.snapshot("doc", 0).unwrap()),
+        }
+    }
+    assert_eq!(world.documents.history("doc").unwrap().count(), 0);
+}
+
+#[test]
+fn a_request_id_used_for_other_content_is_an_error() {
+    let world = World::new(options());
+    world.count_to("doc", 3);
+    let documents = &world.documents;
+    match documents.patch("doc", 3, "doc 2", &set(7)) {
+        Err(Error::RequestReused { version: 2, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(kind(documents.rewind("doc", 3, "doc 2", 1)), ErrorKind::RequestReused);
+    assert_eq!(kind(documents.create("doc", "doc 1", &state(json!(7)))), ErrorKind::RequestReused);
+    assert_eq!(documents.version("doc").unwrap(), Some(3));
+}
+
+#[test]
+fn requests_are_remembered_for_a_number_of_versions() {
+    let mut world = World::new(options().remember(3));
+    world.count_to("doc", 6);
+    for _ in 0..2 {
+        let again =
+            |version: u64| world.documents.patch("doc", version - 1, format!("doc {version}"), &set(version));
+        assert!(again(4).unwrap().repeated);
+        assert_eq!(kind(again(3)), ErrorKind::Conflict);
+        world.documents.snapshot("doc", 0).unwrap();
+        world.kill();
+    }
+}
+
+#[test]
+fn requests_without_an_id_happen_each_time() {
+    let world = World::new(options());
+    world.count_to("doc", 1);
+    for version in 1..4 {
+        let answer = world.documents.patch("doc", version, Request::anonymous(), &set(1)).unwrap();
+        assert_eq!(answer, Answer { version: version + 1, repeated: false });
+    }
+}
+
+#[test]
+fn a_document_made_again_has_greater_versions() {
+    let mut world = World::new(options());
+    world.count_to("doc", 4);
+    assert_eq!(kind(world.documents.delete("doc", 3)), ErrorKind::Conflict);
+    world.documents.delete("doc", 4).unwrap();
+    for _ in 0..2 {
+        assert_eq!(world.documents.get("doc").unwrap(), None);
+        assert_eq!(kind(world.documents.delete("doc", 4)), ErrorKind::NotFound);
+        assert_eq!(kind(world.documents.patch("doc", 4, "late", &set(5))), ErrorKind::NotFound);
+        world.kill();
+    }
+    let again = world.documents.create("doc", "new", &state(json!({"n": 0}))).unwrap().version;
+    assert!(again > 4, "version {again}");
+    assert_eq!(kind(world.documents.patch("doc", 4, "late", &set(5))), ErrorKind::Conflict);
+    assert_eq!(kind(world.documents.at("doc", 4)), ErrorKind::OutOfHistory);
+    world.documents.patch("doc", again, "r", &set(1)).unwrap();
+    world.documents.snapshot("doc", 9).unwrap();
+    world.kill();
+    assert_eq!(world.documents.at("doc", again).unwrap().state.value(), &json!({"n": 0}));
+    assert_eq!(kind(world.documents.at("doc", again - 1)), ErrorKind::OutOfHistory);
+}
+
+/// Many names share a floor: a deletion never lowers what another one raised.
+#[test]
+fn versions_grow_for_each_of_many_names() {
+    let mut world = World::new(options());
+    let names: Vec<_> = (0..300_u64).map(|n| (format!("doc {n}"), 1 + n * 7 % 11)).collect();
+    for (name, last) in &names {
+        world.count_to(name, *last);
+        let last = world.documents.version(name).unwrap().unwrap();
+        world.documents.delete(name, last).unwrap();
+    }
+    world.kill();
+    for (name, last) in &names {
+        let again = world.documents.create(name, "new", &state(json!({}))).unwrap().version;
+        assert!(again > *last, "{name}: {again} after {last}");
+    }
+    let floors = world.store.scan("docs/f").unwrap().count();
+    assert!(floors <= 64, "{floors} floors");
+}
+
+/// The acknowledgement of a document is that of its space.
+#[test]
+fn documents_live_in_spaces_of_each_class() {
+    let world = World::new(options());
+    let ms = std::time::Duration::from_millis;
+    let classes = [Class::Durable, Class::Deferred(ms(20)), Class::Memory(MemoryConfig::new(1 << 20))];
+    for (n, class) in classes.into_iter().enumerate() {
+        let space = world.store.create_space(&format!("space{n}"), SpaceConfig::new().class(class)).unwrap();
+        let options = Options::new(space.key("")).background(false).snapshot_updates(3).history(2);
+        let documents = Documents::open(&world.store, Json::new(), options.clone()).unwrap();
+        for round in 0..2 {
+            let first =
+                documents.create("doc", format!("c{round}"), &state(json!({"n": 0}))).unwrap().version;
+            let mut watch = documents.watch("doc", first).unwrap();
+            for version in first..first + 9 {
+                documents.patch("doc", version, format!("r{version}"), &set(version)).unwrap();
+                documents.maintain();
+            }
+            let found = documents.get("doc").unwrap().unwrap();
+            assert_eq!((found.version, found.state.value()), (first + 9, &json!({"n": first + 8})));
+            let event = watch.next();
+            assert!(
+                matches!(event, Some(Ok(Event::Missed { .. } | Event::Update(_)))),
+                "{event:?} {n} {round}"
+            );
+            let again = Documents::open(&world.store, Json::new(), options.clone()).unwrap();
+            assert_eq!(again.get("doc").unwrap().unwrap().state, found.state);
+            assert_eq!(again.at("doc", first + 7).unwrap().state.value(), &json!({"n": first + 6}));
+            documents.delete("doc", first + 9).unwrap();
+            assert_eq!(documents.get("doc").unwrap(), None);
+        }
+    }
+}
+
+#[test]
+fn many_documents_change_together_or_not_at_all() {
+    let mut world = World::new(options());
+    for name in ["a", "b", "c"] {
+        world.count_to(name, 2);
+    }
+    let (one, two) = (set(10), set(20));
+    let bad = JsonChange::parse_patch(br#"[{"op":"remove","path":"/x"}]"#).unwrap();
+    let documents = &world.documents;
+    assert_eq!(kind(documents.patch_many("m", &[("c", 2, &one), ("a", 1, &two)])), ErrorKind::Conflict);
+    assert_eq!(kind(documents.patch_many("m", &[("c", 2, &one), ("x", 1, &two)])), ErrorKind::NotFound);
+    for order in
+        [[("a", 2, &one), ("b", 2, &bad)], [("b", 2, &bad), ("a", 2, &one)], [("b", 2, &one), ("a", 2, &bad)]]
+    {
+        assert_eq!(kind(documents.patch_many("m", &order)), ErrorKind::Refused);
+    }
+    assert_eq!(kind(documents.patch_many("m", &[("a", 2, &one), ("a", 2, &two)])), ErrorKind::Invalid);
+    assert_eq!(kind(documents.patch_many::<&str>("m", &[])), ErrorKind::Invalid);
+    for name in ["a", "b", "c"] {
+        assert_eq!(world.value(name), json!({"n": 2}));
+    }
+    documents.patch("c", 2, "c 3", &set(3)).unwrap();
+    let answers = documents.patch_many("m", &[("c", 3, &one), ("a", 2, &two)]).unwrap();
+    assert_eq!(answers.iter().map(|answer| answer.version).collect::<Vec<_>>(), [4, 3]);
+    for _ in 0..2 {
+        let again = world.documents.patch_many("m", &[("a", 9, &two), ("c", 9, &one)]).unwrap();
+        assert_eq!(again, [Answer { version: 3, repeated: true }, Answer { version: 4, repeated: true }]);
+        assert_eq!((world.value("a"), world.value("c")), (json!({"n": 20}), json!({"n": 10})));
+        let other = world.documents.patch_many("m", &[("a", 3, &one), ("c", 4, &one)]);
+        assert_eq!(kind(other), ErrorKind::RequestReused);
+        let fewer = world.documents.patch_many("m", &[("a", 3, &two)]);
+        assert_eq!(kind(fewer), ErrorKind::RequestReused);
+        world.kill();
+    }
+}
+
+#[test]
+fn two_handles_over_one_prefix_do_not_overwrite_one_another() {
+    let world = World::new(options());
+    world.count_to("doc", 2);
+    let other = Documents::open(&world.store, Json::new(), options()).unwrap();
+    assert_eq!(other.get("doc").unwrap().unwrap().version, 2);
+    world.count_to("doc", 3);
+    // The other handle has an older head in memory.
+    match other.patch("doc", 2, "x", &set(9)) {
+        Err(Error::Conflict { head: 3, .. }) => {}
+        result => panic!("{result:?}"),
+    }
+    assert!(other.patch("doc", 2, "doc 3", &set(3)).unwrap().repeated);
+    world.documents.delete("doc", 3).unwrap();
+    assert_eq!(kind(other.patch("doc", 3, "y", &set(9))), ErrorKind::NotFound);
+    other.create("doc", "z", &state(json!({"n": 0}))).unwrap();
+    let (one, late) = (set(1), world.documents.version("doc").unwrap().unwrap());
+    assert_eq!(other.patch_many("m", &[("doc", late, &one)]).unwrap()[0].version, late + 1);
+    assert_eq!(kind(world.documents.patch_many("l", &[("doc", late, &one)])), ErrorKind::Conflict);
+}
+
+/// A patch whose write fails is not seen, and the same request finds out after the next opening.
+#[test]
+fn a_patch_that_is_not_durable_is_not_seen() {
+    let world = World::new(options());
+    world.count_to("doc", 2);
+    world.volume.fail(Fault::PowerOffAfter(0));
+    assert_eq!(kind(world.documents.patch("doc", 2, "doc 3", &set(3))), ErrorKind::Store);
+    // What was durable is still read.
+    assert_eq!(world.value("doc"), json!({"n": 2}));
+    assert_eq!(kind(world.documents.patch("doc", 2, "doc 3", &set(3))), ErrorKind::Store);
+    world.store.clone().abandon();
+    let volume = MemVolume::from_image(world.volume.crash(), 7);
+    let store = store_options().open_on(Arc::new(volume)).unwrap();
+    let documents = Documents::open(&store, Json::new(), options()).unwrap();
+    documents.patch("doc", 2, "doc 3", &set(3)).unwrap();
+    assert_eq!(documents.version("doc").unwrap(), Some(3));
+}
+
+/// Many patches of a document are under way at once; each later answer covers the earlier ones.
+#[test]
+fn patches_in_flight_are_answered_in_order() {
+    let world = World::new(options());
+    world.count_to("doc", 1);
+    let blocks = world.store.activity().wal.blocks;
+    let submit =
+        |version: u64| world.documents.submit("doc", version, format!("{version}"), &set(version + 1));
+    let flying: Vec<_> = (1..=50).map(|version| submit(version).unwrap()).collect();
+    // A repeated request waits as its first one does.
+    let again = submit(7).unwrap();
+    assert!(again.answer().repeated && again.ticket().is_some());
+    let answers: Vec<_> = flying.into_iter().map(|one| one.wait().unwrap().version).collect();
+    assert_eq!(answers, (2..=51).collect::<Vec<_>>());
+    assert!(world.store.activity().wal.blocks - blocks < 10);
+    assert_eq!(world.value("doc"), json!({"n": 51}));
+}
