@@ -27,9 +27,11 @@ pub enum Fail {
     Long(Portion),
 }
 
+type Rest = dyn FnMut(&mut Call<'_>) -> Result<bool, Fail> + Send;
+
 /// The rest of a long command. Each call runs a portion of it, and returns whether that was the
 /// last.
-pub struct Portion(pub Box<dyn FnMut(&mut Call<'_>) -> Result<bool, Fail> + Send>);
+pub struct Portion(pub Box<Rest>);
 
 impl fmt::Debug for Portion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

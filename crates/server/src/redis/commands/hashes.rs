@@ -226,7 +226,7 @@ pub fn hrandfield(call: &mut Call<'_>) -> Done {
         if found.is_full() {
             call.reply().fill();
         } else if is_done {
-            call.reply().take_in(std::mem::replace(&mut found, Reply::new()));
+            call.reply().take_in(std::mem::take(&mut found));
         }
         call.client.has_room().map(|_| is_done)
     })

@@ -62,7 +62,7 @@ pub fn keys(call: &mut Call<'_>) -> Done {
         while steps < STEPS {
             let Some(key) = keys.next().transpose()? else {
                 call.reply().array(count);
-                call.reply().take_in(std::mem::replace(&mut found, Reply::new()));
+                call.reply().take_in(std::mem::take(&mut found));
                 return Ok(true);
             };
             steps += steps_of(&pattern, &key);
