@@ -91,6 +91,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         return out.document(&given);
     }
     let mut config = given.config()?;
+    // A refused start leaves no file of a store behind.
+    config.check().map_err(refused)?;
     if let Some(key) = &given.tls_key
         && let Ok(file) = File::open(key)
     {
@@ -117,13 +119,17 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
             tracing::debug!(?failure, "the server could not print its addresses");
         }
     };
-    brooklet_server::serve(store, &config, ready, stop).map_err(|error| match error {
+    brooklet_server::serve(store, &config, ready, stop).map_err(refused)?;
+    tracing::info!("stopped; all acknowledged commits are on stable media");
+    Ok(())
+}
+
+fn refused(error: Error) -> Failure {
+    match error {
         Error::Store(error) => error.into(),
         Error::Config(why) => Failure::new(Kind::Usage, why),
         other => Failure::new(Kind::Io, other.to_string()),
-    })?;
-    tracing::info!("stopped; all acknowledged commits are on stable media");
-    Ok(())
+    }
 }
 
 /// Tells where clients come in.

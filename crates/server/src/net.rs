@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::Permissions;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -53,6 +53,19 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(text) => f.write_str(text),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Address {
+    /// Returns whether other machines can reach the address. A name that has no address now is not
+    /// reached; listening there reports the error.
+    pub fn is_wide(&self) -> bool {
+        match self {
+            Self::Tcp(text) => {
+                text.to_socket_addrs().is_ok_and(|mut all| all.any(|at| !at.ip().is_loopback()))
+            }
+            Self::Unix(_) => false,
         }
     }
 }

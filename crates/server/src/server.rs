@@ -100,6 +100,20 @@ pub struct Addresses {
 }
 
 impl Config {
+    /// Reports the faults for which [`serve`] would refuse this configuration, as far as they show
+    /// without a store and without listening. So a program can refuse it before it creates a store.
+    ///
+    /// # Errors
+    /// [`Error::Config`].
+    pub fn check(&self) -> Result<(), Error> {
+        let users = self.users()?;
+        if let Some(tls) = &self.tls {
+            tls.for_redis().and_then(|_| tls.for_http()).map_err(Error::Config)?;
+        }
+        let mut all = self.redis.iter().chain(&self.http);
+        all.find(|address| address.is_wide()).map_or(Ok(()), |wide| check_wide(&wide.to_string(), &users))
+    }
+
     fn users(&self) -> Result<Users, Error> {
         let users = Users::new(self.password.as_deref());
         for (name, rules) in &self.users {
@@ -123,11 +137,10 @@ async fn bind(
     Ok(listeners)
 }
 
-/// Refuses addresses that other machines can reach, if a user needs no password.
-fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
-    let Some(wide) = listeners.iter().find(|listener| listener.is_wide()) else { return Ok(()) };
+/// Refuses an address that other machines can reach, if a user needs no password.
+fn check_wide(address: &str, users: &Users) -> Result<(), Error> {
     let Some(user) = users.without_password() else { return Ok(()) };
-    let (address, name) = (wide.address(), &user.name);
+    let name = &user.name;
     Err(Error::Config(match users.default_user() {
         Some(_) => format!(
             "other machines can connect to {address}, and no password is set: set a password, or listen on 127.0.0.1"
@@ -168,8 +181,9 @@ pub fn serve(
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
     let redis = for_redis.block_on(bind(&config.redis, tls_redis.as_ref(), config.unix_socket_mode))?;
     let web = for_http.block_on(bind(&config.http, tls_http.as_ref(), config.unix_socket_mode))?;
-    check_wide(&redis, &users)?;
-    check_wide(&web, &users)?;
+    if let Some(wide) = redis.iter().chain(&web).find(|listener| listener.is_wide()) {
+        check_wide(&wide.address(), &users)?;
+    }
     let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();
     let addresses = Addresses { redis: addresses(&redis), http: addresses(&web) };
     let watch = Watch::new();

@@ -66,6 +66,12 @@ pub struct Given {
     /// Most bytes of replies that a Redis client has not taken yet [default: 256M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_REPLY")]
     max_reply: Option<u64>,
+    /// Bytes of memory for all bodies of HTTP requests that arrive at once [default: 256M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_HTTP_BODY_MEMORY")]
+    http_body_memory: Option<u64>,
+    /// Bytes of memory for all replies to HTTP clients that leave at once [default: 256M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_HTTP_REPLY_MEMORY")]
+    http_reply_memory: Option<u64>,
     /// Longest time of a script, in milliseconds, in which other Redis clients wait; 0 for no limit
     /// [default: 50]
     #[arg(long, value_name = "MS", env = "BROOKLET_SCRIPT_TIME")]
@@ -73,6 +79,9 @@ pub struct Given {
     /// Most bytes of memory of a script [default: 16M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_SCRIPT_MEMORY")]
     script_memory: Option<u64>,
+    /// Classes of keyspace notifications that are published, in Redis's letters [default: none]
+    #[arg(long, value_name = "CLASSES", env = "BROOKLET_NOTIFY_KEYSPACE_EVENTS")]
+    notify_keyspace_events: Option<String>,
     /// Most bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_VALUE")]
     pub max_value: Option<u64>,
@@ -134,8 +143,11 @@ impl Given {
             auth_timeout: self.auth_timeout.or(other.auth_timeout),
             client_memory: self.client_memory.or(other.client_memory),
             max_reply: self.max_reply.or(other.max_reply),
+            http_body_memory: self.http_body_memory.or(other.http_body_memory),
+            http_reply_memory: self.http_reply_memory.or(other.http_reply_memory),
             script_time: self.script_time.or(other.script_time),
             script_memory: self.script_memory.or(other.script_memory),
+            notify_keyspace_events: self.notify_keyspace_events.or(other.notify_keyspace_events),
             max_value: self.max_value.or(other.max_value),
             key_cache: self.key_cache.or(other.key_cache),
             ring_size: self.ring_size.or(other.ring_size),
@@ -158,8 +170,11 @@ impl Given {
             auth_timeout: Some(config.settings.auth_timeout),
             client_memory: Some(config.settings.client_memory as u64),
             max_reply: Some(config.settings.hard_output as u64),
+            http_body_memory: Some(config.streams.body_budget as u64),
+            http_reply_memory: Some(config.streams.reply_budget as u64),
             script_time: Some(config.settings.script_time),
             script_memory: Some(config.settings.script_memory as u64),
+            notify_keyspace_events: Some(String::new()),
             max_value: Some(config.settings.max_bulk as u64),
             key_cache: Some(config.cache as u64),
             ring_size: Some(RING),
@@ -216,7 +231,10 @@ impl Given {
             users: self.users.clone(),
             ..Config::default()
         };
-        config.streams.allow_origins = origins?;
+        let streams = &mut config.streams;
+        streams.allow_origins = origins?;
+        streams.body_budget = self.http_body_memory.map_or(streams.body_budget, |bytes| bytes as usize);
+        streams.reply_budget = self.http_reply_memory.map_or(streams.reply_budget, |bytes| bytes as usize);
         config.unix_socket_mode = self.unix_socket_mode.map_or(config.unix_socket_mode, |mode| mode.0);
         let settings = &mut config.settings;
         settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
@@ -229,6 +247,13 @@ impl Given {
         }
         settings.script_time = self.script_time.unwrap_or(settings.script_time);
         settings.script_memory = self.script_memory.map_or(settings.script_memory, |bytes| bytes as usize);
+        let events = self.notify_keyspace_events.as_deref().unwrap_or_default();
+        settings.set("notify-keyspace-events", events).map_err(|_| {
+            let what = format!(
+                "{events:?} are no classes of keyspace notifications: use letters of Ag$lshzxeKEtmdn"
+            );
+            Failure::new(Kind::Usage, what)
+        })?;
         settings.max_bulk = self.max_value.map_or(settings.max_bulk, |bytes| bytes as usize);
         config.cache = self.key_cache.map_or(config.cache, |bytes| bytes as usize);
         config.threads = self.threads.unwrap_or(config.threads);

@@ -1,13 +1,15 @@
 //! A client: its identity, its requests, and its pending replies.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
 
 use super::acl::User;
-use super::fail::{Fail, Wait};
+use super::commands::Spec;
+use super::fail::{Fail, Portion, Wait};
 use super::proto::Args;
 use super::pubsub::Subscriptions;
 use super::reply::{Reply, Version};
@@ -52,6 +54,10 @@ pub struct Client {
     pub is_stale: bool,
     /// Event that the client waits for.
     pub wait: Option<Wait>,
+    /// Command of the client that runs in portions.
+    pub work: Option<Box<Work>>,
+    /// Memory that this command holds between two portions, in bytes.
+    pub work_bytes: usize,
     /// Whether a pause holds back the client's requests.
     pub is_held_back: bool,
     /// Epoch of the client's last write.
@@ -106,6 +112,22 @@ pub struct Queue {
     pub bytes: usize,
 }
 
+/// A command that runs in portions. Other clients have their turns between two portions.
+pub struct Work {
+    /// Command of the request.
+    pub spec: &'static Spec,
+    /// The request.
+    pub request: Vec<Bytes>,
+    /// Rest of the command.
+    pub rest: Portion,
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Work").field(&self.spec.name).finish()
+    }
+}
+
 /// The replies that a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
@@ -143,6 +165,8 @@ impl Client {
             watched_bytes: 0,
             is_stale: false,
             wait: None,
+            work: None,
+            work_bytes: 0,
             is_held_back: false,
             wrote: 0,
             depends_on: 0,
@@ -270,6 +294,7 @@ impl Client {
             + self.subscriptions.memory()
             + self.prefix_bytes
             + self.wait.as_ref().map_or(0, |wait| wait.bytes)
+            + self.work_bytes
     }
 }
 

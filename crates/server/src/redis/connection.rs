@@ -49,6 +49,8 @@ pub struct Connection {
     has_more: bool,
     /// How to continue reading, if at all.
     reading: Option<Reading>,
+    /// Whether a command of the client runs in portions, and is not at its end.
+    works: bool,
 }
 
 /// The parameters of reading.
@@ -89,6 +91,7 @@ impl Connection {
             refusal: None,
             has_more: false,
             reading: None,
+            works: false,
         }
     }
 
@@ -219,7 +222,7 @@ impl Connection {
         let (read, written) = std::mem::take(&mut self.traffic);
         engine.stats.traffic.0 += read;
         engine.stats.traffic.1 += written;
-        if !self.requests.is_empty() {
+        if !self.requests.is_empty() || self.works {
             if let Some(client) = engine.client(self.seat.id) {
                 client.outgoing = self.output.len();
             }
@@ -259,9 +262,11 @@ impl Connection {
         if client.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             client.waker = Some(cx.waker().clone());
         }
+        self.works = client.work.is_some();
+        let has_more = !self.requests.is_empty() || self.works;
         State {
             waits: client.waits(),
-            yields: !self.requests.is_empty() && !client.waits() && !client.is_leaving && !is_slow,
+            yields: has_more && !client.waits() && !client.is_leaving && !is_slow,
             leaves: client.is_leaving,
             is_killed: client.is_killed,
             is_done: client.is_done(),

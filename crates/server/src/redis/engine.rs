@@ -7,7 +7,9 @@
 mod batch;
 mod clients;
 mod delivery;
+mod events;
 mod pause;
+mod portions;
 mod scans;
 #[cfg(test)]
 mod tests;
@@ -23,7 +25,7 @@ use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 
 use super::acl::{Denied, Log, Users};
-use super::client::{Client, ClientId, Replies};
+use super::client::{Client, ClientId, Replies, Work};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large};
 use super::keys::{Committed, Keyspace};
@@ -100,6 +102,8 @@ pub struct Engine {
     /// Whether the engine disconnects all clients.
     is_leaving: bool,
     rng: u64,
+    /// Portions of long commands that ran at once since the last request began.
+    at_once: usize,
 }
 
 /// One of this many commits is noted for the busiest logs, and counts for all of them.
@@ -149,6 +153,7 @@ impl Engine {
             pause: None,
             is_leaving: false,
             rng: rng | 1,
+            at_once: 0,
         }
     }
 
@@ -178,10 +183,11 @@ impl Engine {
             && !client.is_killed
             && self.may_reply(&client)
         {
-            if self.pause.is_some() && self.holds_back(&mut client, requests) {
+            if client.work.is_some() {
+                self.go_on(&mut client, &goes_on);
+            } else if self.pause.is_some() && self.holds_back(&mut client, requests) {
                 break;
-            }
-            if self.pause.is_some() || !self.batch(&mut client, requests, &goes_on) {
+            } else if self.pause.is_some() || !self.batch(&mut client, requests, &goes_on) {
                 let Some(request) = requests.pop_front() else { break };
                 self.one(&mut client, &request);
             }
@@ -240,6 +246,15 @@ impl Engine {
             }
             Some(spec) => self.known(client, spec, request),
         }
+        if client.work.is_some() {
+            // The reply follows later, and waits for the same epochs.
+            return client.note_epoch(self.keys.take_seen());
+        }
+        self.end_request(client, spec, before);
+    }
+
+    /// Ends a request, whose output begins at `before`.
+    fn end_request(&mut self, client: &mut Client, spec: Option<&Spec>, before: usize) {
         if client.replies != Replies::On && client.wait.is_none() {
             // Changes of subscriptions are reported by pushes, which are no replies.
             let is_push = spec.is_some_and(|spec| spec.has(flags::PUSHES));
@@ -328,11 +343,15 @@ impl Engine {
     /// Runs a command, and commits its changes.
     fn call_and_commit(&mut self, client: &mut Client, spec: &'static Spec, request: &[Bytes]) {
         let start = client.written();
+        self.at_once = 0;
         let called = self.call_timed(client, spec, request, client.replies == Replies::On);
         match called {
             Ok(()) => {}
             Err(Fail::Wait(wait)) => {
                 self.wait(client, wait);
+            }
+            Err(Fail::Long(rest)) => {
+                client.work = Some(Box::new(Work { spec, request: request.to_vec(), rest }));
             }
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
             Err(fail @ (Fail::Store(_) | Fail::Undone(_) | Fail::TooLarge)) => {
@@ -346,6 +365,7 @@ impl Engine {
     /// Undoes a command, and replaces the output since `start` by its error.
     fn undo(&mut self, client: &mut Client, start: usize, fail: &Fail) {
         self.keys.roll_back();
+        (client.work, client.work_bytes) = (None, 0);
         self.outbox.undo();
         self.tracker.undo_flush();
         client.cut(start);
@@ -424,13 +444,28 @@ impl Engine {
         may_wait: bool,
         woken_by: Option<Bytes>,
     ) -> Result<(), Fail> {
+        self.limited(client, spec, |engine, client| {
+            (spec.handler)(&mut Call { engine, client, args, may_wait, woken_by })?;
+            engine.note_events(spec, args);
+            Ok(())
+        })
+    }
+
+    /// Runs a command, or a portion of it, with the limit of its reply.
+    fn limited<T>(
+        &mut self,
+        client: &mut Client,
+        spec: &Spec,
+        run: impl FnOnce(&mut Self, &mut Client) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
         // Nobody takes the replies of a transaction whose client must leave.
         client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
-        let done = (spec.handler)(&mut Call { engine: self, client, args, may_wait, woken_by });
+        self.begin_events();
+        let done = run(self, client);
         client.reply.end();
         self.stats.expired += std::mem::take(&mut self.keys.expired);
         self.note_lookups(spec);
-        done.and_then(|()| client.has_room().map(drop))
+        done.and_then(|done| client.has_room().map(|_| done))
     }
 
     /// Counts the look-ups of keys of a command: those of commands that read, as in Redis.

@@ -1,9 +1,12 @@
 //! The errors of commands, and their replies.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use brooklet::{Error, ErrorKind};
 use bytes::Bytes;
+
+use super::commands::Call;
 
 /// The outcome of a command without a reply of its own.
 #[derive(Debug)]
@@ -20,6 +23,20 @@ pub enum Fail {
     TooLarge,
     /// No data is available yet: the client waits.
     Wait(Wait),
+    /// The command has run in part, and goes on once other clients have had a turn.
+    Long(Portion),
+}
+
+type Rest = dyn FnMut(&mut Call<'_>) -> Result<bool, Fail> + Send;
+
+/// The rest of a long command. Each call runs a portion of it, and returns whether that was the
+/// last.
+pub struct Portion(pub Box<Rest>);
+
+impl fmt::Debug for Portion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Portion")
+    }
 }
 
 /// The wait of a client.

@@ -112,7 +112,8 @@ fn state(engine: &mut Engine) -> State {
     let mut state = State::new();
     for number in 0..16_u64 {
         let database = number.to_string().into_bytes();
-        let names: Vec<_> = keys.keys(&database).and_then(Iterator::collect).expect("memory is read");
+        let names: Vec<_> =
+            keys.keys_after(&database, None).and_then(Iterator::collect).expect("memory is read");
         for name in names {
             let id = keys.open(&database, &name).expect("memory is read");
             let held = match keys.value(id).clone() {

@@ -9,6 +9,7 @@ mod commands;
 mod connection;
 mod cross_protocol;
 mod engine;
+mod events;
 mod fail;
 #[cfg(fuzzing)]
 pub mod fuzzing;

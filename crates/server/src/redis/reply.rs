@@ -66,6 +66,13 @@ impl Reply {
         !self.is_full
     }
 
+    /// Appends the bytes of another buffer.
+    pub fn take_in(&mut self, other: Self) {
+        if self.fits(other.bytes.len()) {
+            self.bytes.unsplit(other.bytes);
+        }
+    }
+
     fn line(&mut self, sign: u8, text: &[u8]) {
         if !self.fits(text.len() + 3) {
             return;

@@ -1,5 +1,6 @@
 //! The settings that `CONFIG SET` changes and `CONFIG GET` returns, while the server runs.
 
+use super::events::Events;
 use super::glob::matches;
 
 /// Settings of the Redis frontend.
@@ -34,6 +35,8 @@ pub struct Settings {
     pub acl_log: usize,
     /// Milliseconds of a command from which on `LATENCY` reports it; 0: never.
     pub latency_threshold: u64,
+    /// Classes of keyspace notifications that are published.
+    pub events: Events,
     /// Number of databases with a number.
     pub databases: u64,
     /// Settings of Redis for values in memory: accepted and returned, without effect here.
@@ -44,7 +47,7 @@ pub struct Settings {
 const MOST_REFUSALS: u64 = 10_000;
 
 /// Settings that clients of Redis change, without effect here.
-const WITHOUT_EFFECT: [(&str, &str); 25] = [
+const WITHOUT_EFFECT: [(&str, &str); 24] = [
     ("appendfsync", "always"),
     ("appendonly", "yes"),
     ("aof-use-rdb-preamble", "yes"),
@@ -62,7 +65,6 @@ const WITHOUT_EFFECT: [(&str, &str); 25] = [
     ("maxmemory-policy", "noeviction"),
     ("min-replicas-to-write", "0"),
     ("min-slaves-to-write", "0"),
-    ("notify-keyspace-events", ""),
     ("save", ""),
     ("set-max-intset-entries", "512"),
     ("slowlog-log-slower-than", "-1"),
@@ -89,6 +91,7 @@ impl Default for Settings {
             tracking_keys: 1_000_000,
             acl_log: 128,
             latency_threshold: 0,
+            events: Events::NONE,
             databases: 16,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
@@ -119,6 +122,7 @@ impl Settings {
             ("tracking-table-max-keys", self.tracking_keys.to_string()),
             ("acllog-max-len", self.acl_log.to_string()),
             ("latency-monitor-threshold", self.latency_threshold.to_string()),
+            ("notify-keyspace-events", self.events.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
         all.retain(|(name, _)| matches(pattern, name.as_bytes()));
@@ -153,8 +157,10 @@ impl Settings {
                 )
             })?,
             "databases" => return Err(wrong("can't set immutable config")),
-            "notify-keyspace-events" if !value.is_empty() => {
-                return Err(wrong("keyspace notifications are not served"));
+            "notify-keyspace-events" => {
+                let events = Events::parse(value);
+                self.events =
+                    events.ok_or_else(|| wrong("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."))?;
             }
             _ => {
                 let known = self.without_effect.iter_mut().find(|(known, _)| *known == name);
@@ -226,7 +232,7 @@ mod tests {
             ("timeout", "x"),
             ("nonsense", "1"),
             ("databases", "3"),
-            ("notify-keyspace-events", "KEA"),
+            ("notify-keyspace-events", "Ky"),
             ("client-output-buffer-limit", "normal 1"),
         ] {
             assert!(settings.set(name, value).is_err(), "{name}");

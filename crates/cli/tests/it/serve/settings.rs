@@ -41,6 +41,13 @@ fn a_flag_counts_before_a_variable_and_that_before_the_file() {
             .unwrap()
             .contains(both)
     );
+    let flags = ["--http-body-memory", "8M", "--http-reply-memory", "9M", "--notify-keyspace-events", "KEA"];
+    let found_too = printed(&flags, "", &[("BROOKLET_HTTP_BODY_MEMORY", "7M")]).unwrap();
+    for line in
+        ["http-body-memory = 8388608", "http-reply-memory = 9437184", "notify-keyspace-events = \"KEA\""]
+    {
+        assert!(found_too.lines().any(|found| found == line), "{line} is not in\n{found_too}");
+    }
     // What is printed is a file of the same settings.
     assert_eq!(printed(&[], &found, &[]).unwrap(), found);
 }
@@ -55,6 +62,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         (&["--tls-cert", "/x"], "TLS needs both"),
         (&["--tls-client-ca", "/x"], "TLS needs both"),
         (&["--allow-origin", "https://app.example/"], "is not an origin"),
+        (&["--notify-keyspace-events", "Ky"], "no classes of keyspace notifications"),
     ];
     for (flags, why) in refused {
         let place = Place::new();
@@ -68,6 +76,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         let done = place.command(&args).output().unwrap();
         let told = String::from_utf8(done.stderr).unwrap();
         assert!(done.status.code() == Some(2) && told.contains(why), "{flags:?}: {told}");
+        assert!(!place.store.exists(), "{flags:?}: a refused start leaves a store behind");
     }
 }
 

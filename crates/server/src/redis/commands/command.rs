@@ -3,6 +3,8 @@
 use super::super::fail::Fail;
 use super::super::glob::matches;
 use super::super::reply::Reply;
+use super::key_flags::key_flags;
+use super::spec::Where;
 use super::{Call, Done, Spec, TABLE, find, resolve};
 
 fn tell_spec(reply: &mut Reply, spec: &Spec) {
@@ -92,6 +94,18 @@ fn group(spec: &Spec) -> &'static str {
     groups.iter().find(|(category, _)| spec.is_of(category)).map_or("server", |(_, name)| name)
 }
 
+/// Returns the command of the request that follows the subcommand.
+fn command_of(call: &Call<'_>) -> Result<&'static Spec, Fail> {
+    let spec = resolve(&call.args[2..]).ok_or_else(|| Fail::err("Invalid command specified"))?;
+    if matches!(spec.keys.place, Where::Nowhere) {
+        return Err(Fail::err("The command has no key arguments"));
+    }
+    if !spec.takes(call.args.len() - 2) {
+        return Err(Fail::err("Invalid number of arguments specified for command"));
+    }
+    Ok(spec)
+}
+
 pub fn command(call: &mut Call<'_>) -> Done {
     if call.args.len() == 1 {
         tell_all(call);
@@ -128,11 +142,19 @@ pub fn command(call: &mut Call<'_>) -> Done {
             call.reply().map(named.len());
             named.into_iter().for_each(|spec| tell_docs(call.reply(), spec));
         }
-        ("GETKEYS", n) if n > 2 => {
-            let spec = resolve(&call.args[2..]).ok_or_else(|| Fail::err("Invalid command specified"))?;
-            if !spec.takes(call.args.len() - 2) {
-                return Err(Fail::err("Invalid number of arguments specified for command"));
+        ("GETKEYSANDFLAGS", n) if n > 2 => {
+            let spec = command_of(call)?;
+            let keys = key_flags(spec, &call.args[2..]);
+            call.client.reply.array(keys.len());
+            for (key, flags) in keys {
+                call.client.reply.array(2);
+                call.client.reply.bulk(key);
+                call.client.reply.set(flags.len());
+                flags.iter().for_each(|flag| call.client.reply.simple(flag));
             }
+        }
+        ("GETKEYS", n) if n > 2 => {
+            let spec = command_of(call)?;
             let keys = spec.keys(&call.args[2..]);
             if keys.is_empty() {
                 return Err(Fail::err("The command has no key arguments"));

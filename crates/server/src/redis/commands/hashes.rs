@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 
 use super::super::fail::Fail;
 use super::super::keys::{SlotId, Value};
@@ -172,6 +173,9 @@ pub fn hincrbyfloat(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+/// Most fields that one pass over a hash takes.
+const TAKEN: usize = 10_000;
+
 /// `HRANDFIELD key [count [WITHVALUES]]`: a negative count may give a field more than once.
 pub fn hrandfield(call: &mut Call<'_>) -> Done {
     let with_values = match call.args.len() {
@@ -185,38 +189,101 @@ pub fn hrandfield(call: &mut Call<'_>) -> Done {
         return Err(Fail::err("value is out of range"));
     }
     let id = open(call)?;
-    let all: Vec<(Bytes, Bytes)> = fields(call, id).iter().map(|(f, v)| (f.clone(), v.clone())).collect();
+    let len = fields(call, id).len();
     let Some(count) = count else {
-        let chosen = (call.engine.next_random() % (all.len().max(1) as u64)) as usize;
-        let field = all.get(chosen).map(|(field, _)| field);
+        let at = (call.engine.next_random() % (len.max(1) as u64)) as usize;
+        let field = fields(call, id).keys().nth(at).cloned();
         call.client.reply.bulk_or_null(field);
         return Ok(());
     };
-    let chosen: Vec<usize> = if all.is_empty() {
-        Vec::new()
-    } else if count < 0 {
-        (0..count.unsigned_abs()).map(|_| (call.engine.next_random() % all.len() as u64) as usize).collect()
+    let chosen = if count < 0 {
+        let times = if len == 0 { 0 } else { count.unsigned_abs() as usize };
+        (0..times).map(|_| (call.engine.next_random() % len as u64) as usize).collect()
     } else {
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        for i in (1..order.len()).rev() {
-            order.swap(i, (call.engine.next_random() % (i as u64 + 1)) as usize);
-        }
-        order.truncate(count as usize);
-        order
+        distinct(call, len, (count as usize).min(len))
     };
     let in_pairs = with_values && call.client.reply.version == Version::Three;
-    call.reply().array(chosen.len() * if with_values && !in_pairs { 2 } else { 1 });
-    for at in chosen {
-        if in_pairs {
-            call.reply().array(2);
+    let mut found = Reply::new();
+    found.version = call.client.reply.version;
+    found.begin(call.client.reply.room());
+    found.array(chosen.len() * if with_values && !in_pairs { 2 } else { 1 });
+    if chosen.len() <= TAKEN {
+        let taken = taken(fields(call, id), &chosen);
+        taken.iter().for_each(|pair| tell_pair(&mut found, pair, with_values, in_pairs));
+        call.reply().take_in(found);
+        return Ok(());
+    }
+    // The fields of this moment; the reply is written in portions.
+    let all: Vec<(Bytes, Bytes)> = fields(call, id).iter().map(|(f, v)| (f.clone(), v.clone())).collect();
+    let memory = size_of_val(&all[..]) + size_of_val(&chosen[..]);
+    let mut chosen = chosen.into_iter();
+    call.in_portions(move |call| {
+        for at in chosen.by_ref().take(TAKEN) {
+            tell_pair(&mut found, &all[at], with_values, in_pairs);
         }
-        call.reply().bulk(&all[at].0);
-        if with_values {
-            call.reply().bulk(&all[at].1);
+        call.client.work_bytes = memory + found.bytes.len();
+        let is_done = chosen.len() == 0 || found.is_full();
+        if found.is_full() {
+            call.reply().fill();
+        } else if is_done {
+            call.reply().take_in(std::mem::take(&mut found));
         }
-        if !call.client.has_room()? {
-            break;
+        call.client.has_room().map(|_| is_done)
+    })
+}
+
+/// Chooses so many distinct numbers below `len`, in a random order.
+fn distinct(call: &mut Call<'_>, len: usize, count: usize) -> Vec<usize> {
+    // The numbers that left their places in the row of all numbers.
+    let (mut moved, mut chosen) = (HashMap::new(), Vec::with_capacity(count));
+    for at in 0..count {
+        let other = at + (call.engine.next_random() % (len - at) as u64) as usize;
+        let here = moved.get(&at).copied().unwrap_or(at);
+        chosen.push(moved.insert(other, here).unwrap_or(other));
+    }
+    chosen
+}
+
+/// Returns the fields at these places, in the order of the places: one pass over the hash.
+fn taken(all: &BTreeMap<Bytes, Bytes>, places: &[usize]) -> Vec<(Bytes, Bytes)> {
+    let mut order: Vec<(usize, usize)> = places.iter().copied().zip(0..).collect();
+    order.sort_unstable();
+    let mut found = vec![(Bytes::new(), Bytes::new()); places.len()];
+    let (mut fields, mut next, mut current) = (all.iter(), 0, None);
+    for (place, at) in order {
+        if place >= next {
+            current = fields.nth(place - next);
+            next = place + 1;
+        }
+        if let Some((field, value)) = current {
+            found[at] = (field.clone(), value.clone());
         }
     }
-    Ok(())
+    found
+}
+
+fn tell_pair(reply: &mut Reply, (field, value): &(Bytes, Bytes), with_values: bool, in_pairs: bool) {
+    if in_pairs {
+        reply.array(2);
+    }
+    reply.bulk(field);
+    if with_values {
+        reply.bulk(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pass_takes_the_fields_at_their_places() {
+        let all: BTreeMap<Bytes, Bytes> =
+            (0..100_u32).map(|n| (format!("{n:03}").into(), n.to_string().into())).collect();
+        let places = [7, 99, 0, 7, 50, 0];
+        let found = taken(&all, &places);
+        let expected: Vec<(Bytes, Bytes)> =
+            places.iter().map(|n| (format!("{n:03}").into(), n.to_string().into())).collect();
+        assert_eq!(found, expected);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::fail::Fail;
 use super::super::pubsub::Kind;
 use super::super::stats::Times;
 use super::{Call, Done};
@@ -12,7 +13,7 @@ pub const REDIS_VERSION: &str = "7.0.15";
 type Section = fn(&mut Call<'_>, &mut String) -> Done;
 
 /// The sections, and whether INFO tells them unasked.
-const SECTIONS: [(&str, bool, Section); 13] = [
+static SECTIONS: [(&str, bool, Section); 13] = [
     ("Server", true, server),
     ("Clients", true, clients),
     ("Memory", true, memory),
@@ -36,10 +37,34 @@ pub fn info(call: &mut Call<'_>) -> Done {
         words.any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
     };
     let (is_all, is_default) = (names(&["all", "everything"]), call.args.len() == 1 || names(&["default"]));
-    let wanted: Vec<&(&str, bool, Section)> = SECTIONS
+    let wanted: Vec<&'static (&str, bool, Section)> = SECTIONS
         .iter()
         .filter(|(name, is_usual, _)| is_all || (is_default && *is_usual) || names(&[name]))
         .collect();
+    let mut next = 0;
+    call.in_portions(move |call| {
+        if wanted.iter().any(|(name, ..)| *name == "Keyspace") && !has_counted(call, &mut next)? {
+            return Ok(false);
+        }
+        tell(call, &wanted).map(|()| true)
+    })
+}
+
+/// Counts the keys of the databases that have few, a database in each portion; returns whether all
+/// are counted.
+fn has_counted(call: &mut Call<'_>, next: &mut u64) -> Result<bool, Fail> {
+    while *next < call.engine.settings.databases {
+        let database = next.to_string();
+        *next += 1;
+        if call.keys().known_count(database.as_bytes()).is_none() {
+            call.keys().count_if_quick(database.as_bytes())?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn tell(call: &mut Call<'_>, wanted: &[&(&str, bool, Section)]) -> Done {
     let mut text = String::new();
     for (name, _, write) in wanted {
         if !text.is_empty() {
@@ -126,7 +151,7 @@ pub struct Used {
 }
 
 /// Finds the memory of the server.
-pub fn used(call: &Call<'_>) -> Result<Used, super::Fail> {
+pub fn used(call: &Call<'_>) -> Result<Used, Fail> {
     let keys = call.engine.keys.cached();
     let info = call.engine.keys.store().info()?;
     let runs: usize = info.runs.iter().map(|run| run.memory_bytes).sum();

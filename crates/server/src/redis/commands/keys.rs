@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::super::fail::Fail;
 use super::super::glob::matches;
 use super::super::keys::{SlotId, Value};
+use super::super::reply::Reply;
 use super::strings::set_or_delete;
 use super::{Call, Done, check_name};
 
@@ -37,30 +38,78 @@ pub fn kind(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+/// Keys that one portion of a command counts or lists.
+const PORTION: usize = 2_000;
+/// Keys that one portion of a command deletes.
+const DELETED: usize = 500;
+/// Steps of the comparison of names with a pattern in one portion.
+const STEPS: usize = 1 << 18;
+
 pub fn keys(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
     let pattern = super::pattern(call, 1)?;
-    let keys = call.keys().keys(&database)?;
-    let (start, mut found) = (call.reply().begin_array(), 0);
-    for key in keys {
-        let key = key?;
-        if matches(&pattern, &key) {
-            call.reply().bulk(key);
-            found += 1;
-            if !call.client.has_room()? {
-                break;
+    let (mut keys, mut found, mut count) = (None, Reply::new(), 0);
+    found.begin(call.client.reply.room());
+    call.in_portions(move |call| {
+        if keys.is_none() {
+            if call.keys().prepare_scan(&database)? {
+                return Ok(false);
+            }
+            keys = Some(call.keys().keys_after(&database, None)?);
+        }
+        let keys = keys.as_mut().expect("it was begun");
+        let mut steps = 0;
+        while steps < STEPS {
+            let Some(key) = keys.next().transpose()? else {
+                call.reply().array(count);
+                call.reply().take_in(std::mem::take(&mut found));
+                return Ok(true);
+            };
+            steps += steps_of(&pattern, &key);
+            if matches(&pattern, &key) {
+                found.bulk(key);
+                count += 1;
+            }
+            if found.is_full() {
+                call.reply().fill();
+                return call.client.has_room().map(|_| true);
             }
         }
-    }
-    call.reply().end_array(start, found);
-    Ok(())
+        call.client.work_bytes = found.bytes.len();
+        Ok(false)
+    })
+}
+
+/// The most steps that the comparison of a name with a pattern takes, and those of the look at it.
+pub fn steps_of(pattern: &[u8], name: &[u8]) -> usize {
+    const LOOK: usize = 100;
+    LOOK + pattern.len() * name.len()
 }
 
 pub fn dbsize(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
-    let count = call.keys().count(&database)?;
-    call.reply().int(count);
-    Ok(())
+    let mut counting = None;
+    call.in_portions(move |call| {
+        let counting = match &mut counting {
+            Some(counting) => counting,
+            None => {
+                if call.keys().prepare_scan(&database)? {
+                    return Ok(false);
+                }
+                if let Some(count) = call.keys().known_count(&database) {
+                    call.reply().int(count);
+                    return Ok(true);
+                }
+                counting.insert(call.keys().begin_count(&database)?)
+            }
+        };
+        let is_done = counting.go_on(PORTION)?;
+        if is_done {
+            let count = call.keys().end_count(&database, counting);
+            call.reply().int(count);
+        }
+        Ok(is_done)
+    })
 }
 
 pub fn randomkey(call: &mut Call<'_>) -> Done {
@@ -83,20 +132,28 @@ fn check_flush(call: &Call<'_>) -> Done {
 pub fn flushdb(call: &mut Call<'_>) -> Done {
     check_flush(call)?;
     let database = call.client.database.clone();
-    call.keys().clear(&database)?;
-    call.engine.tracker.note_flush();
-    call.reply().ok();
-    Ok(())
+    flush(call, vec![database])
 }
 
 pub fn flushall(call: &mut Call<'_>) -> Done {
     check_flush(call)?;
-    for number in 0..call.engine.settings.databases {
-        call.keys().clear(number.to_string().as_bytes())?;
+    let numbers = 0..call.engine.settings.databases;
+    flush(call, numbers.map(|number| number.to_string().into()).collect())
+}
+
+fn flush(call: &mut Call<'_>, databases: Vec<Bytes>) -> Done {
+    let mut last = 0;
+    for database in databases {
+        last = call.keys().begin_clear(&database);
     }
-    call.engine.tracker.note_flush();
-    call.reply().ok();
-    Ok(())
+    call.in_portions(move |call| {
+        let is_done = call.keys().clear_some(last, DELETED)?;
+        if is_done {
+            call.engine.tracker.note_flush();
+            call.reply().ok();
+        }
+        Ok(is_done)
+    })
 }
 
 /// The place of a key under another name, or in another database.

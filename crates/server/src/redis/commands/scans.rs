@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::super::fail::Fail;
 use super::super::glob::matches;
 use super::hashes;
+use super::keys::steps_of;
 use super::{Call, Done};
 
 /// The request of a scan.
@@ -47,6 +48,8 @@ fn cursor(call: &Call<'_>, at: usize) -> Result<u64, Fail> {
 /// meanwhile. To know the type of a key, the server reads its value.
 const MOST: usize = 10_000;
 const MOST_WITH_TYPE: usize = 2_000;
+/// Most steps of the comparison of names with a pattern.
+const MOST_STEPS: usize = 1 << 22;
 /// Most expired keys that one call deletes.
 const MOST_EXPIRED: usize = 100;
 
@@ -62,13 +65,17 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         }
     };
     call.keys().expire_due(MOST_EXPIRED)?;
-    let opens = wanted.kind.is_some() || call.keys().has_due();
+    let opens = wanted.kind.is_some() || call.keys().has_due() || call.keys().is_clearing(&database);
     let mut keys = call.keys().keys_after(&database, after.as_deref())?;
-    let (mut found, mut last) = (Vec::new(), None);
+    let (mut found, mut last, mut steps) = (Vec::new(), None, 0);
     for _ in 0..wanted.count.min(if opens { MOST_WITH_TYPE } else { MOST }) {
+        if steps > MOST_STEPS {
+            break;
+        }
         let key = keys.next().transpose()?;
         last.clone_from(&key);
         let Some(key) = key else { break };
+        steps += wanted.pattern.as_ref().map_or(0, |pattern| steps_of(pattern, &key));
         if wanted.pattern.as_ref().is_some_and(|pattern| !matches(pattern, &key)) {
             continue;
         }

@@ -105,7 +105,7 @@ const fn pair_of_sort() -> Keys {
 }
 
 /// All commands; subcommands follow their command.
-pub static TABLE: [Spec; 241] = [
+pub static TABLE: [Spec; 242] = [
     spec("acl", -2, CONTAINER, Group::None, NONE, acl::acl),
     spec("acl|cat", -2, 0, Group::None, NONE, acl::acl),
     spec("acl|deluser", -3, ADMIN, Group::None, NONE, acl::acl),
@@ -152,6 +152,7 @@ pub static TABLE: [Spec; 241] = [
     spec("command|count", 2, 0, Group::Connection, NONE, command::command),
     spec("command|docs", -2, 0, Group::Connection, NONE, command::command),
     spec("command|getkeys", -4, 0, Group::Connection, NONE, command::command),
+    spec("command|getkeysandflags", -4, 0, Group::Connection, NONE, command::command),
     spec("command|info", -2, 0, Group::Connection, NONE, command::command),
     spec("command|list", -2, 0, Group::Connection, NONE, command::command),
     spec("config", -2, CONTAINER, Group::None, NONE, server::config),

@@ -76,6 +76,7 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
             }
             other => other?,
         }
+        call.engine.check_size()?;
         if call.client.reply.is_full() {
             // The transaction is completed, but the client cannot take its replies.
             call.client.is_killed = true;

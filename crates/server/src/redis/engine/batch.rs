@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::Engine;
-use crate::redis::client::{Client, Replies};
+use crate::redis::client::{Client, Replies, Work};
 use crate::redis::commands::{self, Spec};
 use crate::redis::fail::Fail;
 use crate::redis::proto::Args;
@@ -72,6 +72,10 @@ impl Engine {
             }
             match called {
                 Ok(()) => {}
+                Err(Fail::Long(rest)) => {
+                    client.work = Some(Box::new(Work { spec, request: request.to_vec(), rest }));
+                    break;
+                }
                 Err(Fail::Reply(error)) => self.tell_refusal(client, spec, before, &error),
                 Err(_) => {
                     self.keys.roll_back();
@@ -89,6 +93,7 @@ impl Engine {
         self.stats.commands += count as u64;
         requests.drain(..count);
         self.settle_reply(client, start);
+        self.outbox.stamp(client.depends_on);
         true
     }
 
@@ -100,9 +105,12 @@ impl Engine {
         start: usize,
     ) -> bool {
         client.cut(start);
+        (client.work, client.work_bytes) = (None, 0);
         self.keys.take_seen();
+        self.outbox.undo();
         for _ in 0..count {
             if self.may_reply(client)
+                && client.work.is_none()
                 && let Some(request) = requests.pop_front()
             {
                 self.one(client, &request);

@@ -30,6 +30,7 @@ impl Engine {
         self.end_pause(now.steady);
         if self.pause.is_none() {
             self.expire_keys();
+            self.clear_keys();
         }
         self.note_durable();
         self.check_clients(now.steady);
@@ -40,12 +41,28 @@ impl Engine {
         if self.stopped.is_some() {
             return;
         }
+        self.begin_events();
         if let Err(error) = self.keys.expire_due(100) {
             self.keys.roll_back();
             return self
                 .note_trouble("the server could not remove expired keys; the keys stay for now", &error);
         }
         self.commit_expired();
+        self.serve_waiting();
+        self.deliver();
+    }
+
+    /// Goes on to delete the keys of a database whose client may have gone.
+    fn clear_keys(&mut self) {
+        const PORTION: usize = 200;
+        if self.stopped.is_some() || !self.keys.is_clearing_any() {
+            return;
+        }
+        if let Err(error) = self.keys.clear_some(0, PORTION) {
+            self.keys.roll_back();
+            return self.note_trouble("the server could not delete all keys of a database", &error);
+        }
+        self.commit_aside();
         self.serve_waiting();
         self.deliver();
     }
@@ -58,13 +75,16 @@ impl Engine {
 
     /// Commits changes that no reply depends on.
     pub(super) fn commit_aside(&mut self) {
+        self.note_expired_aside();
         match self.keys.commit() {
             Ok(committed) if committed.keys > 0 => {
                 self.has_news = true;
+                self.outbox.stamp(committed.epoch);
                 self.note_changed(None, committed.epoch);
             }
             Ok(_) => {}
             Err(error) => {
+                self.outbox.undo();
                 self.note_trouble("the server could not commit automatic changes for now", &error);
             }
         }
@@ -85,7 +105,8 @@ impl Engine {
             return Some(Duration::from_millis(waiting.map_or(over, |waiting| waiting.min(over))));
         }
         let expiring = self.keys.next_deadline().map(|at| at.saturating_sub(self.keys.now));
-        [waiting, expiring].into_iter().flatten().min().map(Duration::from_millis)
+        let clearing = self.keys.is_clearing_any().then_some(1);
+        [waiting, expiring, clearing].into_iter().flatten().min().map(Duration::from_millis)
     }
 
     /// Records the commits that have become durable, and wakes the clients whose replies may be

@@ -153,6 +153,7 @@ impl Engine {
     /// Sends a reply outside a request's turn, once an epoch is acknowledged.
     pub(super) fn finish(&mut self, client: &mut Client, start: usize, epoch: u64) {
         client.depends_on = client.depends_on.max(epoch);
+        self.outbox.stamp(client.depends_on);
         if client.written() > start && client.mark(epoch) {
             self.promised.push_back((epoch, client.id));
         }

@@ -49,9 +49,13 @@ impl Keyspace {
     /// watch the key do not see this as a change.
     fn touch_state(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
+        let was_there = slot.value.is_there();
+        if self.trace.is_some() {
+            self.trace_touch(id, was_there);
+        }
+        let slot = self.cache.get_mut(id);
         if !slot.is_touched {
             slot.is_touched = true;
-            let was_there = slot.value.is_there();
             self.touched.push((id, was_there));
         }
     }
@@ -281,9 +285,14 @@ impl Keyspace {
 
     /// Changes the state of a stream that its head holds.
     pub fn change_stream(&mut self, id: SlotId, delta: Delta) {
-        match delta {
+        match &delta {
             Delta::Gone(_) => self.touch(id),
             _ => self.touch_state(id),
+        }
+        if let (Delta::Consumer { group, name, .. }, Some(stream)) = (&delta, self.stream(id))
+            && stream.kept.groups.get(group).is_some_and(|group| !group.consumers.contains_key(name))
+        {
+            self.trace_join(id);
         }
         let (stream, ..) = self.stream_mut(id);
         stream.kept.apply(delta.clone());
@@ -332,6 +341,9 @@ impl Keyspace {
     /// Drops the entries of a stream's log before a number.
     pub fn trim_stream(&mut self, id: SlotId, before: u64) -> Result<(), Error> {
         self.touch(id);
+        if self.stream(id).is_some_and(|stream| before > stream.body.first()) {
+            self.trace_trim(id);
+        }
         let store = self.store.clone();
         let (stream, batch, log) = self.stream_mut(id);
         let last = stream.kept.meta.last;

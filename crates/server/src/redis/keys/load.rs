@@ -23,6 +23,9 @@ impl Keyspace {
             let is_there = self.slot(id).value.is_there();
             self.lookups.hits += u64::from(is_there);
             self.lookups.misses += u64::from(!is_there);
+            if !is_there && self.trace.is_some() {
+                self.trace_miss(id);
+            }
         }
         id
     }
@@ -45,8 +48,12 @@ impl Keyspace {
                 (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
             } else {
                 self.delete(id);
+                self.trace_expired(id);
                 self.expired += 1;
             }
+        }
+        if !self.clearings.is_empty() {
+            self.clear_opened(id);
         }
         Ok(id)
     }

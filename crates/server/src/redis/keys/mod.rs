@@ -18,12 +18,15 @@ mod batch;
 mod body;
 mod cache;
 mod change;
+mod clear;
+mod count;
 pub mod head;
 mod list;
 mod load;
 pub mod names;
 mod scan;
 pub mod stream;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -34,10 +37,14 @@ use bytes::Bytes;
 use batch::Batch;
 pub use cache::SlotId;
 use cache::{Cache, Slot};
+use clear::Clearings;
+use count::Count;
 pub use list::{End, List, collect};
 use names::LogKey;
 pub use scan::deadlines;
 pub use stream::Stream;
+use trace::Trace;
+pub use trace::Traced;
 
 use super::notices::{Notice, Notices};
 use super::stats::Lookups;
@@ -100,8 +107,12 @@ pub struct Keyspace {
     deadlines: BTreeSet<(u64, LogKey)>,
     /// Number of these in each database.
     expiring: BTreeMap<Vec<u8>, u64>,
-    /// Number of keys of each database that was counted once.
-    counts: BTreeMap<Vec<u8>, i64>,
+    /// What the current command did, if somebody is to be told.
+    trace: Option<Box<Trace>>,
+    /// Databases whose keys are being deleted.
+    clearings: Clearings,
+    /// Numbers of keys of the databases.
+    counts: BTreeMap<Vec<u8>, Count>,
     /// Databases that have many keys, and were not counted.
     large: BTreeSet<Vec<u8>>,
     scratch: Vec<u8>,
@@ -146,6 +157,8 @@ impl Keyspace {
             unsettled: VecDeque::new(),
             deadlines: BTreeSet::new(),
             expiring: BTreeMap::new(),
+            trace: None,
+            clearings: Clearings::default(),
             counts: BTreeMap::new(),
             large: BTreeSet::new(),
             scratch: Vec::new(),
@@ -221,6 +234,7 @@ impl Keyspace {
         let mut done = Committed::default();
         if self.batch.ops.is_empty() {
             self.forget_untouched();
+            self.note_cleared();
             return Ok(done);
         }
         // The keys are then not in the state on which the store would apply this commit: return
@@ -256,12 +270,12 @@ impl Keyspace {
             }
             let is_modified = std::mem::take(&mut slot.is_modified);
             self.changed.push((id, is_modified));
-            if is_there != was_there
-                && let Some(count) = self.counts.get_mut(names::database(&slot.key))
-            {
-                *count += if is_there { 1 } else { -1 };
+            if is_there != was_there {
+                let change = if is_there { 1 } else { -1 };
+                Count::of(&mut self.counts, names::database(&slot.key)).change(change);
             }
         }
+        self.note_cleared();
         if in_memory {
             self.durable_up_to_without_tickets();
         } else {
@@ -299,6 +313,8 @@ impl Keyspace {
     /// Undoes the changes since the last commit.
     pub fn roll_back(&mut self) {
         self.batch.clear();
+        self.undo_cleared();
+        self.take_trace();
         if self.touched.is_empty() {
             return;
         }
@@ -310,7 +326,7 @@ impl Keyspace {
         }
         for (id, _) in std::mem::take(&mut self.touched) {
             let key = self.cache.get(id).key.clone();
-            self.counts.remove(names::database(&key));
+            Count::of(&mut self.counts, names::database(&key)).forget();
             self.cache.remove(id);
             // The key keeps its old expiry, and may get no request until then.
             if let Ok(Some((head, _))) = load::read_head(&self.store, &key) {
@@ -372,7 +388,7 @@ impl Keyspace {
             }
         }
         self.tickets.clear();
-        self.counts.clear();
+        self.counts.values_mut().for_each(Count::forget);
         (self.acknowledged, self.durable) = (self.epoch, self.epoch);
     }
 

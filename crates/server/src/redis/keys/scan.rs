@@ -81,10 +81,17 @@ impl Iterator for Keys {
 }
 
 impl Keyspace {
-    /// Returns the keys of a database.
-    pub fn keys(&mut self, database: &[u8]) -> Result<Keys, Error> {
-        self.expire_due(usize::MAX)?;
-        self.keys_after(database, None)
+    /// Deletes some keys that clients do not see any more: those that have expired, and those of a
+    /// database that is being deleted. Returns whether there were any.
+    pub fn prepare_scan(&mut self, database: &[u8]) -> Result<bool, Error> {
+        const PORTION: usize = 500;
+        let has_due = self.has_due();
+        self.expire_due(PORTION)?;
+        let is_clearing = self.is_clearing(database);
+        if is_clearing {
+            self.clear_some(0, PORTION)?;
+        }
+        Ok(has_due || is_clearing)
     }
 
     /// Returns the keys of a database whose names are greater than `after`. Keys that have expired
@@ -125,71 +132,34 @@ impl Keyspace {
         Ok(Keys { changed, fresh: fresh.into_iter().peekable(), heads, plains: plains.peekable() })
     }
 
-    /// Returns the number of keys of a database.
-    pub fn count(&mut self, database: &[u8]) -> Result<i64, Error> {
-        self.expire_due(usize::MAX)?;
-        self.see_all();
-        // The current command's changes count, but may be refused: so this number is not stored.
-        let mut at_hand = 0;
-        for (id, was_there) in &self.touched {
-            let slot = self.slot(*id);
-            if names::database(&slot.key) == database {
-                at_hand += i64::from(slot.value.is_there()) - i64::from(*was_there);
-            }
-        }
-        if let Some(count) = self.counts.get(database) {
-            return Ok(count + at_hand);
-        }
-        let mut count = 0;
-        for key in self.keys(database)? {
-            key?;
-            count += 1;
-        }
-        self.counts.insert(database.to_vec(), count - at_hand);
-        Ok(count)
-    }
-
-    /// Counts like [`count`](Self::count), if the number is known, or if the database has few keys.
-    pub fn count_if_quick(&mut self, database: &[u8]) -> Result<Option<i64>, Error> {
-        const FEW: usize = 10_000;
-        if !self.counts.contains_key(database) {
-            if self.large.contains(database) {
-                return Ok(None);
-            }
-            if self.keys(database)?.take(FEW).count() == FEW {
-                self.large.insert(database.to_vec());
-                return Ok(None);
-            }
-        }
-        self.count(database).map(Some)
-    }
-
     /// Returns some key of a database: one of the keys in memory, or the first key.
     pub fn any_key(&mut self, database: &[u8], rng: u64) -> Result<Option<Bytes>, Error> {
         // The number of tries is bounded, because most slots may be of other databases.
         const TRIES: u64 = 64;
+        const LOOKS: usize = 500;
+        let is_clearing = self.prepare_scan(database)? && self.is_clearing(database);
         for n in 0..TRIES {
             let Some(slot) = self.cache.nth(rng.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) else {
                 break;
             };
-            if slot.value.is_there() && names::database(&slot.key) == database {
+            if slot.value.is_there() && names::database(&slot.key) == database && !is_clearing {
                 return Ok(Some(Bytes::copy_from_slice(names::name(&slot.key))));
             }
         }
         // Few slots have a key, or none: one of the first keys by name.
-        let first: Vec<Bytes> = self.keys(database)?.take(TRIES as usize).collect::<Result<_, _>>()?;
+        let mut first = Vec::new();
+        for name in self.keys_after(database, None)?.take(LOOKS) {
+            let name = name?;
+            if self.kind_of(database, &name)?.is_there() {
+                first.push(name);
+            }
+            self.make_room();
+            if first.len() as u64 == TRIES {
+                break;
+            }
+        }
         let chosen = rng.checked_rem(first.len() as u64);
         Ok(chosen.map(|at| first[at as usize].clone()))
-    }
-
-    /// Deletes all keys of a database.
-    pub fn clear(&mut self, database: &[u8]) -> Result<(), Error> {
-        let names: Vec<Bytes> = self.keys(database)?.collect::<Result<_, _>>()?;
-        for name in names {
-            let id = self.open(database, &name)?;
-            self.delete(id);
-        }
-        Ok(())
     }
 
     /// Deletes up to `most` expired keys; returns whether more may exist.

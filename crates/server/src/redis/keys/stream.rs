@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 use brooklet::{Error, Store};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -360,10 +360,12 @@ impl Stream {
                 low = seqs.end
             }
             let mut payloads = self.body.iter(store, key, seqs)?;
+            let (before, mut last) = (found.len(), from);
             while let Some(payload) = if newest_first { payloads.next_back() } else { payloads.next() } {
                 let payload = payload?;
                 let bytes = payload.len();
                 let entry = decode(key, payload)?;
+                last = entry.id;
                 if self.kept.gone.contains(&entry.id) {
                     continue;
                 }
@@ -375,8 +377,45 @@ impl Stream {
                 room = rest;
                 found.push(entry);
             }
+            if found.len() == before && low < high {
+                // Many entries may be deleted in a row.
+                let gone = self.gone_beside(store, key, last, low..high, newest_first)?;
+                if newest_first { high -= gone } else { low += gone }
+            }
         }
         Ok(Some(found))
+    }
+
+    /// Returns how many entries at an end of a range of numbers are certainly deleted. `last` is
+    /// the id of the entry next to this end. Reads few entries: between two ids there are only
+    /// deleted entries if as many ids are gone as there are numbers.
+    fn gone_beside(
+        &self,
+        store: &Store,
+        key: &[u8],
+        last: Id,
+        seqs: Range<u64>,
+        from_the_end: bool,
+    ) -> Result<u64, Error> {
+        let len = seqs.end - seqs.start;
+        let (mut gone, mut step, mut last) = (0, 1024, last);
+        while gone + step < len {
+            let at = if from_the_end { seqs.end - 1 - gone - step } else { seqs.start + gone + step };
+            let id = self.entry(store, key, at)?.id;
+            let between = if from_the_end { (id, last) } else { (last, id) };
+            if between.0 >= between.1 {
+                break;
+            }
+            let between = (Bound::Excluded(between.0), Bound::Excluded(between.1));
+            if self.kept.gone.range(between).count() as u64 != step {
+                break;
+            }
+            // The entry there is not known to be deleted: it is the first of the next step.
+            let beside = if from_the_end { id.after() } else { id.before() };
+            (gone, last) = (gone + step, beside.unwrap_or(id));
+            step *= 2;
+        }
+        Ok(gone)
     }
 }
 

@@ -220,6 +220,9 @@ impl Session<'_> {
         let mut call = Call { engine, client, args: words, may_wait: false, woken_by: None };
         let done = (spec.handler)(&mut call);
         self.engine.note_lookups(spec);
+        if done.is_ok() {
+            self.engine.note_events(spec, words);
+        }
         if self.client.is_tracking && spec.has(flags::READ) && !self.has_tracked {
             // As in Redis: a script that reads anything has read all keys that it names.
             self.has_tracked = true;
@@ -247,7 +250,9 @@ impl Session<'_> {
                 let why = format!("the reply to its command is over {most} bytes (script-memory)");
                 Err(self.guard.stop(stopped(&why)))
             }
-            Err(Fail::Wait(_)) => Ok(Some("ERR This Redis command is not allowed from script".into())),
+            Err(Fail::Wait(_) | Fail::Long(_)) => {
+                Ok(Some("ERR This Redis command is not allowed from script".into()))
+            }
             Err(fail @ (Fail::Store(_) | Fail::Undone(_))) => Err(self.guard.stop(fail)),
         }
     }

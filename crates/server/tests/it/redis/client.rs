@@ -1,6 +1,6 @@
 //! A server for a test, and a client of it that speaks RESP by hand.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -131,9 +131,13 @@ impl Client {
     /// The same; `None` once the server has gone.
     pub fn try_reply(&mut self) -> Option<String> {
         let mut line = Vec::new();
-        let read = self.stream.read_until(b'\n', &mut line);
-        if read.is_err() || line.is_empty() {
-            return None;
+        match self.stream.read_until(b'\n', &mut line) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) => {
+                assert!(is_end(&error), "the server neither replies nor closes the connection: {error}");
+                return None;
+            }
         }
         let line =
             String::from_utf8_lossy(line.strip_suffix(b"\r\n").expect("an end of a line")).into_owned();
@@ -164,10 +168,20 @@ impl Client {
         Some(format!("{open}{}{close}", all?.join(" ")))
     }
 
-    /// Whether the server has let go of the connection.
+    /// Whether the server has closed the connection, and sent nothing more. A server that only
+    /// stays silent has not.
     pub fn is_over(&mut self) -> bool {
-        matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
+        match self.stream.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(error) => is_end(&error),
+        }
     }
+}
+
+/// Whether an error of a read tells that the server has closed the connection; no timeout does.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 /// A request in bytes.

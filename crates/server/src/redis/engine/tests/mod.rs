@@ -201,7 +201,7 @@ impl World {
             };
             state.insert(names::name(&plain).to_vec().into(), Key { held, expire: keys.expire(id) });
         }
-        let mut listed: Vec<Bytes> = keys.keys(b"0").unwrap().map(Result::unwrap).collect();
+        let mut listed: Vec<Bytes> = keys.keys_after(b"0", None).unwrap().map(Result::unwrap).collect();
         listed.sort();
         assert_eq!(listed, state.keys().cloned().collect::<Vec<_>>());
         // A key whose time had come was deleted by being looked at.

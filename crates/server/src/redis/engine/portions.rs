@@ -1,0 +1,79 @@
+//! Long commands, which run in portions.
+//!
+//! Other clients have their turns between two portions. Each portion is a commit of its own. In a
+//! transaction or a script there are no turns of others: the portions run at once, and their number
+//! is bounded.
+
+use super::Engine;
+use crate::redis::client::{Client, Work};
+use crate::redis::commands::Call;
+use crate::redis::fail::Fail;
+
+/// Most portions that one transaction or script runs at once. A portion takes about a millisecond.
+const AT_ONCE: usize = 50;
+
+impl Engine {
+    /// Continues the long command of a client until its end, or until `goes_on` returns false.
+    pub(super) fn go_on(&mut self, client: &mut Client, goes_on: &impl Fn() -> bool) {
+        while let Some(work) = client.work.take() {
+            self.portion(client, work);
+            if !goes_on() {
+                break;
+            }
+        }
+    }
+
+    /// Runs a portion of a long command, and commits its changes.
+    fn portion(&mut self, client: &mut Client, mut work: Box<Work>) {
+        let (start, spec) = (client.written(), work.spec);
+        let began = (self.clock)();
+        let done = self.limited(client, spec, |engine, client| {
+            let Work { request, rest, .. } = &mut *work;
+            let mut call = Call { engine, client, args: request, may_wait: false, woken_by: None };
+            let is_done = (rest.0)(&mut call)?;
+            engine.note_events(spec, request);
+            Ok(is_done)
+        });
+        self.note_time(spec, 0, began);
+        match done {
+            Ok(false) => client.work = Some(work),
+            Ok(true) => {}
+            Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
+            Err(fail) => self.undo(client, start, &fail),
+        }
+        self.commit(client, start);
+        if client.work.is_some() {
+            client.note_epoch(self.keys.take_seen());
+            self.outbox.stamp(self.keys.epoch());
+        } else {
+            client.work_bytes = 0;
+            self.end_request(client, Some(spec), start);
+        }
+    }
+
+    /// Counts a portion of a command that other clients have no turn in.
+    pub fn count_at_once(&mut self, command: &str) -> Result<(), Fail> {
+        self.at_once += 1;
+        if self.at_once <= AT_ONCE {
+            return Ok(());
+        }
+        Err(Fail::Undone(
+            format!("ERR '{command}' takes too long for a transaction or a script: run it alone").into(),
+        ))
+    }
+
+    /// Checks the bytes that a transaction has written so far.
+    pub fn check_size(&self) -> Result<(), Fail> {
+        let most = self.settings.max_request;
+        if self.keys.pending_bytes() <= most as u64 {
+            return Ok(());
+        }
+        Err(Fail::Undone(
+            format!(
+                "ERR the transaction writes more than {most} bytes (client-query-buffer-limit): \
+                 write less at once"
+            )
+            .into(),
+        ))
+    }
+}
