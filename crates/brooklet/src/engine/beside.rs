@@ -4,6 +4,9 @@
 //! goes on. It is valid if the superblock names the same runs and the same start of the ring
 //! afterwards: the writer frees space only after a superblock that no longer needs it. Otherwise
 //! the opening starts over. Later reads are checked by the volume (`volume/beside.rs`).
+//!
+//! By the same rule, a table that does not read back is damaged if the superblock is the same
+//! afterwards. The store then opens without the table, as it does without a writer.
 
 use std::io;
 use std::time::Duration;

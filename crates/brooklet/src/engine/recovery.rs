@@ -89,8 +89,10 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
     let table = table_of(&runs).or_else(|error| match error {
         // A read-only opening shows all readable logs despite the damage.
-        error if options.read_only && !options.beside_writer => {
-            tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
+        error if options.read_only => {
+            if !options.beside_writer {
+                tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
+            }
             Ok(SpaceTable::default())
         }
         error => Err(error),
@@ -212,9 +214,11 @@ fn open_runs(
         _ if !table.is_offloaded() => {
             Table::open(table_cache, run, table.clone()).or_else(|error| match error {
                 // The rest of the store stays readable. A look-up of a log in this table fails.
-                // Beside a writer, the table may have been replaced: the opening starts over.
-                Error::Damaged { .. } | Error::NewerFormat { .. } if !options.beside_writer => {
-                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
+                // Beside a writer, the table may have been replaced: the opening then starts over.
+                Error::Damaged { .. } | Error::NewerFormat { .. } => {
+                    if !options.beside_writer {
+                        tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
+                    }
                     Ok(Table::broken(run, table, error))
                 }
                 error => Err(error),
