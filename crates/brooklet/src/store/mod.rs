@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use brooklet_io::{MemVolume, Volume};
 
+use crate::engine::append::{Patience, Tried};
 use crate::engine::beside::load_beside;
 use crate::engine::recovery;
 use crate::engine::{Handle, Inner};
@@ -128,24 +129,43 @@ impl Options {
 }
 
 impl Inner {
-    /// Applies operations, all or none, to logs in memory or in the ring.
+    /// Applies operations, all or none, to logs in memory or in the ring. Reads the volume if
+    /// necessary, and waits for room if `wait` is set.
     pub(super) fn write(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Ticket, Error> {
+        let patience = if wait { Patience::Room } else { Patience::Reads };
+        let must_read = || Error::Busy { why: "a log must be read from the volume".into() };
+        self.write_with(ops, durability, patience)?.ok_or_else(must_read)
+    }
+
+    /// Applies operations like [`write`](Self::write). Returns `None` if the commit must read the
+    /// volume, and `patience` does not permit it.
+    pub(super) fn write_with(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        patience: Patience,
+    ) -> Result<Option<Ticket>, Error> {
+        let wait = patience == Patience::Room;
         self.here()?;
         ops.iter().try_for_each(|op| self.check(op))?;
         loop {
             // A space may move to memory, or out of memory, between these two calls.
             if let Some((seqs, memory_space)) = self.commit_in_memory(ops, durability, wait)? {
-                return Ok(Ticket { seqs, rests: Rests::Memory(memory_space) });
+                return Ok(Some(Ticket { seqs, rests: Rests::Memory(memory_space) }));
             }
-            if let Some(accepted) = self.append(ops, durability, wait)? {
-                let ack = self.wal()?.ack(accepted.appended.block.clone());
-                let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
-                return Ok(Ticket { seqs: accepted.seqs, rests });
+            match self.append(ops, durability, patience)? {
+                Tried::Accepted(accepted) => {
+                    let ack = self.wal()?.ack(accepted.appended.block.clone());
+                    let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
+                    return Ok(Some(Ticket { seqs: accepted.seqs, rests }));
+                }
+                Tried::MustRead => return Ok(None),
+                Tried::InMemory => {}
             }
             if let Some(why) = self.wal()?.failure() {
                 // The log stopped while the space moved to memory.
