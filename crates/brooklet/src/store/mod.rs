@@ -421,6 +421,32 @@ impl Store {
         self.inner().is_outdated()
     }
 
+    /// Returns the first number from which a log lost its entries at the end, by a truncation or a
+    /// deletion, between the moment of `earlier` and the moment of this store. Both are open
+    /// [beside the writer](Options::beside_writer) of the same store. For a reader that opens the
+    /// store again and again, and follows a log: the entries from this number on are others now.
+    ///
+    /// `None` if the log lost none, or if the ring does not hold all commits in between any more.
+    /// The writer overwrites them after one lap of the ring.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// let open = || brooklet::Options::new().beside_writer(true).open("documents.brooklet");
+    /// let (earlier, mut next) = (open()?, 12);
+    /// let now = open()?;
+    /// next = now.cut_since(&earlier, "doc/7")?.map_or(next, |cut| cut.min(next));
+    /// println!("{:?}", now.read_available("doc/7", next..)?.next());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn cut_since(&self, earlier: &Self, key: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        self.inner().here()?;
+        self.inner().cut_since(earlier.inner(), key.as_ref())
+    }
+
     /// Makes all commits before the call durable, including deferred commits.
     pub fn flush(&self) -> Result<(), Error> {
         self.inner().flush()

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use brooklet::Store;
+use brooklet::{Commit, Store};
 
 use crate::common::{Place, text};
 
@@ -70,6 +70,29 @@ fn a_followed_log_is_printed_as_it_grows() {
     assert!(note.contains("was truncated") && note.contains("goes on at 10"), "{note}");
     store.append("log", "another").unwrap().wait().unwrap();
     assert_eq!(next().trim_start(), "10  another");
+    // Whenever the reader looks, the log is longer than its place.
+    let mut note = || {
+        let mut note = String::new();
+        notes.read_line(&mut note).unwrap();
+        note
+    };
+    let mut commit = Commit::new();
+    commit.truncate("log", 5);
+    for n in 5..20 {
+        commit.append("log", format!("anew {n}"));
+    }
+    store.commit(&commit).unwrap().wait().unwrap();
+    record(&store);
+    assert!(note().contains("goes on at 5"));
+    for n in 5..20 {
+        assert_eq!(next().trim_start(), format!("{n}  anew {n}"));
+    }
+    let mut commit = Commit::new();
+    commit.append("log", "x").append("log", "y").append("log", "z").trim("log", 22);
+    store.commit(&commit).unwrap().wait().unwrap();
+    record(&store);
+    assert_eq!(note(), "note: entries 20 to 22 (exclusive) were trimmed\n");
+    assert_eq!(next().trim_start(), "22  z");
     let child_id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(child_id, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
