@@ -1,6 +1,6 @@
 //! Looking into a store that another process, here the test, has open for writing.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 use brooklet::{Commit, Store};
@@ -118,4 +118,36 @@ fn a_followed_log_gives_back_random_bytes() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stdout == payload.repeat(3));
     store.close().unwrap();
+}
+
+/// Three writers in turn, each killed after its third acknowledgement: the reader prints every
+/// acknowledged entry once, in order.
+#[test]
+fn a_reader_goes_on_where_its_writer_is_killed() {
+    let (place, store) = Place::with_store();
+    store.close().unwrap();
+    drop(store);
+    let mut reader =
+        place.command(&["read", "STORE", "log", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(reader.stdout.take().unwrap()).lines();
+    for round in 0..3 {
+        let mut command = place.command(&["append", "STORE", "log"]);
+        let mut writer = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = writer.stdin.take().unwrap();
+        let mut acked = BufReader::new(writer.stdout.take().unwrap()).lines();
+        for n in 0..3 {
+            writeln!(input, "{round} {n}").unwrap();
+            assert_eq!(acked.next().unwrap().unwrap(), format!("{}", round * 3 + n));
+        }
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+    }
+    // The last entries show once another opening has recorded that they are acknowledged.
+    place.ok(&["append", "STORE", "log", "end"]);
+    for seq in 0..10 {
+        let payload = if seq == 9 { "end".into() } else { format!("{} {}", seq / 3, seq % 3) };
+        assert_eq!(printed.next().unwrap().unwrap().trim_start(), format!("{seq}  {payload}"));
+    }
+    reader.kill().unwrap();
+    reader.wait().unwrap();
 }
