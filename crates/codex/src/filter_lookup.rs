@@ -42,28 +42,38 @@ impl<S: Source> Reader<S> {
         let Some(root) = self.footer.filter.some().filter(|_| self.footer.version >= NOTES) else {
             return Ok(Noted::Unknown);
         };
-        let page = |filter: &Filter| {
-            if filter.may_contain(item) {
-                let hash = hash();
-                filter.page_of(hash).map(|page| (page, hash))
-            } else {
-                Err(Noted::Absent { misled: false })
-            }
-        };
-        match self.ask(root, key, page)? {
+        match self.ask(root, key, |filter| page_of(filter, item, &hash))? {
             Some(Ok((page, hash))) => self.search_page(page, hash),
             Some(Err(answer)) => Ok(answer),
             None => Ok(Noted::Absent { misled: false }),
         }
     }
 
-    /// Looks an item up in a page of notes.
-    fn search_page(&self, ptr: Ptr, hash: u128) -> Result<Noted> {
-        let kept = self.cache.look(self.key(ptr), |kept| match kept {
+    /// Returns the same as [`note`](Self::note) without a read of the source: `None` if the answer
+    /// needs a read.
+    pub fn note_in_memory(&self, key: &[u8], item: u64, hash: impl Fn() -> u128) -> Option<Noted> {
+        if self.footer.filter.some().is_none() || self.footer.version < NOTES {
+            return Some(Noted::Unknown);
+        }
+        match self.filter.ask(key, |filter: &Filter| page_of(filter, item, &hash)) {
+            Answer::Known(Ok((page, hash))) => self.search_kept_page(page, hash),
+            Answer::Known(Err(answer)) => Some(answer),
+            Answer::Outside => Some(Noted::Absent { misled: false }),
+            Answer::NoDirectory | Answer::NoPart(..) => None,
+        }
+    }
+
+    /// Looks an item up in a page of notes that the cache keeps.
+    fn search_kept_page(&self, ptr: Ptr, hash: u128) -> Option<Noted> {
+        self.cache.look(self.key(ptr), |kept| match kept {
             Kept::Notes(page) => Some(notes::search(page, hash)),
             _ => None,
-        });
-        if let Some(answer) = kept {
+        })
+    }
+
+    /// Looks an item up in a page of notes.
+    fn search_page(&self, ptr: Ptr, hash: u128) -> Result<Noted> {
+        if let Some(answer) = self.search_kept_page(ptr, hash) {
             return Ok(answer);
         }
         check_bounds(ptr, self.footer_at)?;
@@ -130,4 +140,14 @@ impl<S: Source> Reader<S> {
     pub(crate) fn filter_part(&self, ptr: Ptr, limit: u64) -> Result<Filter> {
         Filter::new(self.load(ptr, limit)?, ptr.offset)
     }
+}
+
+/// Returns the page that holds the note of an item, with the item's hash. `Err` is the answer that
+/// needs no page. Computes the hash only if the filter lets the item pass.
+fn page_of(filter: &Filter, item: u64, hash: &impl Fn() -> u128) -> std::result::Result<(Ptr, u128), Noted> {
+    if !filter.may_contain(item) {
+        return Err(Noted::Absent { misled: false });
+    }
+    let hash = hash();
+    filter.page_of(hash).map(|page| (page, hash))
 }

@@ -61,8 +61,7 @@ struct Attempt<'a> {
     wal: &'a Wal,
     ops: &'a [Op<'a>],
     durability: Option<Durability>,
-    /// Whether the commit may wait for room.
-    wait: bool,
+    patience: Patience,
     counting: Counting<'a>,
     stall: Stall<'a>,
     /// Whether logs or sizes were looked up for the commit.
@@ -70,16 +69,29 @@ struct Attempt<'a> {
     found: Option<Found<'a>>,
     /// The number of its request for room in the heap.
     asked: Option<u64>,
+    /// The time that the caller should wait before the next commit.
+    delay: Duration,
 }
 
-/// The outcome of one try.
-enum Outcome {
-    /// The log has the commit. The caller should wait for this duration before the next commit.
-    Accepted(Accepted, Duration),
+/// The waits that a commit permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// None: the commit must not even read the volume.
+    None,
+    /// Reads of the volume.
+    Reads,
+    /// Reads of the volume, and waits for room.
+    Room,
+}
+
+/// The end of an attempt without an error.
+pub(crate) enum Tried {
+    /// The log has the commit.
+    Accepted(Accepted),
     /// A log of the commit is in a memory space.
     InMemory,
-    /// The next try may succeed.
-    Again,
+    /// The commit must read the volume, and its [`Patience`] does not permit it.
+    MustRead,
 }
 
 /// The reasons why memory admits no commit now.
@@ -92,17 +104,16 @@ struct Pressure {
 }
 
 impl<'a> Attempt<'a> {
-    fn run(&mut self) -> Result<Option<(Accepted, Duration)>, Error> {
+    fn run(&mut self) -> Result<Tried, Error> {
         loop {
-            match self.once()? {
-                Outcome::Accepted(accepted, delay) => return Ok(Some((accepted, delay))),
-                Outcome::InMemory => return Ok(None),
-                Outcome::Again => {}
+            if let Some(tried) = self.once()? {
+                return Ok(tried);
             }
         }
     }
 
-    fn once(&mut self) -> Result<Outcome, Error> {
+    /// Tries once. Returns `None` if the next try may succeed.
+    fn once(&mut self) -> Result<Option<Tried>, Error> {
         let inner = self.inner;
         let mut state = inner.state();
         if !self.learn(&mut state) {
@@ -115,7 +126,10 @@ impl<'a> Attempt<'a> {
         } else {
             let clock = CommitClock::new(&*inner.options.clock);
             match state.append(self.wal, self.ops, self.durability, inner.options.linger, &clock) {
-                Ok(accepted) => return Ok(self.accepted(&state, accepted)),
+                Ok(accepted) => {
+                    self.accepted(&state, accepted.appended.used);
+                    return Ok(Some(Tried::Accepted(accepted)));
+                }
                 Err(Retry::Error(Error::CommitTooLarge { len, .. })) => {
                     inner.too_large(len).map_or_else(Retry::Error, Retry::NoRoom)
                 }
@@ -164,13 +178,13 @@ impl<'a> Attempt<'a> {
         learned
     }
 
-    fn wait_for_import(&mut self) -> Result<Outcome, Error> {
-        if !self.wait {
+    fn wait_for_import(&mut self) -> Result<Option<Tried>, Error> {
+        if !self.waits_for_room() {
             return Err(Error::Busy { why: "an import is about to end".into() });
         }
         self.stall.waits(StallReason::Import);
         self.inner.make_room(self.wal, WalError::Busy)?;
-        Ok(Outcome::Again)
+        Ok(None)
     }
 
     fn pressure(&self, state: &StoreState) -> Pressure {
@@ -185,15 +199,20 @@ impl<'a> Attempt<'a> {
         Pressure { rationed, over }
     }
 
-    fn accepted(&self, state: &StoreState, accepted: Accepted) -> Outcome {
+    /// Records that the ring has the commit, and uses `used` bytes now.
+    fn accepted(&mut self, state: &StoreState, used: u64) {
         let inner = self.inner;
-        inner.used.store(accepted.appended.used, Ordering::Relaxed);
-        inner.weigh(state, accepted.appended.used);
+        inner.used.store(used, Ordering::Relaxed);
+        inner.weigh(state, used);
         // Without threads, no other thread would make room in time.
         let adds = self.ops.iter().any(|op| op.action.adds());
-        let waits = adds && self.wait && inner.options.threads;
-        let delay = if waits { state.gauge().delay() } else { Duration::ZERO };
-        Outcome::Accepted(accepted, delay)
+        if adds && self.waits_for_room() && inner.options.threads {
+            self.delay = state.gauge().delay();
+        }
+    }
+
+    fn waits_for_room(&self) -> bool {
+        self.patience == Patience::Room
     }
 
     fn request_space(
@@ -201,7 +220,7 @@ impl<'a> Attempt<'a> {
         state: &mut MutexGuard<'_, StoreState>,
         request: SpaceRequest,
     ) -> Result<(), Error> {
-        if !self.wait {
+        if !self.waits_for_room() {
             let error = state.room.refuse(request);
             self.inner.weigh(state, 0);
             return Err(error);
@@ -210,23 +229,29 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Resolves a refusal, so that the next try can succeed.
+    /// Resolves a refusal, so that the next try can succeed. Returns the end of the attempt if
+    /// there is no next try.
     fn mend(
         &mut self,
         refused: Retry,
         runs: Arc<RunSet>,
         rests_on: Option<u64>,
         pressure: Pressure,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Option<Tried>, Error> {
+        let wait = self.waits_for_room();
         match refused {
-            Retry::Error(error) => return Err(self.inner.refusal(self.wal, error, rests_on, self.wait)),
-            Retry::InMemory => return Ok(Outcome::InMemory),
-            Retry::Unknown(unknown) => self.look_up_logs(runs, &unknown)?,
+            Retry::Error(error) => return Err(self.inner.refusal(self.wal, error, rests_on, wait)),
+            Retry::InMemory => return Ok(Some(Tried::InMemory)),
+            Retry::Unknown(unknown) => match self.look_up_logs(runs, &unknown)? {
+                true => {}
+                false => return Ok(Some(Tried::MustRead)),
+            },
+            Retry::Sizes(..) if self.patience == Patience::None => return Ok(Some(Tried::MustRead)),
             Retry::Sizes(i, missing) => self.look_up_sizes(&runs, i, &missing)?,
-            Retry::NoRoom(WalError::TooLarge { .. }) if !self.wait => {
+            Retry::NoRoom(WalError::TooLarge { .. }) if !wait => {
                 return Err(self.inner.needs_larger_ring());
             }
-            Retry::NoRoom(why) if !self.wait => return Err(why.into()),
+            Retry::NoRoom(why) if !wait => return Err(why.into()),
             Retry::Short(request) => {
                 self.stall.waits(StallReason::Heap);
                 self.inner.wait_for_heap(self.wal, request)?;
@@ -237,18 +262,23 @@ impl<'a> Attempt<'a> {
             }
             Retry::NoRoom(why) => self.wait_for_room(why, pressure)?,
         }
-        Ok(Outcome::Again)
+        Ok(None)
     }
 
     /// Looks up the logs of some operations in the runs. The next try tells the state, under the
-    /// lock that it takes anyway.
-    fn look_up_logs(&mut self, runs: Arc<RunSet>, unknown: &[usize]) -> Result<(), Error> {
-        let (inner, ops) = (self.inner, self.ops);
-        let look = |key| inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
-        let found = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
-        let logs = found.collect::<Result<_, Error>>()?;
+    /// lock that it takes anyway. Returns `false` if the commit must read the volume for this, and
+    /// may not.
+    fn look_up_logs(&mut self, runs: Arc<RunSet>, unknown: &[usize]) -> Result<bool, Error> {
+        let (inner, ops, patience) = (self.inner, self.ops, self.patience);
+        let look = |key| match patience {
+            Patience::None => Ok(runs.state_in_memory(key)),
+            _ => runs.state(key).map(Some),
+        };
+        let look = |key| inner.counters.run_lookups.time(&*inner.options.clock, || look(key));
+        let found = unknown.iter().map(|&i| Ok(look(ops[i].key)?.map(|state| (ops[i].key, state))));
+        let Some(logs) = found.collect::<Result<Option<_>, Error>>()? else { return Ok(false) };
         self.found = Some(Found { runs, logs });
-        Ok(())
+        Ok(true)
     }
 
     /// Looks up the sizes of a log's entries in the runs.
@@ -271,17 +301,16 @@ impl<'a> Attempt<'a> {
 }
 
 impl Inner {
-    /// Appends a commit to the log. Looks up logs if necessary, and waits for room if `wait` is
-    /// set.
+    /// Appends a commit to the log. Looks up logs and waits for room if necessary, as far as
+    /// `patience` permits.
     ///
-    /// Returns `None` if a log of the commit is in a memory space. The caller must have
-    /// [checked](Self::check) the operations.
+    /// The caller must have [checked](Self::check) the operations.
     pub fn append(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
-        wait: bool,
-    ) -> Result<Option<Accepted>, Error> {
+        patience: Patience,
+    ) -> Result<Tried, Error> {
         let wal = self.wal()?;
         let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
@@ -290,26 +319,27 @@ impl Inner {
             wal,
             ops,
             durability,
-            wait,
+            patience,
             counting: Counting { inner: self, keys: Vec::new() },
             stall: Stall::new(stalls, clock),
             looked: false,
             found: None,
             asked: None,
+            delay: Duration::ZERO,
         };
         let appended = appends.time(clock, || attempt.run());
-        let asked = attempt.asked.is_some();
+        let (asked, delay) = (attempt.asked.is_some(), attempt.delay);
         drop(attempt);
         if asked {
             self.state().room.withdraw();
         }
-        let Some((accepted, delay)) = appended? else { return Ok(None) };
+        let tried = appended?;
         if !delay.is_zero() && self.may_wait().is_ok() {
             let mut stall = Stall::new(stalls, clock);
             stall.waits(StallReason::HeapSlope);
             thread::park_timeout(delay);
         }
-        Ok(Some(accepted))
+        Ok(tried)
     }
 
     /// Returns `error` for a commit once the block that the refusal depends on is durable, or

@@ -4,17 +4,22 @@
 //! goes on. It is valid if the superblock names the same runs and the same start of the ring
 //! afterwards: the writer frees space only after a superblock that no longer needs it. Otherwise
 //! the opening starts over. Later reads are checked by the volume (`volume/beside.rs`).
+//!
+//! By the same rule, a table that does not read back is damaged if the superblock is the same
+//! afterwards. The store then opens without the table, as it does without a writer.
 
 use std::io;
 use std::time::Duration;
 
 use brooklet_io::Volume;
-use brooklet_wal::{Start, recover_beside, slot};
+use brooklet_wal::{Records, Start, recover_beside, slot};
 
 use crate::engine::Inner;
 use crate::engine::recovery::{Opened, load, read_manifest};
 use crate::error::Error;
+use crate::format::commit_record;
 use crate::format::superblock::{COPIES, Slot, Superblock};
+use crate::model::Effect;
 use crate::options::Options;
 use crate::sync::thread;
 use crate::volume::Volumes;
@@ -120,4 +125,51 @@ impl Inner {
         })?;
         Ok(newer)
     }
+
+    /// Returns the first number from which the log lost its entries at the end between the moment
+    /// of an earlier reader and the moment of this one. `None` if the log lost none, or if the ring
+    /// no longer has all commits in between.
+    pub fn cut_since(&self, earlier: &Self, key: &[u8]) -> Result<Option<u64>, Error> {
+        let (from, to) = (earlier.recovery.next, self.recovery.next);
+        if !self.options.beside_writer || from.seq >= to.seq {
+            return Ok(None);
+        }
+        let superblock = self.maintenance().superblock;
+        let start = Start { cursor: from, acked: from.seq - 1, clean: false, epoch: superblock.epoch };
+        let (mut cut, mut sound) = (None, true);
+        let walked = recover_beside::<Error>(&**self.volumes.ring(), superblock.layout(), start, |block| {
+            if block.seq() < to.seq {
+                sound &= least_cut(block.data(), key, &mut cut).is_some();
+            }
+            Ok(())
+        });
+        match walked {
+            Ok(walked) => Ok(cut.filter(|_| sound && walked.next.seq >= to.seq)),
+            // The writer has overwritten the place since.
+            Err(Error::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Lowers `cut` to the least number from which the commits of a block cut off the log. Returns
+/// `None` if the block is malformed.
+fn least_cut(block: &[u8], key: &[u8], cut: &mut Option<u64>) -> Option<()> {
+    for record in Records::new(block) {
+        let (_, bytes) = record?;
+        let (mut rest, mut previous) = (bytes, None);
+        while !rest.is_empty() {
+            let entry = commit_record::decode(&mut rest, previous)?;
+            previous = Some(entry.key);
+            let from = match entry.effect {
+                Effect::Truncate(from) => from,
+                Effect::Delete => 0,
+                _ => continue,
+            };
+            if entry.key == key {
+                *cut = Some(cut.map_or(from, |cut: u64| cut.min(from)));
+            }
+        }
+    }
+    Some(())
 }

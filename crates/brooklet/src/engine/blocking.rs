@@ -3,6 +3,9 @@
 //! A task must not block the thread that it shares with other tasks. Where a call would wait, the
 //! task passes it to this thread, and is woken when the call has ended. The thread starts with the
 //! first such call.
+//!
+//! While a call waits for room, later calls queue behind it. A call that only has to read the
+//! volume holds up no other call but those that are in the queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +17,13 @@ use crate::sync::{Mutex, Sleeper, held, thread};
 /// A call that may wait.
 pub(crate) type Call = Box<dyn FnOnce(&Arc<Inner>) + Send>;
 
+/// The reason why a call may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitReason {
+    Read,
+    Room,
+}
+
 /// The calls that wait for their turn.
 #[derive(Default)]
 pub(crate) struct BlockingCalls {
@@ -24,18 +34,17 @@ pub(crate) struct BlockingCalls {
 
 #[derive(Default)]
 struct State {
-    calls: VecDeque<Call>,
-    /// Whether the thread makes a call now.
-    busy: bool,
+    calls: VecDeque<(WaitReason, Call)>,
+    /// Number of calls that wait for room, with the one that the thread makes now.
+    for_room: usize,
     /// Whether the thread has ended.
     ended: bool,
 }
 
 impl BlockingCalls {
-    /// Returns whether no call is pending: a later call then need not queue.
-    pub fn is_idle(&self) -> bool {
-        let state = held(&self.state);
-        state.calls.is_empty() && !state.busy
+    /// Returns whether a call waits for room: a later call then must queue.
+    pub fn is_short_of_room(&self) -> bool {
+        held(&self.state).for_room > 0
     }
 
     /// Returns whether this is the thread that makes the calls.
@@ -44,11 +53,16 @@ impl BlockingCalls {
     }
 
     /// Takes the next call; `None` if there is none now. `closing`: the thread then ends.
-    fn next(&self, closing: bool) -> Option<Call> {
+    fn next(&self, closing: bool) -> Option<(WaitReason, Call)> {
         let mut state = held(&self.state);
         let call = state.calls.pop_front();
-        (state.busy, state.ended) = (call.is_some(), call.is_none() && closing);
+        state.ended = call.is_none() && closing;
         call
+    }
+
+    /// Records that a call has been made.
+    fn done(&self, reason: WaitReason) {
+        held(&self.state).for_room -= usize::from(reason == WaitReason::Room);
     }
 }
 
@@ -57,18 +71,20 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::Closed`]; the call is dropped.
-    pub fn call_blocking(self: &Arc<Self>, call: Call) -> Result<(), Error> {
+    pub fn call_blocking(self: &Arc<Self>, reason: WaitReason, call: Call) -> Result<(), Error> {
         let BlockingCalls { state, sleeper } = &self.blocking_calls;
         let mut queue = held(state);
         if queue.ended || self.is_closing() && sleeper.thread().is_none() {
             return Err(Error::Closed);
         }
-        queue.calls.push_back(call);
+        queue.calls.push_back((reason, call));
+        queue.for_room += usize::from(reason == WaitReason::Room);
         if sleeper.thread().is_none() {
             let run = self.watched("the thread for calls that wait", |inner| inner.make_blocking_calls());
             let spawned = thread::Builder::new().name("brooklet-block".into()).spawn(run);
             let spawned = spawned.map_err(Error::io("starting a thread")).inspect_err(|_| {
                 queue.calls.pop_back();
+                queue.for_room -= usize::from(reason == WaitReason::Room);
             })?;
             sleeper.set_thread(spawned.thread());
             self.keep_thread(spawned);
@@ -84,7 +100,10 @@ impl Inner {
         loop {
             let closing = self.is_closing();
             match self.blocking_calls.next(closing) {
-                Some(call) => call(self),
+                Some((reason, call)) => {
+                    call(self);
+                    self.blocking_calls.done(reason);
+                }
                 None if closing => return,
                 None => self.blocking_calls.sleeper.sleep(None),
             }

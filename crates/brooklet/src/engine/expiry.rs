@@ -20,6 +20,7 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::engine::Inner;
+use crate::engine::append::{Patience, Tried};
 use crate::error::Error;
 use crate::maintenance::policy::POLICY;
 use crate::model::commit::{Action, Durability, Op};
@@ -279,8 +280,10 @@ impl Inner {
         // These commits do not end the store's idle time.
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
-        let swept = self.append(&[Op { key, action: Action::ExpiryPass }], Some(Durability::Durable), wait);
-        if !matches!(swept, Ok(Some(_))) {
+        let patience = if wait { Patience::Room } else { Patience::Reads };
+        let pass = [Op { key, action: Action::ExpiryPass }];
+        let swept = self.append(&pass, Some(Durability::Durable), patience);
+        if !matches!(swept, Ok(Tried::Accepted(_))) {
             own(u64::MAX);
         }
         swept.map(|_| ())

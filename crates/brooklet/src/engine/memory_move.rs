@@ -28,10 +28,7 @@ impl Inner {
     /// Loads the memory spaces when the store is opened. Logs that cannot be read are set aside,
     /// and logs that do not fit stay in the runs. Neither prevents the store from opening.
     pub fn load_memory(self: &Arc<Self>) -> Result<(), Error> {
-        let in_memory = |(name, config): (String, SpaceConfig)| {
-            config.class.memory().map(|memory| (name, config, memory))
-        };
-        let spaces: Vec<_> = self.state().spaces.configs().filter_map(in_memory).collect();
+        let spaces = self.state().spaces.in_memory();
         for (name, config, memory) in spaces {
             let memory_space = self.new_memory_space(&name, config, memory, Phase::Open);
             memory_space.logs().sets_aside = true;

@@ -87,11 +87,13 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         TableCache::new(volume.clone(), options.cache_budget, options.bounds_cache, options.secret);
     let runs = Arc::new(open_runs(&table_cache, &manifest, &superblock, &name, options)?);
     let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
-    let table = table_of(&runs).or_else(|error| match error {
+    let table = table_of(&runs, options.seed).or_else(|error| match error {
         // A read-only opening shows all readable logs despite the damage.
-        error if options.read_only && !options.beside_writer => {
-            tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
-            Ok(SpaceTable::default())
+        error if options.read_only => {
+            if !options.beside_writer {
+                tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
+            }
+            Ok(SpaceTable::empty(options.seed))
         }
         error => Err(error),
     })?;
@@ -212,9 +214,11 @@ fn open_runs(
         _ if !table.is_offloaded() => {
             Table::open(table_cache, run, table.clone()).or_else(|error| match error {
                 // The rest of the store stays readable. A look-up of a log in this table fails.
-                // Beside a writer, the table may have been replaced: the opening starts over.
-                Error::Damaged { .. } | Error::NewerFormat { .. } if !options.beside_writer => {
-                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
+                // Beside a writer, the table may have been replaced: the opening then starts over.
+                Error::Damaged { .. } | Error::NewerFormat { .. } => {
+                    if !options.beside_writer {
+                        tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
+                    }
                     Ok(Table::broken(run, table, error))
                 }
                 error => Err(error),
@@ -364,12 +368,13 @@ fn new_mark(last: u64, options: &Options) -> u64 {
 }
 
 /// Returns the spaces of a store as recorded in its runs, and the bounds of the log of spaces.
-pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<SpaceTable, Error> {
-    let Some(log) = runs.state(TABLE)?.bounds else { return Ok(SpaceTable::default()) };
+/// `seed` is for the hashes of names.
+pub(crate) fn table_of(runs: &Arc<RunSet>, seed: u64) -> Result<SpaceTable, Error> {
+    let Some(log) = runs.state(TABLE)?.bounds else { return Ok(SpaceTable::empty(seed)) };
     let entry = ReadView::of_runs(runs.clone(), 0).entries(TABLE, &Asked::ALL)?.next_back();
     let table = entry.transpose()?.map(|entry| entry.payload).unwrap_or_default();
-    let spaces =
-        Spaces::decode(&table).ok_or_else(|| Error::damaged("the table of spaces", "it is malformed"))?;
+    let spaces = Spaces::decode(&table, seed);
+    let spaces = spaces.ok_or_else(|| Error::damaged("the table of spaces", "it is malformed"))?;
     Ok(SpaceTable { spaces, log: Some(log) })
 }
 

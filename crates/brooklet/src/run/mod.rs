@@ -190,6 +190,31 @@ impl Run {
         value.map(|value| state(value).ok_or_else(|| self.malformed(wanted.key))).transpose()
     }
 
+    /// Returns the same as [`state`](Self::state) without a read of the volume: `None` if the
+    /// answer needs a read.
+    pub fn state_in_memory(&self, wanted: &mut Wanted<'_>) -> Option<Option<State>> {
+        let table = self.table_of(&wanted.head).filter(|_| self.counts_for(wanted.key));
+        let Some(table) = table else { return Some(None) };
+        let reader = table.reader().ok()?;
+        let (seed, key) = (reader.filter_seed(), wanted.key);
+        let item = wanted.hash(seed);
+        let note = reader.note_in_memory(&wanted.head, item, || note_hash(seed, key))?;
+        wanted.asked += 1;
+        match note {
+            Noted::Absent { misled } => {
+                if misled {
+                    self.table_cache.misled();
+                }
+                Some(None)
+            }
+            Noted::Note(note) => {
+                let bounds = bounds_note::decode(note).ok()?;
+                Some(Some(State { bounds, terms: None }))
+            }
+            Noted::Unknown => None,
+        }
+    }
+
     /// Returns the log's note in this run. If the page of the note is damaged, the head answers
     /// instead.
     fn note(&self, wanted: &mut Wanted<'_>) -> Result<Noted, Error> {
@@ -406,6 +431,19 @@ impl RunSet {
                 }
             }
             Ok(State::default())
+        })
+    }
+
+    /// Returns the log's state in the runs without a read of the volume: `None` if the answer needs
+    /// a read.
+    pub fn state_in_memory(&self, key: &[u8]) -> Option<State> {
+        self.asking(key, |wanted| {
+            for run in &self.runs {
+                if let Some(state) = run.state_in_memory(wanted)? {
+                    return Some(state);
+                }
+            }
+            Some(State::default())
         })
     }
 

@@ -302,7 +302,7 @@ impl StoreState {
         let counts = log.terms().map_or(0, |terms| terms.space);
         let own = retention(log.terms());
         let space = self.spaces.get(space);
-        let number = if space.config.has_quota() { space.number } else { counts };
+        let number = if space.config.has_quota() { space.number() } else { counts };
         let given = gives == EnrollScope::All || gives == EnrollScope::Unlimited && !own.is_limited();
         let wanted = if given { space.retention_of(op.key) } else { own };
         if counts == number && own == wanted {

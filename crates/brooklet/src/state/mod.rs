@@ -98,8 +98,7 @@ pub(crate) struct StoreState {
 
 impl StoreState {
     pub fn new(seed: u64, runs: Arc<RunSet>, bounds_cache: BoundsCache, table: SpaceTable) -> Self {
-        let SpaceTable { mut spaces, log: table_log } = table;
-        spaces.set_seed(seed);
+        let SpaceTable { spaces, log: table_log } = table;
         Self {
             active: Memtable::new(seed),
             frozen: None,

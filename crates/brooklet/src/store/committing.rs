@@ -9,8 +9,10 @@ use std::task::{Context, Poll, Waker};
 use brooklet_io::panics::caught;
 
 use crate::engine::Inner;
+use crate::engine::append::Patience;
+use crate::engine::blocking::WaitReason;
 use crate::error::Error;
-use crate::model::commit::Commit;
+use crate::model::commit::{Commit, Op};
 use crate::store::Store;
 use crate::store::ticket::Ticket;
 use crate::sync::{Mutex, held};
@@ -56,11 +58,11 @@ impl Store {
     /// operations.
     ///
     /// The commit is made when the future is first polled. While the store has no room, later calls
-    /// queue behind earlier ones. The call may read a log's state from the volume on the task's
-    /// thread, if the log is not in memory.
+    /// queue behind earlier ones. If the state of a log is not in memory, a thread of the store
+    /// reads it from the volume and makes the commit.
     ///
-    /// A future that is dropped while it waits for room cancels its commit. Later, the commit
-    /// becomes durable all the same.
+    /// A future that is dropped while it waits for room or for this read cancels its commit. Later,
+    /// the commit becomes durable all the same.
     ///
     /// ```
     /// # #[tokio::main]
@@ -110,15 +112,19 @@ impl Committing {
         if !inner.options.threads {
             return self.store.commit(&commit).map(Step::Appended);
         }
-        if inner.blocking_calls.is_idle() {
-            match self.store.try_commit(&commit) {
+        let mut reason = WaitReason::Room;
+        if !inner.blocking_calls.is_short_of_room() {
+            let try_it = |ops: &[Op<'_>]| inner.write_with(ops, commit.durability, Patience::None);
+            match commit.with_ops(try_it) {
+                Ok(None) => reason = WaitReason::Read,
+                Ok(Some(ticket)) => return Ok(Step::Appended(ticket)),
                 Err(Error::Busy { .. }) => {}
-                done => return done.map(Step::Appended),
+                Err(error) => return Err(error),
             }
         }
         let queued = Arc::new(Queued(Mutex::new(Slot::Waits(commit, waker.clone()))));
         let turn = Turn(queued.clone());
-        inner.call_blocking(Box::new(move |inner| turn.take(inner)))?;
+        inner.call_blocking(reason, Box::new(move |inner| turn.take(inner)))?;
         Ok(Step::Queued(queued))
     }
 }
@@ -251,7 +257,7 @@ impl fmt::Debug for Committing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.step {
             Step::New(_) => "Committing(new)",
-            Step::Queued(_) => "Committing(waits for room)",
+            Step::Queued(_) => "Committing(queued)",
             Step::Appended(_) => "Committing(waits for durability)",
             Step::Done => "Committing(done)",
         })

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use brooklet_io::{MemVolume, Volume};
 
+use crate::engine::append::{Patience, Tried};
 use crate::engine::beside::load_beside;
 use crate::engine::recovery;
 use crate::engine::{Handle, Inner};
@@ -128,24 +129,43 @@ impl Options {
 }
 
 impl Inner {
-    /// Applies operations, all or none, to logs in memory or in the ring.
+    /// Applies operations, all or none, to logs in memory or in the ring. Reads the volume if
+    /// necessary, and waits for room if `wait` is set.
     pub(super) fn write(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Ticket, Error> {
+        let patience = if wait { Patience::Room } else { Patience::Reads };
+        let must_read = || Error::Busy { why: "a log must be read from the volume".into() };
+        self.write_with(ops, durability, patience)?.ok_or_else(must_read)
+    }
+
+    /// Applies operations like [`write`](Self::write). Returns `None` if the commit must read the
+    /// volume, and `patience` does not permit it.
+    pub(super) fn write_with(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        patience: Patience,
+    ) -> Result<Option<Ticket>, Error> {
+        let wait = patience == Patience::Room;
         self.here()?;
         ops.iter().try_for_each(|op| self.check(op))?;
         loop {
             // A space may move to memory, or out of memory, between these two calls.
             if let Some((seqs, memory_space)) = self.commit_in_memory(ops, durability, wait)? {
-                return Ok(Ticket { seqs, rests: Rests::Memory(memory_space) });
+                return Ok(Some(Ticket { seqs, rests: Rests::Memory(memory_space) }));
             }
-            if let Some(accepted) = self.append(ops, durability, wait)? {
-                let ack = self.wal()?.ack(accepted.appended.block.clone());
-                let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
-                return Ok(Ticket { seqs: accepted.seqs, rests });
+            match self.append(ops, durability, patience)? {
+                Tried::Accepted(accepted) => {
+                    let ack = self.wal()?.ack(accepted.appended.block.clone());
+                    let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
+                    return Ok(Some(Ticket { seqs: accepted.seqs, rests }));
+                }
+                Tried::MustRead => return Ok(None),
+                Tried::InMemory => {}
             }
             if let Some(why) = self.wal()?.failure() {
                 // The log stopped while the space moved to memory.
@@ -399,6 +419,32 @@ impl Store {
     pub fn is_outdated(&self) -> Result<bool, Error> {
         self.inner().here()?;
         self.inner().is_outdated()
+    }
+
+    /// Returns the first number from which a log lost its entries at the end, by a truncation or a
+    /// deletion, between the moment of `earlier` and the moment of this store. Both are open
+    /// [beside the writer](Options::beside_writer) of the same store. For a reader that opens the
+    /// store again and again, and follows a log: the entries from this number on are others now.
+    ///
+    /// `None` if the log lost none, or if the ring does not hold all commits in between any more.
+    /// The writer overwrites them after one lap of the ring.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// let open = || brooklet::Options::new().beside_writer(true).open("documents.brooklet");
+    /// let (earlier, mut next) = (open()?, 12);
+    /// let now = open()?;
+    /// next = now.cut_since(&earlier, "doc/7")?.map_or(next, |cut| cut.min(next));
+    /// println!("{:?}", now.read_available("doc/7", next..)?.next());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn cut_since(&self, earlier: &Self, key: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        self.inner().here()?;
+        self.inner().cut_since(earlier.inner(), key.as_ref())
     }
 
     /// Makes all commits before the call durable, including deferred commits.

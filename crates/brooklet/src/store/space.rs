@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::append::Patience;
 use crate::engine::memory_dump::DumpReport;
 use crate::error::Error;
 use crate::model::Bounds;
@@ -225,7 +226,7 @@ impl Store {
     fn commit_changes(&self, changes: &Changes) -> Result<(), Error> {
         let changes = changes.encode();
         let op = Op { key: TABLE, action: Action::Snapshot(&changes) };
-        self.inner().append(&[op], Some(Durability::Durable), true)?;
+        self.inner().append(&[op], Some(Durability::Durable), Patience::Room)?;
         self.inner().flush()
     }
 }

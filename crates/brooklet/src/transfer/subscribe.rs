@@ -300,7 +300,7 @@ impl View {
         self.here()?;
         self.expect_whole()?;
         let (mut memtable, mut effects) = (Memtable::new(self.store as u64), Vec::new());
-        let SpaceTable { mut spaces, log } = table_of(&self.runs)?;
+        let SpaceTable { mut spaces, log } = table_of(&self.runs, self.store as u64)?;
         let mut cursor = Cursor { lsn: self.lsn(), ..Cursor::default() };
         let (mut behind, mut now) = (Behind { lsn: cursor.lsn }, self.now);
         let is_later = |frame: &Frame<'_>| until.is_some_and(|until| frame.to > until.lsn);

@@ -1,13 +1,14 @@
 //! Commits of tasks: they wait for room and for durability, and block no thread.
 
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
+use std::thread::{self, ThreadId};
 
-use brooklet::io::{ManualClock, MemVolume};
+use brooklet::io::{Layer, ManualClock, MemVolume, Volume};
 use brooklet::{Appending, Class, Commit, End, Error, MemoryConfig, Options, SpaceConfig, Store};
 
 use crate::common::gate::Gate;
@@ -96,6 +97,88 @@ fn a_task_that_waits_for_room_blocks_no_thread() {
     assert_eq!(store.bounds("full").unwrap().next, filled);
     // There is room again, and no thread is needed.
     assert_eq!(block_on(entry(9)).unwrap(), 7);
+    store.close().unwrap();
+}
+
+/// A volume whose reads hang while it is closed, and fail on the thread of the test.
+#[derive(Clone, Debug)]
+struct SlowReads {
+    volume: MemVolume,
+    closed: Arc<(Mutex<bool>, Condvar)>,
+    test: ThreadId,
+    held_up: Arc<AtomicUsize>,
+}
+
+impl SlowReads {
+    fn new() -> Self {
+        let (closed, held_up) = Default::default();
+        Self { volume: MemVolume::new(1), closed, test: thread::current().id(), held_up }
+    }
+
+    fn close(&self, closed: bool) {
+        *self.closed.0.lock().unwrap() = closed;
+        self.closed.1.notify_all();
+    }
+}
+
+impl Layer for SlowReads {
+    fn below(&self) -> &dyn Volume {
+        &self.volume
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let closed = self.closed.0.lock().unwrap();
+        if *closed && thread::current().id() == self.test {
+            return Err(io::Error::other("a read on the thread of the task"));
+        }
+        self.held_up.fetch_add(usize::from(*closed), Ordering::SeqCst);
+        drop(self.closed.1.wait_while(closed, |closed| *closed).unwrap());
+        self.volume.read_at(offset, buf)
+    }
+
+    fn read_cached(&self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+}
+
+/// The state of a log is on the volume, and the volume hangs: a poll returns at once, and commits
+/// on logs in memory go on.
+#[test]
+fn a_task_that_needs_a_read_blocks_no_thread() {
+    let volume = SlowReads::new();
+    let open = || options().open_on(Arc::new(volume.clone())).unwrap();
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for n in 0..200 {
+        drop(store.append(format!("log/{n}"), "first").unwrap());
+    }
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open();
+    store.append("hot", "x").unwrap().wait().unwrap();
+    volume.close(true);
+    let waker = Arc::new(Count::default());
+    let mut waiting: Vec<_> = [7, 8, 9].map(|n| store.append_async(format!("log/{n}"), "second")).into();
+    assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    assert_eq!(block_on(store.append_async("hot", "y")).unwrap(), 1);
+    drop(waiting.remove(1));
+    while volume.held_up.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    volume.close(false);
+    // The tasks are woken although nobody polls them meanwhile.
+    while waker.get() < 2 {
+        thread::yield_now();
+    }
+    for committing in waiting {
+        assert_eq!(block_on(committing).unwrap(), 1);
+    }
+    assert_eq!(store.bounds("log/8").unwrap().next, 1, "it was cancelled");
+    // The cache has the notes of these logs now, and no thread is needed.
+    volume.close(true);
+    assert_eq!(block_on(store.append_async("log/10", "second")).unwrap(), 1);
+    assert_eq!(volume.held_up.load(Ordering::SeqCst), 1);
+    volume.close(false);
     store.close().unwrap();
 }
 

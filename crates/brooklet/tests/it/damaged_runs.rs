@@ -154,6 +154,33 @@ pub fn a_damaged_run_stays_and_newer_ones_are_merged() {
     }
 }
 
+/// A reader beside the writer opens all the same. It reads as much as an opening without a writer.
+#[test]
+pub fn a_reader_beside_a_writer_names_the_damage_when_it_meets_it() {
+    let (volume, logs) = runs(3);
+    let image = volume.image();
+    let (offset, bytes) = {
+        let store = options().read_only(true).open_on(Arc::new(volume)).unwrap();
+        let run = store.info().unwrap().runs[1];
+        (run.offset, run.bytes)
+    };
+    let mut met = 0;
+    for at in (offset..offset + bytes).step_by(1 << 10) {
+        let volume = MemVolume::from_image(image.clone(), 1);
+        volume.flip(at as usize + 5, 2);
+        let alone = seen(&volume, &keys(3));
+        let writer = open(&volume).unwrap();
+        let reader = options().beside_writer(true).open_on(Arc::new(volume.clone()));
+        let reader = reader.unwrap_or_else(|error| panic!("byte {at} of the run: {error}"));
+        assert!(alone == readable(&reader, &keys(3)), "byte {at} of the run");
+        met += usize::from(alone.len() < logs.len());
+        drop(reader);
+        writer.append("log/00", "more").unwrap().wait().unwrap();
+        writer.close().unwrap();
+    }
+    assert!(met > 3, "the damage was met {met} times");
+}
+
 /// Some of a merge is published, and counts; then comes what cannot be read.
 #[test]
 fn a_merge_that_meets_damage_late_lets_others_go_on() {

@@ -31,7 +31,14 @@ pub fn follow(args: &Read, store_args: &StoreArgs, out: &mut Output) -> Result<(
             Err(Stop::Replaced) => {}
             Err(Stop::Failure(failure)) => return Err(failure),
         }
-        store = store_args.open_beside(&args.log.store)?;
+        let earlier = std::mem::replace(&mut store, store_args.open_beside(&args.log.store)?);
+        let cut = store.cut_since(&earlier, args.log.key())?;
+        if let (Some(cut), Some(printed)) = (cut, next)
+            && cut < printed
+        {
+            tell_cut(cut);
+            next = Some(cut);
+        }
     }
     out.flush()
 }
@@ -50,6 +57,10 @@ impl From<Error> for Stop {
     }
 }
 
+fn tell_cut(next: u64) {
+    eprintln!("note: the log was truncated, or is another log; reading goes on at {next}");
+}
+
 /// Prints the entries that the store shows from `next` on.
 fn print(
     args: &Read,
@@ -66,7 +77,7 @@ fn print(
         eprintln!("note: entries {from} to {first} (exclusive) were trimmed");
     }
     if first < from && store.get_bounds(key)?.is_some() {
-        eprintln!("note: the log was truncated, or is another log; reading goes on at {first}");
+        tell_cut(first);
     }
     if store.get_bounds(key)?.is_some() {
         *next = Some(first);

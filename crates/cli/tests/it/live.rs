@@ -1,9 +1,9 @@
 //! Looking into a store that another process, here the test, has open for writing.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
-use brooklet::Store;
+use brooklet::{Commit, Store};
 
 use crate::common::{Place, text};
 
@@ -70,6 +70,29 @@ fn a_followed_log_is_printed_as_it_grows() {
     assert!(note.contains("was truncated") && note.contains("goes on at 10"), "{note}");
     store.append("log", "another").unwrap().wait().unwrap();
     assert_eq!(next().trim_start(), "10  another");
+    // Whenever the reader looks, the log is longer than its place.
+    let mut note = || {
+        let mut note = String::new();
+        notes.read_line(&mut note).unwrap();
+        note
+    };
+    let mut commit = Commit::new();
+    commit.truncate("log", 5);
+    for n in 5..20 {
+        commit.append("log", format!("anew {n}"));
+    }
+    store.commit(&commit).unwrap().wait().unwrap();
+    record(&store);
+    assert!(note().contains("goes on at 5"));
+    for n in 5..20 {
+        assert_eq!(next().trim_start(), format!("{n}  anew {n}"));
+    }
+    let mut commit = Commit::new();
+    commit.append("log", "x").append("log", "y").append("log", "z").trim("log", 22);
+    store.commit(&commit).unwrap().wait().unwrap();
+    record(&store);
+    assert_eq!(note(), "note: entries 20 to 22 (exclusive) were trimmed\n");
+    assert_eq!(next().trim_start(), "22  z");
     let child_id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(child_id, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -95,4 +118,36 @@ fn a_followed_log_gives_back_random_bytes() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stdout == payload.repeat(3));
     store.close().unwrap();
+}
+
+/// Three writers in turn, each killed after its third acknowledgement: the reader prints every
+/// acknowledged entry once, in order.
+#[test]
+fn a_reader_goes_on_where_its_writer_is_killed() {
+    let (place, store) = Place::with_store();
+    store.close().unwrap();
+    drop(store);
+    let mut reader =
+        place.command(&["read", "STORE", "log", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(reader.stdout.take().unwrap()).lines();
+    for round in 0..3 {
+        let mut command = place.command(&["append", "STORE", "log"]);
+        let mut writer = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = writer.stdin.take().unwrap();
+        let mut acked = BufReader::new(writer.stdout.take().unwrap()).lines();
+        for n in 0..3 {
+            writeln!(input, "{round} {n}").unwrap();
+            assert_eq!(acked.next().unwrap().unwrap(), format!("{}", round * 3 + n));
+        }
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+    }
+    // The last entries show once another opening has recorded that they are acknowledged.
+    place.ok(&["append", "STORE", "log", "end"]);
+    for seq in 0..10 {
+        let payload = if seq == 9 { "end".into() } else { format!("{} {}", seq / 3, seq % 3) };
+        assert_eq!(printed.next().unwrap().unwrap().trim_start(), format!("{seq}  {payload}"));
+    }
+    reader.kill().unwrap();
+    reader.wait().unwrap();
 }

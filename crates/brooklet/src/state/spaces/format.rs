@@ -24,7 +24,7 @@ use brooklet_wal::{put_varint, take_varint};
 
 use crate::model::retention::Retention;
 use crate::model::retention_rule::{MAX_RULES, RetentionRule};
-use crate::model::space_config::{Class, MemoryConfig, SpaceConfig, WhenFull};
+use crate::model::space_config::{Class, MAX_SPACES, MemoryConfig, SpaceConfig, WhenFull};
 use crate::state::spaces::{Space, Totals};
 
 const TABLE: u8 = 1;
@@ -57,9 +57,9 @@ pub(super) fn bound(spaces: usize, fixed: usize) -> usize {
 
 /// Returns the bytes that a space takes without its totals.
 pub(super) fn fixed_len(space: &Space) -> usize {
-    let mut out = Vec::new();
-    put_fixed(&mut out, space);
-    out.len()
+    let mut len = 0;
+    put_fixed(&mut |bytes| len += bytes.len(), space);
+    len
 }
 
 pub(super) fn encode_table<'a>(next: u64, spaces: impl ExactSizeIterator<Item = &'a Space>) -> Vec<u8> {
@@ -67,7 +67,7 @@ pub(super) fn encode_table<'a>(next: u64, spaces: impl ExactSizeIterator<Item = 
     put(&mut out, next);
     put(&mut out, spaces.len() as u64);
     for space in spaces {
-        put_space(&mut out, space, space.totals);
+        put_space(&mut out, space, space.count.totals);
     }
     out
 }
@@ -97,11 +97,12 @@ pub(super) fn decode(entry: &[u8]) -> Option<Decoded> {
     let next = take_varint(rest)?;
     match *version {
         TABLE => {
-            let mut spaces: Vec<Space> = Vec::new();
-            for _ in 0..take_varint(rest)? {
+            let count = take_varint(rest)?;
+            let mut spaces: Vec<Space> = Vec::with_capacity(count.min(MAX_SPACES as u64) as usize);
+            for _ in 0..count {
                 let space = take_space(rest)?;
                 let in_order = spaces.last().is_none_or(|last| *last.name < *space.name);
-                if !in_order || !(1..next).contains(&space.number) {
+                if !in_order || !(1..next).contains(&space.number()) {
                     return None;
                 }
                 spaces.push(space);
@@ -113,7 +114,7 @@ pub(super) fn decode(entry: &[u8]) -> Option<Decoded> {
             while !rest.is_empty() {
                 changes.push(match take_byte(rest)? {
                     PUT => {
-                        let space = take_space(rest).filter(|space| (1..next).contains(&space.number))?;
+                        let space = take_space(rest).filter(|space| (1..next).contains(&space.number()))?;
                         Change::Put(space.into())
                     }
                     REMOVE => Change::Remove(take_name(rest)?.into()),
@@ -130,21 +131,22 @@ fn put(out: &mut Vec<u8>, number: u64) {
     put_varint(&mut |bytes| out.extend_from_slice(bytes), number);
 }
 
-fn put_fixed(out: &mut Vec<u8>, Space { name, number, config, counted, .. }: &Space) {
-    out.push(name.len() as u8);
-    out.extend_from_slice(name);
-    put(out, *number);
+fn put_fixed(out: &mut impl FnMut(&[u8]), space: &Space) {
+    let Space { name, config, counted, .. } = space;
+    out(&[name.len() as u8]);
+    out(name);
+    put_varint(out, space.number());
     match config.class {
-        Class::Durable => out.push(0),
+        Class::Durable => out(&[0]),
         Class::Deferred(bound) => {
-            out.push(1);
-            put(out, bound.as_millis() as u64);
+            out(&[1]);
+            put_varint(out, bound.as_millis() as u64);
         }
         Class::Memory(MemoryConfig { bytes, when_full, dump_every }) => {
-            out.push(2);
-            put(out, bytes);
-            out.push(u8::from(when_full == WhenFull::DropOldest));
-            put(out, dump_every.map_or(0, |every| every.as_millis() as u64));
+            out(&[2]);
+            put_varint(out, bytes);
+            out(&[u8::from(when_full == WhenFull::DropOldest)]);
+            put_varint(out, dump_every.map_or(0, |every| every.as_millis() as u64));
         }
     }
     let [entries, bytes, age] = limits_of(config.retention);
@@ -152,11 +154,11 @@ fn put_fixed(out: &mut Vec<u8>, Space { name, number, config, counted, .. }: &Sp
     let more = u8::from(*counted) << 5 | u8::from(!rules.is_empty()) << 6;
     put_limits(out, &[config.max_logs, config.max_bytes, entries, bytes, age], more);
     if !rules.is_empty() {
-        put(out, rules.len() as u64);
+        put_varint(out, rules.len() as u64);
     }
     for RetentionRule { pattern, retention } in rules {
-        put(out, pattern.len() as u64);
-        out.extend_from_slice(pattern);
+        put_varint(out, pattern.len() as u64);
+        out(pattern);
         put_limits(out, &limits_of(*retention), 0);
     }
 }
@@ -166,14 +168,14 @@ fn limits_of(Retention { entries, bytes, age }: Retention) -> [Option<u64>; 3] {
 }
 
 /// Writes flags, from bit 0 on for the limits that are set, and these limits.
-fn put_limits(out: &mut Vec<u8>, limits: &[Option<u64>], more_flags: u8) {
+fn put_limits(out: &mut impl FnMut(&[u8]), limits: &[Option<u64>], more_flags: u8) {
     let set = limits.iter().zip(0..).map(|(limit, bit)| u8::from(limit.is_some()) << bit).sum::<u8>();
-    out.push(set | more_flags);
-    limits.iter().flatten().for_each(|limit| put(out, *limit));
+    out(&[set | more_flags]);
+    limits.iter().flatten().for_each(|limit| put_varint(out, *limit));
 }
 
 fn put_space(out: &mut Vec<u8>, space: &Space, totals: Totals) {
-    put_fixed(out, space);
+    put_fixed(&mut |bytes| out.extend_from_slice(bytes), space);
     put(out, totals.logs);
     put(out, totals.bytes);
 }
@@ -213,7 +215,7 @@ fn take_space(rest: &mut &[u8]) -> Option<Space> {
     let config = SpaceConfig { class, max_logs, max_bytes, retention, rules };
     let totals = Totals { logs: take_varint(rest)?, bytes: take_varint(rest)? };
     let lawful = config.check(std::str::from_utf8(name).ok()?).is_ok() && flags < 128;
-    lawful.then(|| Space { totals, ..Space::new(name, number, config, flags & 32 != 0) })
+    lawful.then(|| Space::new(name, number, config, flags & 32 != 0, totals))
 }
 
 /// Takes the limits that the flags name, from bit 0 on.

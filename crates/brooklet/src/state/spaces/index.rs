@@ -1,26 +1,56 @@
 //! The spaces by name: found by a hash, listed in order.
+//!
+//! Each commit and each read finds the space of a log, and counts there. Among 100,000 spaces, no
+//! cache of the processor holds the space, and each line of memory costs a good part of an append.
+//! So the table of hashes itself holds the name and the counters, in one line for each space.
+
+use std::hint::black_box;
 
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
-use crate::state::spaces::Space;
+use crate::model::key::Key;
+use crate::state::spaces::{Done, Space};
 
 /// The position of a space, which stays until the space is removed.
 pub(crate) type Place = usize;
+
+/// The part of a space that commits and reads need.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line {
+    name: Key,
+    place: Place,
+    done: Done,
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
 
 /// All spaces.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Makes the positions of names in the table unpredictable.
     seed: u64,
+    lines: HashTable<Line>,
     spaces: Vec<Option<Space>>,
     free: Vec<Place>,
-    by_name: HashTable<Place>,
     /// The places in the order of the names.
     in_order: Vec<Place>,
 }
 
 impl Index {
+    /// Returns an index of these spaces, whose names are in order. `seed` is for the hashes of
+    /// names.
+    pub fn new(seed: u64, spaces: Vec<Space>) -> Self {
+        let mut lines = HashTable::with_capacity(spaces.len());
+        for (place, space) in spaces.iter().enumerate() {
+            insert(seed, &mut lines, &space.name, place);
+        }
+        let in_order = (0..spaces.len()).collect();
+        let spaces = spaces.into_iter().map(Some).collect();
+        Self { seed, lines, spaces, free: Vec::new(), in_order }
+    }
+
     pub fn len(&self) -> usize {
         self.in_order.len()
     }
@@ -29,19 +59,26 @@ impl Index {
         self.in_order.is_empty()
     }
 
-    /// Sets the seed of the hashes.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.seed = seed;
-        self.by_name.clear();
-        for &place in &self.in_order {
-            let hash = hash(seed, &self.spaces[place].as_ref().expect("it is listed").name);
-            self.by_name.insert_unique(hash, place, |&other| hash_at(seed, &self.spaces, other));
-        }
+    pub fn find(&self, name: &[u8]) -> Option<Place> {
+        self.line(name).map(|line| line.place)
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<Place> {
-        let is_it = |&place: &Place| *self.get(place).name == *name;
-        self.by_name.find(hash(self.seed, name), is_it).copied()
+    /// Returns the counters of a space.
+    pub fn done(&self, name: &[u8]) -> Option<Done> {
+        self.line(name).map(|line| line.done)
+    }
+
+    /// Returns the counters of a space.
+    pub fn done_mut(&mut self, name: &[u8]) -> Option<&mut Done> {
+        let line = self.lines.find_mut(hash(self.seed, name), |line| *line.name == *name);
+        line.map(|line| &mut line.done)
+    }
+
+    /// Touches the lines of these names. The processor fetches all of them at the same time,
+    /// because no load depends on the bytes of another line.
+    pub fn touch<'a>(&self, names: impl Iterator<Item = &'a [u8]>) {
+        let any = |name| self.lines.find(hash(self.seed, name), |_| true).map_or(0, |line| line.place);
+        black_box(names.map(any).fold(0, usize::wrapping_add));
     }
 
     pub fn get(&self, place: Place) -> &Space {
@@ -60,32 +97,35 @@ impl Index {
     /// Adds a space whose name is new.
     pub fn add(&mut self, space: Space) {
         let at = self.in_order.partition_point(|&place| *self.get(place).name < *space.name);
-        let hash = hash(self.seed, &space.name);
         let place = self.free.pop().unwrap_or(self.spaces.len());
         if place == self.spaces.len() {
             self.spaces.push(None);
         }
-        self.spaces[place] = Some(space);
+        insert(self.seed, &mut self.lines, &space.name, place);
         self.in_order.insert(at, place);
-        self.by_name.insert_unique(hash, place, |&other| hash_at(self.seed, &self.spaces, other));
+        self.spaces[place] = Some(space);
     }
 
     /// Removes a space, and returns it.
     pub fn remove(&mut self, name: &[u8]) -> Option<Space> {
-        let place = self.find(name)?;
-        let entry = self.by_name.find_entry(hash(self.seed, name), |&other| other == place);
-        entry.expect("it was just found").remove();
+        let line = self.lines.find_entry(hash(self.seed, name), |line| *line.name == *name).ok()?;
+        let (Line { place, .. }, _) = line.remove();
         let at = self.in_order.partition_point(|&other| *self.get(other).name < *name);
         self.in_order.remove(at);
         self.free.push(place);
         self.spaces[place].take()
     }
+
+    fn line(&self, name: &[u8]) -> Option<&Line> {
+        self.lines.find(hash(self.seed, name), |line| *line.name == *name)
+    }
+}
+
+fn insert(seed: u64, lines: &mut HashTable<Line>, name: &[u8], place: Place) {
+    let line = Line { name: name.into(), place, done: Done::default() };
+    lines.insert_unique(hash(seed, name), line, |line| hash(seed, &line.name));
 }
 
 fn hash(seed: u64, name: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, name)
-}
-
-fn hash_at(seed: u64, spaces: &[Option<Space>], place: Place) -> u64 {
-    spaces[place].as_ref().map_or(0, |space| hash(seed, &space.name))
 }

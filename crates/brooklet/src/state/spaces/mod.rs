@@ -76,32 +76,68 @@ struct Done {
     refused: u64,
 }
 
+/// An append that the counters of its space do not have yet.
 #[derive(Debug)]
-pub(crate) struct Space {
-    name: Key,
-    pub number: u64,
-    pub config: SpaceConfig,
-    /// Whether all logs of the space are counted, including logs that are older than the space.
-    pub counted: bool,
+struct Noted {
+    space: Key,
+    bytes: u64,
+}
+
+/// Number of appends that the counters get at once. The processor then fetches the counters of
+/// several spaces at the same time, instead of one in each commit.
+const NOTED: usize = 64;
+
+/// The count of a space's logs. It is all that a commit on a counted log needs of the space, and
+/// takes one line of the processor's cache.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Count {
+    /// The number of the space.
+    number: u64,
     totals: Totals,
-    done: Done,
+    /// The quotas; the maximum if there is none.
+    most: Totals,
     /// The changes of the totals by the current commit: logs, bytes.
     growth: Option<(i64, i64)>,
 }
 
+const _: () = assert!(size_of::<Count>() == 64);
+
+#[derive(Debug)]
+pub(crate) struct Space {
+    count: Count,
+    name: Key,
+    pub config: SpaceConfig,
+    /// Whether all logs of the space are counted, including logs that are older than the space.
+    pub counted: bool,
+}
+
 impl Space {
-    fn new(name: &[u8], number: u64, config: SpaceConfig, counted: bool) -> Self {
-        let (totals, done) = Default::default();
-        Self { name: name.into(), number, config, counted, totals, done, growth: None }
+    fn new(name: &[u8], number: u64, config: SpaceConfig, counted: bool, totals: Totals) -> Self {
+        let most =
+            Totals { logs: config.max_logs.unwrap_or(u64::MAX), bytes: config.max_bytes.unwrap_or(u64::MAX) };
+        Self { count: Count { number, totals, most, growth: None }, name: name.into(), config, counted }
+    }
+
+    /// Returns the number of the space.
+    pub fn number(&self) -> u64 {
+        self.count.number
     }
 }
 
 /// The spaces of a store according to its runs, and the bounds of the log that holds them; `None`
 /// if that log does not exist.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SpaceTable {
     pub spaces: Spaces,
     pub log: Option<Bounds>,
+}
+
+impl SpaceTable {
+    /// Returns the table of a store that never had a space. `seed` is for the hashes of names.
+    pub fn empty(seed: u64) -> Self {
+        Self { spaces: Spaces { all: Index::new(seed, Vec::new()), ..Spaces::default() }, log: None }
+    }
 }
 
 /// What all spaces have together.
@@ -154,14 +190,10 @@ pub(crate) struct Spaces {
     sums: Sums,
     /// The spaces whose totals the current commit changes.
     grown: Vec<Place>,
+    noted: Vec<Noted>,
 }
 
 impl Spaces {
-    /// Sets the seed of the hashes of names.
-    pub fn set_seed(&mut self, seed: u64) {
-        self.all.set_seed(seed);
-    }
-
     /// Returns whether a checkpoint may write the table into its run.
     pub fn is_kept(&self) -> bool {
         self.kept
@@ -174,11 +206,15 @@ impl Spaces {
 
     /// Returns the place of the space that a log belongs to.
     pub fn of(&self, key: &[u8]) -> Option<Place> {
+        self.find(self.name_in(key)?)
+    }
+
+    /// Returns the part of a log's key that would be the name of its space.
+    fn name_in<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
         if self.all.is_empty() {
             return None;
         }
-        let name = &key[..key.iter().take(MAX_NAME + 1).position(|&byte| byte == SEPARATOR)?];
-        self.find(name)
+        Some(&key[..key.iter().take(MAX_NAME + 1).position(|&byte| byte == SEPARATOR)?])
     }
 
     pub fn find(&self, name: &[u8]) -> Option<Place> {
@@ -193,6 +229,18 @@ impl Spaces {
     /// Returns the memory configuration of a space; `None` if the space is not in memory.
     pub fn memory_of(&self, name: &[u8]) -> Option<MemoryConfig> {
         self.get(self.find(name)?).config.class.memory()
+    }
+
+    /// Returns the names and the configurations of the spaces in memory, by name.
+    pub fn in_memory(&self) -> Vec<(String, SpaceConfig, MemoryConfig)> {
+        if self.sums.in_memory == 0 {
+            return Vec::new();
+        }
+        let with_memory = |space: &Space| {
+            let memory = space.config.class.memory()?;
+            Some((text(&space.name), space.config.clone(), memory))
+        };
+        self.all.iter().filter_map(with_memory).collect()
     }
 
     /// Returns the names and the configurations of all spaces, by name.
@@ -216,12 +264,13 @@ impl Spaces {
             let is_in_memory = config.class.memory().is_some();
             let number = match known {
                 // A space that moves into memory or out of it counts anew.
-                Some(known) if known.config.class.memory().is_some() == is_in_memory => known.number,
+                Some(known) if known.config.class.memory().is_some() == is_in_memory => known.number(),
                 _ => next,
             };
             next += u64::from(number == next);
             len += usize::from(known.is_none());
-            changes.push(Change::Put(Space::new(name.as_bytes(), number, config, counted).into()));
+            let space = Space::new(name.as_bytes(), number, config, counted, Totals::default());
+            changes.push(Change::Put(space.into()));
         }
         if len > MAX_SPACES && len > self.all.len() {
             let why = format!("the store has {MAX_SPACES} spaces, the maximum: remove one first");
@@ -251,8 +300,10 @@ impl Spaces {
                 (next, gone.into_iter().chain(put).collect())
             }
         };
-        // Places of removed spaces must not stay in the list.
+        // Places of removed spaces must not stay in the list, and a new space of the same name
+        // must not get their counts.
         self.begin();
+        self.count_noted();
         for change in changes {
             match change {
                 Change::Put(space) => self.put_one(*space),
@@ -271,10 +322,12 @@ impl Spaces {
         let Some(place) = self.all.find(&space.name) else { return self.all.add(space) };
         let known = self.all.get_mut(place);
         self.sums.subtract(known);
-        if known.number == space.number {
-            (space.totals, space.done) = (known.totals, known.done);
+        if known.number() == space.number() {
+            space.count.totals = known.count.totals;
+        } else if let Some(done) = self.all.done_mut(&space.name) {
+            *done = Done::default();
         }
-        *known = space;
+        *self.all.get_mut(place) = space;
     }
 
     /// Applies the change of a log's share to the totals.
@@ -283,16 +336,16 @@ impl Spaces {
             return;
         }
         let Some(at) = self.of(key) else { return };
-        let space = self.all.get_mut(at);
-        let (old, new) = (before.totals(space.number), after.totals(space.number));
+        let Count { number, totals, growth, .. } = &mut self.all.get_mut(at).count;
+        let (old, new) = (before.totals(*number), after.totals(*number));
         let logs = new.logs as i64 - old.logs as i64;
         let bytes = new.bytes.wrapping_sub(old.bytes) as i64;
-        space.totals.logs = space.totals.logs.saturating_add_signed(logs);
-        space.totals.bytes = space.totals.bytes.saturating_add_signed(bytes);
-        if space.growth.is_none() {
+        totals.logs = totals.logs.saturating_add_signed(logs);
+        totals.bytes = totals.bytes.saturating_add_signed(bytes);
+        if growth.is_none() {
             self.grown.push(at);
         }
-        let (all_logs, all_bytes) = space.growth.get_or_insert_default();
+        let (all_logs, all_bytes) = growth.get_or_insert_default();
         (*all_logs, *all_bytes) = (*all_logs + logs, *all_bytes + bytes);
         self.changed |= !bug("changed-totals-stay-out-of-runs");
     }
@@ -300,25 +353,28 @@ impl Spaces {
     /// Begins a commit.
     pub fn begin(&mut self) {
         for at in self.grown.drain(..) {
-            self.all.get_mut(at).growth = None;
+            self.all.get_mut(at).count.growth = None;
         }
     }
 
     /// Returns an error if the current commit takes a space beyond a quota.
     pub fn check_quotas(&mut self) -> Result<(), Error> {
         for &at in &self.grown {
-            let Space { name, config, totals, done, growth, .. } = self.all.get_mut(at);
+            let space = self.all.get(at);
+            let Count { totals, most, growth, .. } = &space.count;
             let (logs, bytes) = growth.unwrap_or_default();
-            let over = |grows: i64, has: u64, most: Option<u64>| most.filter(|most| grows > 0 && has > *most);
-            let (what, limit) = if let Some(most) = over(logs, totals.logs, config.max_logs) {
-                ("logs", most)
-            } else if let Some(most) = over(bytes, totals.bytes, config.max_bytes) {
-                ("bytes", most)
+            let (what, limit) = if logs > 0 && totals.logs > most.logs {
+                ("logs", most.logs)
+            } else if bytes > 0 && totals.bytes > most.bytes {
+                ("bytes", most.bytes)
             } else {
                 continue;
             };
-            done.refused += 1;
-            return Err(Error::QuotaReached { space: text(name), what, limit });
+            let name = text(&space.name);
+            if let Some(done) = self.all.done_mut(name.as_bytes()) {
+                done.refused += 1;
+            }
+            return Err(Error::QuotaReached { space: name, what, limit });
         }
         Ok(())
     }
@@ -346,7 +402,7 @@ impl Spaces {
     /// counts the log; 0 if no space does.
     pub fn given(&self, key: &[u8]) -> Option<(Retention, u64)> {
         let space = self.get(self.of(key)?);
-        let counts = if space.config.has_quota() { space.number } else { 0 };
+        let counts = if space.config.has_quota() { space.number() } else { 0 };
         let retention = space.retention_of(key);
         (counts > 0 || retention.is_limited()).then_some((retention, counts))
     }
@@ -363,29 +419,45 @@ impl Spaces {
     pub fn note(&mut self, ops: &[Op<'_>]) {
         for op in ops {
             if let Action::Append(payload) | Action::Snapshot(payload) = op.action
-                && let Some(at) = self.of(op.key)
+                && let Some(name) = self.name_in(op.key)
             {
-                let done = &mut self.all.get_mut(at).done;
-                (done.entries, done.bytes) = (done.entries + 1, done.bytes + payload.len() as u64);
+                self.noted.push(Noted { space: name.into(), bytes: payload.len() as u64 });
+            }
+        }
+        if self.noted.len() >= NOTED {
+            self.count_noted();
+        }
+    }
+
+    /// Gives the counters all appends that they do not have yet.
+    fn count_noted(&mut self) {
+        self.all.touch(self.noted.iter().map(|noted| &*noted.space));
+        for Noted { space, bytes } in self.noted.drain(..) {
+            if let Some(done) = self.all.done_mut(&space) {
+                (done.entries, done.bytes) = (done.entries + 1, done.bytes + bytes);
             }
         }
     }
 
     /// Counts a read of a log.
     pub fn note_read(&mut self, key: &[u8]) {
-        if let Some(at) = self.of(key) {
-            self.all.get_mut(at).done.reads += 1;
+        if let Some(name) = self.name_in(key)
+            && let Some(done) = self.all.done_mut(name)
+        {
+            done.reads += 1;
         }
     }
 
     /// Returns the configurations and the activity of the first `most` spaces, by name.
-    pub fn infos(&self, most: usize) -> Vec<SpaceInfo> {
-        self.all.iter().take(most).map(Space::info).collect()
+    pub fn infos(&mut self, most: usize) -> Vec<SpaceInfo> {
+        self.count_noted();
+        self.all.iter().take(most).map(|space| self.info_of(space)).collect()
     }
 
     /// Returns the configuration and the activity of a space.
-    pub fn info(&self, name: &[u8]) -> Option<SpaceInfo> {
-        Some(self.get(self.find(name)?).info())
+    pub fn info(&mut self, name: &[u8]) -> Option<SpaceInfo> {
+        self.count_noted();
+        Some(self.info_of(self.get(self.find(name)?)))
     }
 
     /// Returns the maximum bytes of the table, for any totals.
@@ -404,33 +476,25 @@ impl Spaces {
         self.encode()
     }
 
-    /// Decodes the table of a run. Returns `None` if the table is malformed.
-    pub fn decode(table: &[u8]) -> Option<Self> {
+    /// Decodes the table of a run; `seed` is for the hashes of names. Returns `None` if the table
+    /// is malformed.
+    pub fn decode(table: &[u8], seed: u64) -> Option<Self> {
         let Decoded::Table(next, all) = format::decode(table)? else { return None };
-        let mut numbers: Vec<u64> = all.iter().map(|space| space.number).collect();
+        let mut numbers: Vec<u64> = all.iter().map(Space::number).collect();
         numbers.sort_unstable();
         numbers.dedup();
         if numbers.len() < all.len() {
             return None;
         }
-        let mut spaces = Self { next, kept: true, ..Self::default() };
-        for space in all {
-            spaces.sums.add(&space);
-            spaces.all.add(space);
-        }
-        Some(spaces)
-    }
-}
-
-impl Space {
-    /// Returns the retention that the space gives to a log. `key` is the whole key.
-    pub fn retention_of(&self, key: &[u8]) -> Retention {
-        self.config.retention_of(&key[self.name.len() + 1..])
+        let mut sums = Sums::default();
+        all.iter().for_each(|space| sums.add(space));
+        Some(Self { all: Index::new(seed, all), next, kept: true, sums, ..Self::default() })
     }
 
-    fn info(&self) -> SpaceInfo {
-        let Self { name, config, counted, totals, done, .. } = self;
-        let totals = (*counted && config.has_quota()).then_some(*totals);
+    fn info_of(&self, space: &Space) -> SpaceInfo {
+        let Space { name, config, counted, count } = space;
+        let done = self.all.done(name).unwrap_or_default();
+        let totals = (*counted && config.has_quota()).then_some(count.totals);
         SpaceInfo {
             name: text(name),
             config: config.clone(),
@@ -442,6 +506,13 @@ impl Space {
             refused: done.refused,
             memory: None,
         }
+    }
+}
+
+impl Space {
+    /// Returns the retention that the space gives to a log. `key` is the whole key.
+    pub fn retention_of(&self, key: &[u8]) -> Retention {
+        self.config.retention_of(&key[self.name.len() + 1..])
     }
 }
 

@@ -86,6 +86,33 @@ fn a_log_of_a_space_is_one_of_the_store() {
     assert_eq!((info.appended, info.appended_bytes, info.reads, info.logs), (6, 6, 1, None));
 }
 
+/// The counters are of all commits so far, and of none on an earlier space of the same name.
+#[test]
+fn the_counters_of_a_space_are_its_own() {
+    let store = create(&MemVolume::new(1));
+    let long = "n".repeat(60);
+    for appends in [70, 3, 150] {
+        for name in ["a", &long] {
+            let space = store.create_space(name, SpaceConfig::new()).unwrap();
+            for n in 0..appends {
+                space.append(format!("{}", n % 7), "x").unwrap().wait().unwrap();
+                store.append(format!("{name}s"), "x").unwrap().wait().unwrap();
+            }
+            // Nobody asks the first time.
+            if appends > 70 || name.len() > 1 {
+                let info = space.info().unwrap();
+                assert_eq!((info.appended, info.appended_bytes), (appends, appends));
+            }
+        }
+        let told: Vec<u64> = store.spaces().iter().map(|info| info.appended).collect();
+        assert_eq!(told, [appends; 2]);
+        for name in ["a", &long] {
+            store.append(format!("{name}/0"), "x").unwrap().wait().unwrap();
+            store.remove_space(name).unwrap();
+        }
+    }
+}
+
 /// Wherever the power goes off, a change of the spaces is there or is not, and it is where that was
 /// told.
 #[test]
