@@ -85,7 +85,7 @@ typedef int32_t brooklet_status;
 #endif // __cplusplus
 
 /*
- What a tail returned.
+ The kind of an event of a tail.
  */
 enum brooklet_tail_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
