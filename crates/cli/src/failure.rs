@@ -183,6 +183,22 @@ impl From<brooklet_tags::Error> for Failure {
     }
 }
 
+impl From<brooklet_documents::Error> for Failure {
+    fn from(error: brooklet_documents::Error) -> Self {
+        use brooklet_documents::{Error, ErrorKind};
+        let kind = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::OutOfHistory => Kind::NotFound,
+            ErrorKind::Conflict | ErrorKind::Exists => Kind::No,
+            ErrorKind::Damaged => Kind::Damaged,
+            _ => Kind::Usage,
+        };
+        match error {
+            Error::Store(error) => error.into(),
+            error => Self::new(kind, error.to_string()),
+        }
+    }
+}
+
 impl From<brooklet_wal::LogError> for Failure {
     fn from(error: brooklet_wal::LogError) -> Self {
         use brooklet_wal::{LogError, WalError};

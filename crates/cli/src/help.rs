@@ -145,6 +145,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench memory", &["brooklet bench memory --dir /mnt/disk"]),
     ("bench tails", &["brooklet bench tails --dir /mnt/disk"]),
     ("bench spaces", &["brooklet bench spaces --dir /mnt/disk --spaces 1e4"]),
+    ("bench documents", &["brooklet bench documents --dir /mnt/disk --seconds 600"]),
     ("bench archive", &["brooklet bench archive --dir /mnt/disk"]),
     ("probe", &["brooklet probe /mnt/disk"]),
     ("demo", &["brooklet demo"]),

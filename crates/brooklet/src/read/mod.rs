@@ -5,6 +5,7 @@
 //! view.
 
 pub mod asked;
+pub mod recent;
 pub mod scan;
 
 use std::iter::FusedIterator;

@@ -1,6 +1,6 @@
 //! Listings of logs in key order, merged from all memtables and runs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::memtable::LogState;
 use crate::model::Bounds;
 use crate::model::retention::Retention;
 use crate::model::retention_state::{State, retention};
+use crate::read::recent::Recent;
 use crate::run::cursor::RunCursor;
 use crate::run::table::Table;
 use crate::run::{Run, RunSet, Wanted};
@@ -63,7 +64,7 @@ pub struct Logs {
     listed: Listed,
     /// The number of leading bytes of each key that the listing omits.
     hidden: usize,
-    recent: VecDeque<(Vec<u8>, State)>,
+    recent: Recent,
     runs: Vec<Around>,
     /// The time at which the age of entries is judged; earlier for the logs in `earlier`.
     now: u64,
@@ -270,12 +271,13 @@ impl Logs {
         in_memory: Vec<(Vec<u8>, State)>,
         now: u64,
     ) -> (Self, Vec<Arc<Run>>) {
-        let (mut recent, mut earlier) = (in_memory, BTreeMap::new());
+        let (mut recent, mut earlier) = (Recent::default(), BTreeMap::new());
+        in_memory.into_iter().for_each(|(key, state)| recent.add(&key, state));
         let lost = lost::of(&state.lost);
         for log in lost.iter().flat_map(|lost| &lost.behind.logs).filter(|log| is_proven(log)) {
             if let Some(piece) = log.piece().filter(|_| listed.has(&log.key) && *log.key != *TABLE) {
                 let terms = log.visible_terms().cloned();
-                recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
+                recent.add(&log.key, State { bounds: piece.bounds, terms });
             }
         }
         let end = lost.map(|lost| lost.error());
@@ -284,18 +286,15 @@ impl Logs {
             for log in memtable.logs.iter().filter(wanted) {
                 if let Some(piece) = log.piece() {
                     let terms = log.visible_terms().cloned();
-                    recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
+                    recent.add(&log.key, State { bounds: piece.bounds, terms });
                 }
                 if log.retained_at().is_some() {
                     earlier.insert(log.key.to_vec(), state.seen_at(&log.key, now));
                 }
             }
         }
-        // The first state of a log counts.
-        recent.sort_by(|a, b| a.0.cmp(&b.0));
-        recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = state.runs.iter().cloned().collect();
-        let (process, recent) = (Process::current(), recent.into());
+        let process = Process::current();
         let logs =
             Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, over: false };
         (logs, runs)
@@ -303,7 +302,7 @@ impl Logs {
 
     /// Creates the listing of the runs alone.
     pub(crate) fn of_runs(runs: &RunSet, listed: Listed, now: u64) -> Result<Self, Error> {
-        let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
+        let (recent, earlier) = (Recent::default(), BTreeMap::new());
         let logs = Self {
             process: Process::current(),
             listed,
@@ -342,15 +341,14 @@ impl Logs {
                 self.end = self.end.take().or(damage);
             }
             let in_runs = self.runs.iter().filter_map(|r| r.logs.current.as_ref().map(|(key, _)| key));
-            let Some(key) = in_runs.chain(self.recent.front().map(|(key, _)| key)).min().cloned() else {
-                return Ok(None);
-            };
+            let least = in_runs.map(Vec::as_slice).chain(self.recent.first()).min();
+            let Some(key) = least.map(<[u8]>::to_vec) else { return Ok(None) };
             if !key.starts_with(&self.listed.prefix) {
                 return Ok(None);
             }
             let (mut newest, mut hidden) = (None, false);
-            if self.recent.front().is_some_and(|(k, _)| *k == key) {
-                newest = self.recent.pop_front().map(|(_, state)| state);
+            if self.recent.first().is_some_and(|first| *first == key) {
+                newest = self.recent.take_first();
             }
             for run in &mut self.runs {
                 if newest.is_none() && run.hides(&key) {

@@ -8,6 +8,7 @@
 #[cfg(feature = "archive")]
 mod archive;
 mod codex;
+mod documents;
 mod flying;
 mod import;
 pub mod load;
@@ -58,6 +59,9 @@ enum What {
     Tails(tails::Args),
     /// Measure what many spaces cost: to make one more, to commit, and to open the store
     Spaces(spaces::Args),
+    /// Measure documents under the load of a collaborative service, and compare them with the
+    /// store beneath
+    Documents(documents::Args),
     /// Measure backups in object storage and restores, and compare them with the link and the disk
     #[cfg(feature = "archive")]
     Archive(archive::Args),
@@ -75,6 +79,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         Some(What::Memory(args)) => memory::run(args, out),
         Some(What::Tails(args)) => tails::run(args, out),
         Some(What::Spaces(args)) => spaces::run(args, out),
+        Some(What::Documents(args)) => documents::run(args, out),
         None => store::run(args.store, out),
     }
 }
