@@ -40,8 +40,8 @@ pub struct Lookups {
     /// Bytes of the keys, and of all that was found.
     bytes: usize,
     values: usize,
-    /// Number of times that all keys were read and some had changed.
-    rounds: u32,
+    /// Number of portions since all keys had their turns.
+    late: usize,
     take: Take,
     changes: Follower,
 }
@@ -61,7 +61,7 @@ impl Lookups {
             expiring: BTreeSet::new(),
             bytes: 0,
             values: 0,
-            rounds: 0,
+            late: 0,
             take: Box::new(take),
             changes: call.keys().follow(),
         }
@@ -111,8 +111,9 @@ impl Lookups {
     /// Reads some keys; returns whether all are read, and none has changed since.
     pub fn go_on(&mut self, call: &mut Call<'_>) -> Result<bool, Fail> {
         self.note_changes();
-        // Whoever changes the keys all the time does not hold this up for long.
-        let most = READS << self.rounds.min(10);
+        // The portions grow, so that nobody holds this up who changes the keys all the time.
+        self.late += usize::from(self.next == self.names.len());
+        let most = READS << (self.late / 64).min(10);
         for _ in 0..most {
             let at = match self.again.pop_first() {
                 Some(at) => at as usize,
@@ -130,18 +131,13 @@ impl Lookups {
             self.expiring.pop_first();
             self.again.insert(at);
         }
-        if self.next < self.names.len() {
-            return Ok(false);
-        }
-        self.rounds += 1;
-        Ok(self.again.is_empty())
+        Ok(self.next == self.names.len() && self.again.is_empty())
     }
 
     fn note_changes(&mut self) {
         let Some(changed) = self.changes.take() else {
             // All keys may have changed.
             self.again = (0..self.next as u32).collect();
-            self.rounds += 1;
             return;
         };
         for key in changed {
