@@ -58,6 +58,11 @@ pub struct Client {
     pub work: Option<Box<Work>>,
     /// Memory that this command holds between two portions, in bytes.
     pub work_bytes: usize,
+    /// Pushes that came while this command ran, and the epoch that they wait for. They follow its
+    /// reply, which may be older than they are.
+    pub late: (BytesMut, u64),
+    /// Whether messages of the client are not delivered yet.
+    pub has_posted: bool,
     /// Whether a pause holds back the client's requests.
     pub is_held_back: bool,
     /// Epoch of the client's last write.
@@ -167,6 +172,8 @@ impl Client {
             wait: None,
             work: None,
             work_bytes: 0,
+            late: (BytesMut::new(), 0),
+            has_posted: false,
             is_held_back: false,
             wrote: 0,
             depends_on: 0,
@@ -295,6 +302,7 @@ impl Client {
             + self.prefix_bytes
             + self.wait.as_ref().map_or(0, |wait| wait.bytes)
             + self.work_bytes
+            + self.late.0.len()
     }
 }
 

@@ -139,8 +139,9 @@ impl Connection {
                 // A plain wake-up would not let the runtime look at sockets first.
                 return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
             }
-            let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
-            if had_output && has_room && !state.leaves {
+            // Replies of later requests are taken only once the output has room for them.
+            let has_rest = state.is_slow || !self.requests.is_empty() || !state.is_done;
+            if had_output && self.output.is_empty() && has_rest && !state.leaves {
                 // Requests or replies may have been held back for lack of room; no other event
                 // reports the new room.
                 continue;

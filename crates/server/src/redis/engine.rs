@@ -27,7 +27,7 @@ use hashbrown::HashMap;
 use super::acl::{Denied, Log, Users};
 use super::client::{Client, ClientId, Replies, Work};
 use super::commands::{self, Call, Spec, flags};
-use super::fail::{Fail, told, too_large};
+use super::fail::{Fail, told, too_large, unknown};
 use super::keys::{Committed, Keyspace};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
@@ -173,9 +173,12 @@ impl Engine {
     /// Runs the requests of a client, and notes the epoch that the replies wait for. Stops between
     /// two requests once `goes_on` returns false.
     pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>, goes_on: impl Fn() -> bool) {
+        if self.outbox.has_backlog() && self.posts_go_first(id) {
+            return;
+        }
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
-        client.is_held_back = false;
+        (client.is_held_back, client.has_posted) = (false, false);
         let mut is_first = true;
         while (std::mem::take(&mut is_first) || goes_on())
             && client.wait.is_none()
@@ -184,6 +187,9 @@ impl Engine {
             && self.may_reply(&client)
         {
             if client.work.is_some() {
+                if self.holds_back_rest(&mut client) {
+                    break;
+                }
                 self.go_on(&mut client, &goes_on);
             } else if self.pause.is_some() && self.holds_back(&mut client, requests) {
                 break;
@@ -192,12 +198,17 @@ impl Engine {
                 self.one(&mut client, &request);
             }
             if !self.changed.is_empty() || !self.outbox.is_empty() {
+                let has_messages = self.outbox.has_messages();
                 self.clients.insert(id, client);
                 self.serve_waiting();
                 self.deliver();
                 // The client may have had too much memory for a message.
                 let Some(same) = self.clients.remove(&id) else { return };
                 client = same;
+                if has_messages && self.outbox.has_backlog() {
+                    (client.has_posted, self.has_deadline) = (true, true);
+                    break;
+                }
             }
         }
         self.charge(&mut client);
@@ -576,21 +587,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// Returns the error of an unknown command or subcommand.
-fn unknown(name: &[u8], args: &[Bytes]) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
-    if let (Some(spec), Some(sub)) = (commands::find(name).filter(|spec| !spec.is_sub()), args.first()) {
-        let command = spec.name.to_ascii_uppercase();
-        return format!("ERR unknown subcommand '{}'. Try {command} HELP.", text(sub));
-    }
-    let mut shown = String::new();
-    for arg in args {
-        if shown.len() >= 128 {
-            break;
-        }
-        shown += &format!("'{}' ", text(arg));
-    }
-    format!("ERR unknown command '{}', with args beginning with: {shown}", text(name))
 }

@@ -122,3 +122,21 @@ pub fn told(error: &Error) -> String {
     };
     format!("{kind}{error}")
 }
+
+/// Returns the error of an unknown command or subcommand.
+pub fn unknown(name: &[u8], args: &[Bytes]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
+    if let (Some(spec), Some(sub)) = (super::commands::find(name).filter(|spec| !spec.is_sub()), args.first())
+    {
+        let command = spec.name.to_ascii_uppercase();
+        return format!("ERR unknown subcommand '{}'. Try {command} HELP.", text(sub));
+    }
+    let mut shown = String::new();
+    for arg in args {
+        if shown.len() >= 128 {
+            break;
+        }
+        shown += &format!("'{}' ", text(arg));
+    }
+    format!("ERR unknown command '{}', with args beginning with: {shown}", text(name))
+}

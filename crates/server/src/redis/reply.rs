@@ -66,6 +66,17 @@ impl Reply {
         !self.is_full
     }
 
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes the bytes behind the first `at` off, as a buffer with the room that is left for them.
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let limit = self.limit.saturating_sub(at);
+        Self { bytes: self.bytes.split_off(at), limit, is_full: self.is_full, version: self.version }
+    }
+
     /// Appends the bytes of another buffer.
     pub fn take_in(&mut self, other: Self) {
         if self.fits(other.bytes.len()) {

@@ -6,11 +6,16 @@ use super::super::fail::Fail;
 use super::super::glob::matches;
 use super::super::keys::{SlotId, Value};
 use super::super::reply::Reply;
+use super::lookups::{Lookups, READS};
 use super::strings::set_or_delete;
 use super::{Call, Done, check_name};
 
 pub fn del(call: &mut Call<'_>) -> Done {
     super::check_names(&call.args[1..])?;
+    call.with_keys_loaded(1, delete)
+}
+
+fn delete(call: &mut Call<'_>) -> Done {
     let mut gone = 0;
     for at in 1..call.args.len() {
         let id = call.open(at)?;
@@ -21,6 +26,18 @@ pub fn del(call: &mut Call<'_>) -> Done {
 }
 
 pub fn exists(call: &mut Call<'_>) -> Done {
+    if call.args.len() > READS && !call.is_whole() {
+        let is_there = |value: &Value| value.is_there().then(Bytes::new);
+        let mut lookups = Lookups::of_words(call, is_there)?;
+        return call.in_portions(move |call| {
+            let is_done = lookups.go_on(call)?;
+            call.client.work_bytes = lookups.memory();
+            if is_done {
+                call.reply().count(lookups.found().flatten().count());
+            }
+            Ok(is_done)
+        });
+    }
     let mut found = 0;
     for at in 1..call.args.len() {
         let id = call.open(at)?;

@@ -12,6 +12,8 @@ mod key_flags;
 mod keys;
 mod latency;
 mod lists;
+mod lookups;
+mod portions;
 mod pubsub;
 mod scans;
 mod scripts;
@@ -30,7 +32,7 @@ use bytes::Bytes;
 
 use super::client::Client;
 use super::engine::Engine;
-use super::fail::{Fail, Portion};
+use super::fail::Fail;
 use super::keys::stream::{Entry, Id};
 use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
@@ -57,22 +59,6 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Runs a command in portions of about a millisecond: other clients have their turns in
-    /// between. `portion` returns whether it was the last; it must not keep slots of keys.
-    fn in_portions(
-        &mut self,
-        mut portion: impl FnMut(&mut Call<'_>) -> Result<bool, Fail> + Send + 'static,
-    ) -> Done {
-        while !portion(self)? {
-            if !self.client.is_in_exec && !self.client.is_in_script {
-                return Err(Fail::Long(Portion(Box::new(portion))));
-            }
-            let name = self.word(0).to_ascii_lowercase();
-            self.engine.count_at_once(&name)?;
-        }
-        Ok(())
-    }
-
     fn keys(&mut self) -> &mut Keyspace {
         &mut self.engine.keys
     }

@@ -1,5 +1,7 @@
 //! SORT: the elements of a list in order, with values of other keys in their place.
 
+mod long;
+
 use std::cmp::Ordering;
 
 use bytes::Bytes;
@@ -46,22 +48,30 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Done {
         check_name(&call.args[at])?;
     }
     let (id, len) = call.list(1)?;
-    let mut elements = held(call, id, len, &asked)?;
+    let is_long = len > long::RUN && asked.gets.len() <= long::GETS;
+    if is_long && asked.store.is_none() && !call.is_whole() {
+        return long::sort(call, asked, id, len);
+    }
+    at_once(call, &asked, id, len)
+}
+
+fn at_once(call: &mut Call<'_>, asked: &Asked, id: SlotId, len: usize) -> Done {
+    let mut elements = held(call, id, len, asked)?;
     if !asked.keeps_order {
         let mut weighed = Vec::with_capacity(elements.len());
         for element in elements {
-            weighed.push((weight(call, &asked, &element)?, element));
+            weighed.push((weight(call, asked, &element)?, element));
         }
-        weighed.sort_by(|a, b| {
-            let order = compare(a, b, asked.by.is_some());
+        weighed.sort_by(|(x, a), (y, b)| {
+            let order = compare((x, a), (y, b), asked.by.is_some());
             if asked.descending { order.reverse() } else { order }
         });
         elements = weighed.into_iter().map(|(_, element)| element).collect();
-        elements = elements.drain(window(&asked, len)).collect();
+        elements = elements.drain(window(asked, len)).collect();
     }
     match asked.store {
-        None => tell(call, &asked, elements),
-        Some(at) => store(call, &asked, at, elements),
+        None => tell(call, asked, elements),
+        Some(at) => store(call, asked, at, elements),
     }
 }
 
@@ -143,10 +153,12 @@ fn held(call: &Call<'_>, id: SlotId, len: usize, asked: &Asked) -> Result<Vec<By
 
 /// Takes the memory of a value from what is left of the limit.
 fn take(call: &Call<'_>, room: usize, value: &[u8]) -> Result<usize, Fail> {
+    room.checked_sub(value.len() + size_of::<(Weight, Bytes)>()).ok_or_else(|| too_much(call))
+}
+
+fn too_much(call: &Call<'_>) -> Fail {
     let limit = call.engine.settings.hard_output;
-    room.checked_sub(value.len() + size_of::<(Weight, Bytes)>()).ok_or_else(|| {
-        Fail::err(format!("SORT holds at most {limit} bytes (client-output-buffer-limit): sort less at once"))
-    })
+    Fail::err(format!("SORT holds at most {limit} bytes (client-output-buffer-limit): sort less at once"))
 }
 
 fn weight(call: &mut Call<'_>, asked: &Asked, element: &Bytes) -> Result<Weight, Fail> {
@@ -154,6 +166,11 @@ fn weight(call: &mut Call<'_>, asked: &Asked, element: &Bytes) -> Result<Weight,
         Some(by) => look_up(call, by, element)?,
         None => Some(element.clone()),
     };
+    weigh(asked, value)
+}
+
+/// The weight that a value gives an element.
+fn weigh(asked: &Asked, value: Option<Bytes>) -> Result<Weight, Fail> {
     if asked.alphabetic {
         return Ok(Weight::Text(value));
     }
@@ -166,37 +183,62 @@ fn weight(call: &mut Call<'_>, asked: &Asked, element: &Bytes) -> Result<Weight,
     Ok(Weight::Number(number))
 }
 
-fn compare(a: &(Weight, Bytes), b: &(Weight, Bytes), by_others: bool) -> Ordering {
-    match (&a.0, &b.0) {
+fn compare(a: (&Weight, &Bytes), b: (&Weight, &Bytes), by_others: bool) -> Ordering {
+    match (a.0, b.0) {
         // Elements of one weight have the order of their bytes, so that the result is always one.
         (Weight::Number(x), Weight::Number(y)) => {
-            x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(&b.1))
+            x.partial_cmp(y).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(b.1))
         }
         (Weight::Text(x), Weight::Text(y)) if by_others => x.cmp(y),
-        _ => a.1.cmp(&b.1),
+        _ => a.1.cmp(b.1),
     }
 }
 
-/// The value that a pattern names for an element: of a key, or of a field of a hash.
+/// A pattern of keys: of texts, or of hashes of which a field is taken.
+struct Pattern {
+    /// The parts of the key around the element.
+    around: (Bytes, Bytes),
+    field: Option<Bytes>,
+}
+
+impl Pattern {
+    /// Parses a pattern; `None` if it names no key.
+    fn parse(pattern: &Bytes) -> Option<Self> {
+        let star = pattern.iter().position(|byte| *byte == b'*')?;
+        let (before, after) = (pattern.slice(..star), pattern.slice(star + 1..));
+        let arrow = after.windows(2).position(|pair| pair == b"->").filter(|at| at + 2 < after.len());
+        let (rest, field) = match arrow {
+            Some(at) => (after.slice(..at), Some(after.slice(at + 2..))),
+            None => (after, None),
+        };
+        Some(Self { around: (before, rest), field })
+    }
+
+    /// The key for an element.
+    fn key(&self, element: &[u8]) -> Bytes {
+        [&self.around.0, element, &self.around.1].concat().into()
+    }
+}
+
+/// What is taken of a value: the text, or a field of the hash.
+fn part(value: &Value, field: Option<&Bytes>) -> Option<Bytes> {
+    match (value, field) {
+        (Value::String(text), None) => Some(text.clone()),
+        (Value::Hash(fields), Some(field)) => fields.get(field).cloned(),
+        _ => None,
+    }
+}
+
+/// The value that a pattern names for an element.
 fn look_up(call: &mut Call<'_>, pattern: &Bytes, element: &Bytes) -> Result<Option<Bytes>, Fail> {
     if pattern == "#" {
         return Ok(Some(element.clone()));
     }
-    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else { return Ok(None) };
-    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
-    let arrow = after.windows(2).position(|pair| pair == b"->").filter(|at| at + 2 < after.len());
-    let (rest, field) = match arrow {
-        Some(at) => (&after[..at], Some(&after[at + 2..])),
-        None => (after, None),
-    };
-    let name = [before, element, rest].concat();
+    let Some(pattern) = Pattern::parse(pattern) else { return Ok(None) };
+    let name = pattern.key(element);
     check_name(&name)?;
     let id = call.engine.keys.open(&call.client.database, &name)?;
-    let value = match (call.value(id), field) {
-        (Value::String(text), None) => Some(text.clone()),
-        (Value::Hash(fields), Some(field)) => fields.get(field).cloned(),
-        _ => None,
-    };
+    let value = part(call.value(id), pattern.field.as_ref());
     call.keys().make_room();
     Ok(value)
 }

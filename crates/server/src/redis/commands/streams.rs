@@ -54,7 +54,8 @@ pub fn parse_start(start: &[u8]) -> Result<Id, Fail> {
 pub fn tell_entry(reply: &mut Reply, entry: &Entry) {
     reply.array(2);
     reply.bulk(entry.id.to_string());
-    reply.bulks(&entry.fields);
+    reply.array(entry.parts);
+    entry.fields().for_each(|part| reply.bulk(part));
 }
 
 /// Tells of entries.
@@ -302,8 +303,12 @@ fn range(call: &mut Call<'_>, newest_first: bool) -> Done {
         return Ok(());
     }
     let entries = call.entries(id, ids, count, newest_first)?;
-    tell_entries(call.reply(), &entries);
-    Ok(())
+    let (start, memory) = (call.client.written(), entries.iter().map(Entry::cost).sum());
+    call.reply().array(entries.len());
+    let mut entries = entries.into_iter();
+    call.tell_parts(start, memory, move |reply| {
+        entries.next().map(|entry| tell_entry(reply, &entry)).map(|()| 1)
+    })
 }
 
 pub fn xrange(call: &mut Call<'_>) -> Done {

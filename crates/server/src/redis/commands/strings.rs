@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::super::fail::Fail;
 use super::super::keys::{SlotId, Value};
+use super::lookups::{Lookups, READS};
 use super::{Call, Done, integer};
 
 /// A key that is a string; `None` where it is not there.
@@ -146,6 +147,9 @@ pub fn psetex(call: &mut Call<'_>) -> Done {
 }
 
 pub fn mget(call: &mut Call<'_>) -> Done {
+    if call.args.len() > READS && !call.is_whole() {
+        return mget_long(call);
+    }
     call.client.reply.array(call.args.len() - 1);
     for at in 1..call.args.len() {
         let id = call.open(at)?;
@@ -159,16 +163,44 @@ pub fn mget(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-fn pairs(call: &Call<'_>) -> Result<usize, Fail> {
-    let name = call.word(0).to_ascii_lowercase();
-    match call.args.len() % 2 {
-        1 => Ok(call.args.len() / 2),
-        _ => Err(Fail::err(format!("wrong number of arguments for '{name}' command"))),
+/// Reads many keys in portions, and then writes the reply in portions.
+fn mget_long(call: &mut Call<'_>) -> Done {
+    let texts = |value: &Value| if let Value::String(text) = value { Some(text.clone()) } else { None };
+    let mut all = Some(Lookups::of_words(call, texts)?);
+    call.in_portions(move |call| {
+        let Some(lookups) = &mut all else { return Ok(true) };
+        let is_done = lookups.go_on(call)?;
+        call.client.work_bytes = lookups.memory();
+        if lookups.value_bytes() > call.client.reply.room() {
+            call.reply().fill();
+            return call.client.has_room().map(|_| true);
+        }
+        if !is_done {
+            return Ok(false);
+        }
+        let (start, memory) = (call.client.written(), lookups.memory());
+        call.client.reply.array(call.args.len() - 1);
+        let (found, mut word) = (all.take(), 0);
+        call.tell_parts(start, memory, move |reply| {
+            let value = found.as_ref()?.of_word(word)?;
+            reply.bulk_or_null(value.as_ref());
+            word += 1;
+            Some(1)
+        })?;
+        Ok(true)
+    })
+}
+
+/// Checks that the words are keys with values.
+fn check_pairs(call: &Call<'_>) -> Done {
+    if call.args.len().is_multiple_of(2) {
+        let name = call.word(0).to_ascii_lowercase();
+        return Err(Fail::err(format!("wrong number of arguments for '{name}' command")));
     }
+    super::check_names(call.args[1..].iter().step_by(2))
 }
 
 fn set_pairs(call: &mut Call<'_>) -> Done {
-    super::check_names(call.args[1..].iter().step_by(2))?;
     for at in (1..call.args.len()).step_by(2) {
         let id = call.open(at)?;
         let new = call.args[at + 1].clone();
@@ -178,14 +210,20 @@ fn set_pairs(call: &mut Call<'_>) -> Done {
 }
 
 pub fn mset(call: &mut Call<'_>) -> Done {
-    pairs(call)?;
-    set_pairs(call)?;
-    call.reply().ok();
-    Ok(())
+    check_pairs(call)?;
+    call.with_keys_loaded(2, |call| {
+        set_pairs(call)?;
+        call.reply().ok();
+        Ok(())
+    })
 }
 
 pub fn msetnx(call: &mut Call<'_>) -> Done {
-    pairs(call)?;
+    check_pairs(call)?;
+    call.with_keys_loaded(2, set_if_none_is_there)
+}
+
+fn set_if_none_is_there(call: &mut Call<'_>) -> Done {
     let mut is_any_there = false;
     for at in (1..call.args.len()).step_by(2) {
         let id = call.open(at)?;

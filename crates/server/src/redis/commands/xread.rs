@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::super::fail::{Fail, TimeoutReply, Wait};
 use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Group, Id};
-use super::super::reply::Version;
+use super::super::reply::{Reply, Version};
 use super::blocking::{milliseconds, waited_logs};
 use super::groups::{distance, last_gap};
 use super::streams::{invalid_id, parse_id, tell_entry};
@@ -172,30 +172,69 @@ fn read(call: &mut Call<'_>, of_group: bool) -> Done {
     if given.is_empty() {
         return wait_for(call, &asked, &starts);
     }
-    if call.client.reply.version == Version::Three {
-        call.reply().map(given.len());
-    } else {
-        call.reply().array(given.len());
-    }
-    for (at, entries) in given {
-        if call.client.reply.version == Version::Two {
-            call.reply().array(2);
-        }
-        let key = call.args[at].clone();
-        call.reply().bulk(key);
-        call.reply().array(entries.len());
-        for (id, entry) in entries {
-            match entry {
-                Some(entry) => tell_entry(call.reply(), &entry),
-                None => {
-                    call.reply().array(2);
-                    call.reply().bulk(id.to_string());
-                    call.reply().null_array();
+    tell(call, given)
+}
+
+/// A part of the reply.
+enum Part {
+    /// A stream, by its key, with the number of its entries.
+    Stream(Bytes, usize),
+    /// An entry.
+    Entry(Entry),
+    /// An entry of a consumer's history that is gone.
+    Gone(Id),
+}
+
+impl Part {
+    fn write(&self, reply: &mut Reply) {
+        match self {
+            Self::Stream(key, len) => {
+                if reply.version == Version::Two {
+                    reply.array(2);
                 }
+                reply.bulk(key);
+                reply.array(*len);
+            }
+            Self::Entry(entry) => tell_entry(reply, entry),
+            Self::Gone(id) => {
+                reply.array(2);
+                reply.bulk(id.to_string());
+                reply.null_array();
             }
         }
     }
-    Ok(())
+
+    /// Returns the most bytes that the part takes in memory, or in the reply.
+    fn cost(&self) -> usize {
+        match self {
+            Self::Stream(key, _) => key.len() + 100,
+            Self::Entry(entry) => entry.cost(),
+            Self::Gone(_) => 100,
+        }
+    }
+}
+
+fn tell(call: &mut Call<'_>, given: Vec<(usize, Given)>) -> Done {
+    let (start, streams) = (call.client.written(), given.len());
+    let mut parts = Vec::with_capacity(streams + given.iter().map(|(_, all)| all.len()).sum::<usize>());
+    for (at, entries) in given {
+        parts.push(Part::Stream(call.args[at].clone(), entries.len()));
+        let part = |(id, entry): (Id, Option<Entry>)| entry.map_or(Part::Gone(id), Part::Entry);
+        parts.extend(entries.into_iter().map(part));
+    }
+    let memory = parts.iter().map(Part::cost).sum();
+    if memory > call.client.reply.room() {
+        // Later, what was delivered could no longer be undone.
+        call.reply().fill();
+        return call.client.has_room().map(drop);
+    }
+    if call.client.reply.version == Version::Three {
+        call.reply().map(streams);
+    } else {
+        call.reply().array(streams);
+    }
+    let mut parts = parts.into_iter();
+    call.tell_parts(start, memory, move |reply| parts.next().map(|part| part.write(reply)).map(|()| 1))
 }
 
 fn read_after(call: &mut Call<'_>, id: SlotId, after: Id, count: usize) -> Result<Given, Fail> {

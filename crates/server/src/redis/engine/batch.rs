@@ -93,6 +93,10 @@ impl Engine {
         self.stats.commands += count as u64;
         requests.drain(..count);
         self.settle_reply(client, start);
+        if client.work.is_some() {
+            // The reply follows later, and waits for the same epochs.
+            client.note_epoch(client.depends_on);
+        }
         self.outbox.stamp(client.depends_on);
         true
     }

@@ -1,8 +1,11 @@
 //! Messages and invalidations: the engine delivers them to clients that did not ask just then.
 //!
 //! A message waits for the epochs that its publisher's requests depended on, so that no subscriber
-//! learns of a state that a crash could undo. It leaves at the end of the request that published
-//! it, with the commit of that request.
+//! learns of a state that a crash could undo. It leaves from the end of the request that published
+//! it on, with the commit of that request.
+//!
+//! A message to many leaves in portions. All clients get their messages in one order, and before
+//! their next requests run. The publisher's next request runs once the message is delivered.
 //!
 //! An invalidation waits for the commit that changed its key. So a client that reads the key again
 //! sees the change.
@@ -19,6 +22,8 @@ use crate::redis::reply::Version;
 /// One of this many parts of the memory of all clients is the most that the messages of one request
 /// take in the buffers of all receivers.
 const PART: usize = 4;
+/// Bytes that one portion of the deliveries writes, about: a millisecond.
+const PORTION: usize = 1 << 20;
 /// One of this many parts of the memory of all clients is the most that the table of the keys takes
 /// that clients have read.
 const TABLE_PART: usize = 8;
@@ -42,30 +47,58 @@ impl Engine {
         Ok(receivers)
     }
 
-    /// Delivers the posts. The clients that do not take their messages must leave.
+    /// Delivers the invalidations of the current request, and a portion of the messages; the rest
+    /// follows as time passes. The clients that do not take their messages must leave.
     pub(super) fn deliver(&mut self) {
-        if self.outbox.is_empty() {
+        if self.outbox.is_empty() && !self.outbox.has_backlog() {
             return;
         }
-        let mut leaving = Vec::new();
-        for post in self.outbox.take() {
-            let mut encoded: [Option<Bytes>; 2] = [None, None];
-            let (is_invalidation, epoch) = (matches!(post.body, Body::Invalid(_)), post.epoch.unwrap_or(0));
-            for id in &post.to {
-                let to = if is_invalidation { self.hearer(*id, epoch) } else { Some(*id) };
-                let Some(client) = to.and_then(|id| self.clients.get(&id)) else { continue };
-                let (id, version) = (client.id, client.reply.version);
-                let bytes = encoded[usize::from(version == Version::Three)]
-                    .get_or_insert_with(|| post.body.encode(version));
-                if !self.hand_over(id, bytes, epoch) {
-                    leaving.push(id);
-                }
-            }
+        for post in self.outbox.end_request() {
+            self.hand_out(&post);
         }
-        for id in leaving {
-            self.dismiss(id, "it does not take its messages");
+        let mut room = PORTION;
+        while room > 0 {
+            // A delivery wakes a client, which then takes as long as the copy of so many bytes.
+            const WAKE: usize = 2 << 10;
+            let size = self.outbox.next_size() + WAKE;
+            let Some(post) = self.outbox.next((room / size).max(1)) else { break };
+            room = room.saturating_sub(post.to.len() * size);
+            self.hand_out(&post);
         }
         self.keep_budget();
+    }
+
+    /// Delivers the messages that a client has yet to get.
+    fn deliver_to(&mut self, id: ClientId) {
+        for post in self.outbox.next_to(id) {
+            self.hand_out(&post);
+        }
+    }
+
+    /// Delivers messages of earlier requests before a client goes on: those to the client, and a
+    /// portion of the others if they are the client's own. Returns whether more of these are left.
+    pub(super) fn posts_go_first(&mut self, id: ClientId) -> bool {
+        self.deliver_to(id);
+        if self.clients.get(&id).is_some_and(|client| client.has_posted) {
+            self.deliver();
+        }
+        self.outbox.has_backlog() && self.clients.get(&id).is_some_and(|client| client.has_posted)
+    }
+
+    /// Delivers a post.
+    fn hand_out(&mut self, post: &Post) {
+        let mut encoded: [Option<Bytes>; 2] = [None, None];
+        let (is_invalidation, epoch) = (matches!(post.body, Body::Invalid(_)), post.epoch.unwrap_or(0));
+        for id in &post.to {
+            let to = if is_invalidation { self.hearer(*id, epoch) } else { Some(*id) };
+            let Some(client) = to.and_then(|id| self.clients.get(&id)) else { continue };
+            let (id, version) = (client.id, client.reply.version);
+            let bytes = encoded[usize::from(version == Version::Three)]
+                .get_or_insert_with(|| post.body.encode(version));
+            if !self.hand_over(id, bytes, epoch) {
+                self.dismiss(id, "it does not take its messages");
+            }
+        }
     }
 
     /// Returns the client that gets the invalidations of a client; `None` if nobody can get them.
@@ -135,18 +168,23 @@ impl Engine {
     fn hand_over(&mut self, id: ClientId, bytes: &[u8], epoch: u64) -> bool {
         let epoch = if epoch > self.keys.acknowledged() { epoch } else { 0 };
         let Some(client) = self.clients.get_mut(&id) else { return true };
-        let pending = client.written() + client.outgoing + bytes.len();
+        let pending = client.written() + client.outgoing + client.late.0.len() + bytes.len();
         if pending > self.settings.hard_output {
             return false;
         }
         if pending > self.settings.soft_output {
             client.slow_since.get_or_insert(self.steady);
         }
-        client.reply.bytes.extend_from_slice(bytes);
-        if client.mark(epoch) {
-            self.promised.push_back((epoch, id));
+        if client.work.is_some() {
+            client.late.0.extend_from_slice(bytes);
+            client.late.1 = client.late.1.max(epoch);
+        } else {
+            client.reply.bytes.extend_from_slice(bytes);
+            if client.mark(epoch) {
+                self.promised.push_back((epoch, id));
+            }
+            client.wake();
         }
-        client.wake();
         let memory = client.memory();
         self.held = self.held + memory - client.charged;
         client.charged = memory;

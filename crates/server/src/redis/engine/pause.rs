@@ -56,6 +56,15 @@ impl Engine {
         client.is_held_back
     }
 
+    /// Returns whether a pause holds back the rest of a long command that may change keys, and if
+    /// so, notes it of the client.
+    pub(super) fn holds_back_rest(&self, client: &mut Client) -> bool {
+        let is_paused = self.pause.is_some_and(|pause| pause.until > self.steady);
+        let may_write = client.work.as_ref().is_some_and(|work| work.spec.has(flags::WRITE));
+        client.is_held_back = is_paused && may_write;
+        client.is_held_back
+    }
+
     /// Returns whether a request may change keys: EXEC does what was queued. As in Redis, a message
     /// counts as a change.
     fn may_write(&mut self, client: &Client, request: &[Bytes]) -> bool {

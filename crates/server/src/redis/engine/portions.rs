@@ -38,6 +38,10 @@ impl Engine {
         match done {
             Ok(false) => client.work = Some(work),
             Ok(true) => {}
+            Err(Fail::Long(rest)) => {
+                work.rest = rest;
+                client.work = Some(work);
+            }
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
             Err(fail) => self.undo(client, start, &fail),
         }
@@ -48,6 +52,20 @@ impl Engine {
         } else {
             client.work_bytes = 0;
             self.end_request(client, Some(spec), start);
+            self.tell_late(client);
+        }
+    }
+
+    /// Appends the pushes that came while a long command of the client ran.
+    fn tell_late(&mut self, client: &mut Client) {
+        let (bytes, epoch) = std::mem::take(&mut client.late);
+        if bytes.is_empty() {
+            return;
+        }
+        client.reply.bytes.extend_from_slice(&bytes);
+        let epoch = if epoch > self.keys.acknowledged() { epoch } else { 0 };
+        if client.mark(epoch) {
+            self.promised.push_back((epoch, client.id));
         }
     }
 

@@ -32,6 +32,7 @@ impl Engine {
             self.expire_keys();
             self.clear_keys();
         }
+        self.deliver();
         self.note_durable();
         self.check_clients(now.steady);
         self.stats.sample(now.steady);
@@ -99,6 +100,7 @@ impl Engine {
     /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
+        let waiting = if self.outbox.has_backlog() { Some(1) } else { waiting };
         if let Some(pause) = self.pause {
             // Nothing expires meanwhile.
             let over = pause.until.saturating_sub(self.steady);
@@ -153,6 +155,11 @@ impl Engine {
                 client.wake();
             }
         }
+        // Their replies may tell of such commits.
+        for client in self.clients.values_mut().filter(|client| client.work.is_some()) {
+            client.is_killed = true;
+            client.wake();
+        }
         self.keys.note_stopped();
     }
 
@@ -160,6 +167,9 @@ impl Engine {
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
         self.unpause();
+        while self.outbox.has_backlog() {
+            self.deliver();
+        }
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             self.unblock(id, Some("UNBLOCKED the server is stopping"));

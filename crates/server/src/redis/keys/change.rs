@@ -409,10 +409,11 @@ impl Keyspace {
         self.cache.get_mut(to).value = Value::Stream(Box::new(Stream { body: Default::default(), kept }));
         self.write_head(to);
         let last = stream.kept.meta.last;
-        for Entry { id, fields } in entries {
-            self.add_entry(to, id, &fields);
+        let (copy, batch, log) = self.stream_mut(to);
+        for entry in entries {
+            copy.body.push(batch, log.clone(), entry.encoded);
         }
-        self.stream_mut(to).0.kept.meta.last = last;
+        copy.kept.meta.last = last;
         self.cache.measure(to);
         Ok(())
     }

@@ -64,6 +64,7 @@ impl Keyspace {
     /// Begins to delete all keys of a database; returns the number of this deletion.
     pub fn begin_clear(&mut self, database: &[u8]) -> u64 {
         self.see_all();
+        self.followers.note_all();
         let number = self.clearings.last + 1;
         let (database, opened, again) = (database.to_vec(), BTreeSet::new(), BTreeSet::new());
         let clearing = Clearing { number, database, keys: None, at: None, opened, again, is_done: false };

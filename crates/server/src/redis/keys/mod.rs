@@ -20,6 +20,7 @@ mod cache;
 mod change;
 mod clear;
 mod count;
+mod follow;
 pub mod head;
 mod list;
 mod load;
@@ -39,6 +40,8 @@ pub use cache::SlotId;
 use cache::{Cache, Slot};
 use clear::Clearings;
 use count::Count;
+pub use follow::Follower;
+use follow::Followers;
 pub use list::{End, List, collect};
 use names::LogKey;
 pub use scan::deadlines;
@@ -111,6 +114,8 @@ pub struct Keyspace {
     trace: Option<Box<Trace>>,
     /// Databases whose keys are being deleted.
     clearings: Clearings,
+    /// Commands in portions that must know of changed keys.
+    followers: Followers,
     /// Numbers of keys of the databases.
     counts: BTreeMap<Vec<u8>, Count>,
     /// Databases that have many keys, and were not counted.
@@ -159,6 +164,7 @@ impl Keyspace {
             expiring: BTreeMap::new(),
             trace: None,
             clearings: Clearings::default(),
+            followers: Followers::default(),
             counts: BTreeMap::new(),
             large: BTreeSet::new(),
             scratch: Vec::new(),
@@ -270,6 +276,7 @@ impl Keyspace {
             }
             let is_modified = std::mem::take(&mut slot.is_modified);
             self.changed.push((id, is_modified));
+            self.followers.note(&slot.key);
             if is_there != was_there {
                 let change = if is_there { 1 } else { -1 };
                 Count::of(&mut self.counts, names::database(&slot.key)).change(change);
@@ -308,6 +315,11 @@ impl Keyspace {
         if self.tickets.is_empty() {
             (self.acknowledged, self.durable) = (self.epoch, self.epoch);
         }
+    }
+
+    /// Begins to record the keys that commits change, while the result exists.
+    pub fn follow(&mut self) -> Follower {
+        self.followers.add()
     }
 
     /// Undoes the changes since the last commit.

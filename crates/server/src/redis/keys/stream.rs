@@ -55,13 +55,17 @@ impl fmt::Display for Id {
     }
 }
 
-/// An entry: its id, and its fields and values in turn.
+/// An entry, as the log holds it: the id is decoded, and the rest is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Id of the entry.
     pub id: Id,
-    /// Fields and values in turn.
-    pub fields: Vec<Bytes>,
+    /// Number of fields and values.
+    pub parts: usize,
+    /// The entry of the log.
+    pub encoded: Bytes,
+    /// Where the fields begin.
+    at: usize,
 }
 
 impl Entry {
@@ -79,18 +83,40 @@ impl Entry {
     }
 
     /// Decodes an entry of the log; returns `None` if it is invalid.
-    pub fn decode(mut entry: Bytes) -> Option<Self> {
-        let id = Id { ms: take_varint(&mut entry)?, seq: take_varint(&mut entry)? };
-        let mut fields = Vec::new();
-        while entry.has_remaining() {
-            let len = usize::try_from(take_varint(&mut entry)?).ok()?;
-            if len > entry.len() {
-                return None;
-            }
-            fields.push(entry.split_to(len));
+    pub fn decode(encoded: Bytes) -> Option<Self> {
+        let mut rest = &encoded[..];
+        let id = Id { ms: take_varint(&mut rest)?, seq: take_varint(&mut rest)? };
+        let (at, mut parts) = (encoded.len() - rest.len(), 0_usize);
+        while !rest.is_empty() {
+            rest = split_part(rest)?.1;
+            parts += 1;
         }
-        fields.len().is_multiple_of(2).then_some(Self { id, fields })
+        parts.is_multiple_of(2).then_some(Self { id, parts, encoded, at })
     }
+
+    /// Returns the most bytes that the entry takes in memory, or in a reply.
+    pub fn cost(&self) -> usize {
+        // Of each part, a reply has its length and two ends of lines besides.
+        const HEADS: usize = 100;
+        const PART: usize = 16;
+        self.encoded.len() + HEADS + self.parts * PART
+    }
+
+    /// Returns fields and values in turn.
+    pub fn fields(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.encoded[self.at..];
+        std::iter::from_fn(move || {
+            let (part, after) = split_part(rest)?;
+            rest = after;
+            Some(part)
+        })
+    }
+}
+
+/// Splits the first part of an entry off the rest; `None` at the end, and if the part is not whole.
+fn split_part(mut rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = usize::try_from(take_varint(&mut rest)?).ok()?;
+    rest.split_at_checked(len)
 }
 
 fn put_varint(out: &mut BytesMut, mut n: u64) {
@@ -101,7 +127,7 @@ fn put_varint(out: &mut BytesMut, mut n: u64) {
     out.put_u8(n as u8);
 }
 
-fn take_varint(bytes: &mut Bytes) -> Option<u64> {
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut n = 0;
     for shift in (0..64).step_by(7) {
         let byte = bytes.try_get_u8().ok()?;
@@ -362,9 +388,7 @@ impl Stream {
             let mut payloads = self.body.iter(store, key, seqs)?;
             let (before, mut last) = (found.len(), from);
             while let Some(payload) = if newest_first { payloads.next_back() } else { payloads.next() } {
-                let payload = payload?;
-                let bytes = payload.len();
-                let entry = decode(key, payload)?;
+                let entry = decode(key, payload?)?;
                 last = entry.id;
                 if self.kept.gone.contains(&entry.id) {
                     continue;
@@ -372,8 +396,7 @@ impl Stream {
                 if found.len() == count {
                     break;
                 }
-                let memory = size_of::<Entry>() + bytes + entry.fields.len() * size_of::<Bytes>();
-                let Some(rest) = room.checked_sub(memory) else { return Ok(None) };
+                let Some(rest) = room.checked_sub(entry.cost()) else { return Ok(None) };
                 room = rest;
                 found.push(entry);
             }
@@ -435,10 +458,9 @@ mod tests {
         let fields = [Bytes::from_static(b"f"), Bytes::from_static(b"value")];
         let encoded = Entry::encode(Id { ms: 300, seq: 1 }, &fields);
         assert_eq!(&encoded[..], b"\xAC\x02\x01\x01f\x05value");
-        assert_eq!(
-            Entry::decode(encoded),
-            Some(Entry { id: Id { ms: 300, seq: 1 }, fields: fields.to_vec() })
-        );
+        let entry = Entry::decode(encoded).unwrap();
+        assert_eq!((entry.id, entry.parts), (Id { ms: 300, seq: 1 }, 2));
+        assert!(entry.fields().eq(fields.iter().map(|field| &field[..])));
         for id in [Id::MAX, Id::MIN] {
             assert_eq!(Entry::decode(Entry::encode(id, &[])).unwrap().id, id);
         }

@@ -1,5 +1,7 @@
 //! What the server sends to clients that did not ask for it just then.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -115,27 +117,45 @@ impl Post {
         Self { to: to.into_iter().collect(), epoch: None, body }
     }
 
+    fn is_message(&self) -> bool {
+        matches!(self.body, Body::Message { .. } | Body::PatternMessage { .. })
+    }
+
     /// Returns the bytes that the delivery to all receivers writes, about.
     pub fn cost(&self) -> usize {
         self.to.len() * (self.body.size() + DELIVERY)
     }
 }
 
-/// The posts that are not delivered yet. They leave at the end of the request that made them.
+/// The posts that are not delivered yet. They leave from the end of the request that made them on,
+/// one after another.
 #[derive(Debug, Default)]
 pub struct Outbox {
+    /// Posts of the current request.
     posts: Vec<Post>,
-    /// Cost of the posts.
+    /// Cost of these posts.
     cost: usize,
+    /// Posts of earlier requests. Those to whom they are delivered are no longer receivers.
+    backlog: VecDeque<Post>,
 }
 
 impl Outbox {
-    /// Returns whether there is no post.
+    /// Returns whether the current request has no post.
     pub fn is_empty(&self) -> bool {
         self.posts.is_empty()
     }
 
-    /// Returns the cost of all posts, in bytes.
+    /// Returns whether the current request has messages.
+    pub fn has_messages(&self) -> bool {
+        self.posts.iter().any(Post::is_message)
+    }
+
+    /// Returns whether posts of earlier requests are not delivered yet.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Returns the cost of the posts of the current request, in bytes.
     pub fn cost(&self) -> usize {
         self.cost
     }
@@ -159,9 +179,41 @@ impl Outbox {
         self.cost = self.posts.iter().map(Post::cost).sum();
     }
 
-    /// Takes all posts.
-    pub fn take(&mut self) -> Vec<Post> {
+    /// Ends the request: its messages join the backlog. Returns its invalidations, which nothing
+    /// holds up.
+    pub fn end_request(&mut self) -> Vec<Post> {
         self.cost = 0;
-        std::mem::take(&mut self.posts)
+        let posts = std::mem::take(&mut self.posts);
+        let (messages, others): (Vec<Post>, Vec<Post>) = posts.into_iter().partition(Post::is_message);
+        self.backlog.extend(messages);
+        others
+    }
+
+    /// Returns the size of the next delivery, in bytes.
+    pub fn next_size(&self) -> usize {
+        self.backlog.front().map_or(0, |post| post.body.size())
+    }
+
+    /// Takes the next deliveries: a post to up to `most` of its receivers.
+    pub fn next(&mut self, most: usize) -> Option<Post> {
+        let post = self.backlog.front_mut()?;
+        if post.to.len() <= most {
+            return self.backlog.pop_front();
+        }
+        let to = post.to.drain(post.to.len() - most..).collect();
+        Some(Post { to, epoch: post.epoch, body: post.body.clone() })
+    }
+
+    /// Takes the deliveries to one client, in their order.
+    pub fn next_to(&mut self, id: ClientId) -> Vec<Post> {
+        let mut taken = Vec::new();
+        for post in &mut self.backlog {
+            // Receivers are in the order of their numbers.
+            if let Ok(at) = post.to.binary_search(&id) {
+                post.to.remove(at);
+                taken.push(Post { epoch: post.epoch, ..Post::new([id], post.body.clone()) });
+            }
+        }
+        taken
     }
 }

@@ -4,10 +4,10 @@ use brooklet::Store;
 
 use crate::redis::client::{Client, Server, encode};
 
-const KEYS: usize = 30_000;
+pub const KEYS: usize = 30_000;
 
 /// A server with many keys.
-fn server() -> Server {
+pub fn server() -> Server {
     let server = Server::of(Store::in_memory(1).unwrap());
     let mut client = server.client();
     for portion in 0..KEYS / 10_000 {
@@ -20,7 +20,7 @@ fn server() -> Server {
 
 /// Sends a request and `SET done 1` in one packet, and returns whether another client has a turn
 /// before the second.
-fn has_turn(client: &mut Client, other: &mut Client, request: &str) -> bool {
+pub fn has_turn(client: &mut Client, other: &mut Client, request: &str) -> bool {
     assert_eq!(other.say("DEL done").len(), 2);
     let request: Vec<&str> = request.split(' ').collect();
     client.send(&[encode(&request), encode(&["SET", "done", "1"])].concat());

@@ -10,6 +10,7 @@ mod events;
 mod hostile_scripts;
 mod limits;
 mod long;
+mod long_reads;
 mod observed;
 mod pauses;
 mod pubsub;

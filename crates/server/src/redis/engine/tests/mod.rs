@@ -23,7 +23,7 @@ use bytes::Bytes;
 use super::Engine;
 use crate::redis::acl::Users;
 use crate::redis::client::ClientId;
-use crate::redis::keys::stream::Id;
+use crate::redis::keys::stream::{Entry, Id};
 use crate::redis::keys::{Keyspace, Value, deadlines, names};
 use crate::redis::now::Now;
 use crate::redis::settings::Settings;
@@ -186,7 +186,7 @@ impl World {
                         consumers: kept.consumers.keys().cloned().collect(),
                     };
                     Held::Stream(Flow {
-                        entries: entries.into_iter().map(|entry| (entry.id, entry.fields)).collect(),
+                        entries: entries.iter().map(|entry| (entry.id, fields_of(entry))).collect(),
                         last: stream.kept.meta.last,
                         max_deleted: stream.kept.meta.max_deleted,
                         added: stream.added(),
@@ -223,4 +223,9 @@ fn words(text: &str) -> Vec<Bytes> {
 fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
     let options = Options::new().ring_size(256 << 10).memory_budget(128 << 10).max_payload(64 << 10);
     options.cache_budget(256 << 10).threads(false).clock(clock.clone()).rng_seed(seed)
+}
+
+/// Returns fields and values of an entry.
+fn fields_of(entry: &Entry) -> Vec<Bytes> {
+    entry.fields().map(Bytes::copy_from_slice).collect()
 }

@@ -1,0 +1,107 @@
+//! Long commands in portions: other clients have their turns in between.
+
+use super::super::fail::{Fail, Portion};
+use super::super::reply::Reply;
+use super::lookups::READS;
+use super::{Call, Done};
+
+/// Parts of a reply that one portion writes.
+const PARTS: usize = 2_000;
+/// Bytes of a reply that one portion writes, about.
+const BYTES: usize = 1 << 20;
+
+impl Call<'_> {
+    /// Runs a command in portions of about a millisecond. `portion` returns whether it was the
+    /// last; it must not keep slots of keys.
+    pub fn in_portions(
+        &mut self,
+        mut portion: impl FnMut(&mut Call<'_>) -> Result<bool, Fail> + Send + 'static,
+    ) -> Done {
+        while !portion(self)? {
+            if !self.client.is_in_exec && !self.client.is_in_script {
+                return Err(Fail::Long(Portion(Box::new(portion))));
+            }
+            let name = self.word(0).to_ascii_lowercase();
+            self.engine.count_at_once(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a command must not give turns to others. The transaction, the script or the
+    /// commit that wakes a client has bounds of its own.
+    pub fn is_whole(&self) -> bool {
+        self.client.is_in_exec || self.client.is_in_script || self.woken_by.is_some()
+    }
+
+    /// Loads the keys that every `step`th word names in portions, and then runs a command at once,
+    /// which finds them in memory.
+    pub fn with_keys_loaded(&mut self, step: usize, command: fn(&mut Call<'_>) -> Done) -> Done {
+        if self.args.len() <= READS || self.is_whole() {
+            return command(self);
+        }
+        let mut at = 1;
+        self.in_portions(move |call| {
+            for _ in 0..READS {
+                if at >= call.args.len() {
+                    return command(call).map(|()| true);
+                }
+                call.open(at)?;
+                call.keys().make_room();
+                at += step;
+            }
+            Ok(false)
+        })
+    }
+
+    /// Writes the parts of a reply, in portions. `write` writes a part, and returns how many parts
+    /// of usual size take as long; `None` if there was no part left. The parts take `memory` bytes,
+    /// and do not change meanwhile. The reply begins at `start`.
+    pub fn tell_parts(
+        &mut self,
+        start: usize,
+        memory: usize,
+        mut write: impl FnMut(&mut Reply) -> Option<usize> + Send + 'static,
+    ) -> Done {
+        let is_whole = self.is_whole();
+        while write_some(&mut self.client.reply, &mut write) {
+            if !self.client.has_room()? {
+                return Ok(());
+            }
+            if is_whole {
+                continue;
+            }
+            // Messages for the client come between other replies, and not into this one.
+            let mut told = self.client.reply.split_off(start);
+            self.client.work_bytes = memory + told.len();
+            return Err(Fail::Long(Portion(Box::new(move |call| {
+                let has_more = write_some(&mut told, &mut write);
+                if told.is_full() {
+                    call.reply().fill();
+                    return call.client.has_room().map(|_| true);
+                }
+                call.client.work_bytes = memory + told.len();
+                if has_more {
+                    return Ok(false);
+                }
+                if told.len() <= call.client.reply.room() {
+                    call.reply().take_in(std::mem::take(&mut told));
+                } else {
+                    // Messages that the client did not take have taken the room.
+                    call.client.is_killed = true;
+                }
+                Ok(true)
+            }))));
+        }
+        self.client.has_room().map(drop)
+    }
+}
+
+/// Writes a portion of a reply; returns whether there may be more.
+fn write_some(reply: &mut Reply, write: &mut impl FnMut(&mut Reply) -> Option<usize>) -> bool {
+    let (end, mut parts) = (reply.len() + BYTES, 0);
+    while parts < PARTS && reply.len() < end && !reply.is_full() {
+        let Some(cost) = write(reply) else { return false };
+        parts += cost;
+    }
+    true
+}

@@ -1,0 +1,321 @@
+//! SORT of a long list, in portions: the list and all values are as they are at one moment.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::vec::IntoIter;
+
+use bytes::Bytes;
+
+use super::super::lookups::Lookups;
+use super::{Asked, Call, Done, Pattern, Weight, at_once, compare, held, weigh, window};
+use crate::redis::fail::Fail;
+use crate::redis::keys::names::{self, LogKey};
+use crate::redis::keys::{Follower, SlotId};
+
+/// Elements of a list that is sorted at once, and of a part of a longer one.
+pub const RUN: usize = 2_048;
+/// Elements of which one portion makes the names of keys.
+const NAMES: usize = 1_000;
+/// Most patterns of values of a sort in portions.
+pub const GETS: usize = 16;
+/// Changes of the list after which a sort gives no turns any more.
+const RESTARTS: usize = 3;
+
+/// The values of a pattern, one for each element.
+enum Values {
+    /// The elements themselves.
+    Elements,
+    /// The pattern names no key.
+    Nothing,
+    /// The values of keys.
+    Keys(Box<Keys>),
+}
+
+/// The keys of a pattern, one for each element.
+struct Keys {
+    pattern: Pattern,
+    found: Lookups,
+}
+
+impl Values {
+    fn new(call: &mut Call<'_>, pattern: &Bytes) -> Self {
+        match Pattern::parse(pattern) {
+            Some(pattern) => {
+                let field = pattern.field.clone();
+                let found = Lookups::new(call, move |value| super::part(value, field.as_ref()));
+                Self::Keys(Box::new(Keys { pattern, found }))
+            }
+            None if pattern == "#" => Self::Elements,
+            None => Self::Nothing,
+        }
+    }
+
+    fn of(&self, at: usize, element: &Bytes) -> Option<Bytes> {
+        match self {
+            Self::Elements => Some(element.clone()),
+            Self::Nothing => None,
+            Self::Keys(keys) => keys.found.of_word(at)?.clone(),
+        }
+    }
+}
+
+/// What a sort needs, until it is complete.
+struct Gathering {
+    elements: Vec<Bytes>,
+    /// Number of elements whose keys have names.
+    named: usize,
+    by: Values,
+    gets: Vec<Values>,
+    changes: Follower,
+    /// Bytes of the elements.
+    bytes: usize,
+}
+
+impl Gathering {
+    fn begin(call: &mut Call<'_>, asked: &Asked, id: SlotId, len: usize) -> Result<Self, Fail> {
+        let changes = call.keys().follow();
+        let elements = held(call, id, len, asked)?;
+        let by = match &asked.by {
+            Some(by) if !asked.keeps_order => Values::new(call, by),
+            _ => Values::Elements,
+        };
+        let gets = asked.gets.iter().map(|get| Values::new(call, get)).collect();
+        let bytes = elements.iter().map(|element| element.len() + size_of::<Row>()).sum();
+        Ok(Self { elements, named: 0, by, gets, changes, bytes })
+    }
+
+    fn all_keys(&mut self) -> impl Iterator<Item = &mut Keys> {
+        let all = std::iter::once(&mut self.by).chain(&mut self.gets);
+        all.filter_map(|values| if let Values::Keys(keys) = values { Some(&mut **keys) } else { None })
+    }
+
+    /// Returns whether the list has changed.
+    fn is_stale(&self, call: &Call<'_>) -> bool {
+        let list = (&call.client.database[..], &call.args[1][..]);
+        let is_list =
+            |all: Vec<LogKey>| all.iter().any(|key| (names::database(key), names::name(key)) == list);
+        self.changes.take().is_none_or(is_list)
+    }
+
+    /// Goes on; returns whether all is known, as of now.
+    fn go_on(&mut self, call: &mut Call<'_>) -> Result<bool, Fail> {
+        let (from, to) = (self.named, self.elements.len().min(self.named + NAMES));
+        if from < to && self.all_keys().next().is_some() {
+            let elements = std::mem::take(&mut self.elements);
+            for keys in self.all_keys() {
+                for element in &elements[from..to] {
+                    let name = keys.pattern.key(element);
+                    super::check_name(&name)?;
+                    keys.found.add(name);
+                }
+            }
+            (self.elements, self.named) = (elements, to);
+            return Ok(false);
+        }
+        for keys in self.all_keys() {
+            if !keys.found.go_on(call)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts the memory.
+    fn charge(&mut self, call: &mut Call<'_>) -> Result<usize, Fail> {
+        let (mut values, mut memory) = (self.bytes, self.bytes);
+        for keys in self.all_keys() {
+            values += keys.found.value_bytes();
+            memory += keys.found.memory();
+        }
+        call.client.work_bytes = memory;
+        if values > call.engine.settings.hard_output {
+            return Err(super::too_much(call));
+        }
+        Ok(memory)
+    }
+}
+
+/// Sorts in portions.
+pub fn sort(call: &mut Call<'_>, asked: Asked, id: SlotId, len: usize) -> Done {
+    let mut gathering = Some(Gathering::begin(call, &asked, id, len)?);
+    let (mut asked, mut restarts) = (Some(asked), 0);
+    call.in_portions(move |call| {
+        let (Some(all), Some(asked_for)) = (&mut gathering, &asked) else { return Ok(true) };
+        if all.is_stale(call) {
+            restarts += 1;
+            let (id, len) = call.list(1)?;
+            if restarts > RESTARTS {
+                return at_once(call, asked_for, id, len).map(|()| true);
+            }
+            *all = Gathering::begin(call, asked_for, id, len)?;
+        }
+        let is_done = all.go_on(call)?;
+        let memory = all.charge(call)?;
+        if is_done && let (Some(all), Some(asked)) = (gathering.take(), asked.take()) {
+            tell(call, &asked, all, memory)?;
+        }
+        Ok(is_done)
+    })
+}
+
+/// Writes the elements, or the values in their places, in order.
+fn tell(call: &mut Call<'_>, asked: &Asked, all: Gathering, memory: usize) -> Done {
+    let Gathering { elements, by, gets, .. } = all;
+    let len = elements.len();
+    let mut rows = Vec::with_capacity(len);
+    for (at, element) in elements.into_iter().enumerate() {
+        let weight = if asked.keeps_order { Weight::Text(None) } else { weigh(asked, by.of(at, &element))? };
+        rows.push(Row { weight, element, at });
+    }
+    let window = if asked.keeps_order { 0..len } else { window(asked, len) };
+    let rule = Rule { is_kept: asked.keeps_order, by: asked.by.is_some(), descending: asked.descending };
+    let mut sorted = Sorted { rest: rows.into_iter(), runs: BinaryHeap::new(), count: 0, rule };
+    let (start, per_row) = (call.client.written(), gets.len().max(1));
+    call.reply().array(window.len() * per_row);
+    let mut place = 0;
+    call.tell_parts(start, memory, move |reply| {
+        if place == window.end {
+            return None;
+        }
+        let row = match sorted.next()? {
+            Step::Sorted(cost) => return Some(cost),
+            Step::Row(row) => row,
+        };
+        place += 1;
+        if place <= window.start {
+            return Some(1);
+        }
+        if gets.is_empty() {
+            reply.bulk(&row.element);
+        }
+        gets.iter().for_each(|get| reply.bulk_or_null(get.of(row.at, &row.element)));
+        Some(per_row)
+    })
+}
+
+/// An element, its weight, and its place in the list.
+struct Row {
+    weight: Weight,
+    element: Bytes,
+    at: usize,
+}
+
+/// The order of rows.
+#[derive(Clone, Copy)]
+struct Rule {
+    /// Whether the rows stay as they are.
+    is_kept: bool,
+    /// Whether the weights are values of other keys.
+    by: bool,
+    descending: bool,
+}
+
+impl Rule {
+    fn compare(self, a: &Row, b: &Row) -> Ordering {
+        if self.is_kept {
+            return Ordering::Equal;
+        }
+        let order = compare((&a.weight, &a.element), (&b.weight, &b.element), self.by);
+        if self.descending { order.reverse() } else { order }
+    }
+}
+
+/// Sorted rows, of which the heap has the first on top.
+struct Run {
+    first: Row,
+    rest: IntoIter<Row>,
+    number: usize,
+    rule: Rule,
+}
+
+impl Ord for Run {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = self.rule.compare(&self.first, &other.first);
+        order.then(self.number.cmp(&other.number)).reverse()
+    }
+}
+
+impl PartialOrd for Run {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Run {}
+
+/// Rows that are sorted step by step: runs first, which are merged then.
+struct Sorted {
+    rest: IntoIter<Row>,
+    runs: BinaryHeap<Run>,
+    count: usize,
+    rule: Rule,
+}
+
+/// A step of a sort.
+enum Step {
+    /// A run was sorted, which takes as long as so many parts of a reply.
+    Sorted(usize),
+    /// The next row.
+    Row(Row),
+}
+
+impl Sorted {
+    fn next(&mut self) -> Option<Step> {
+        let mut run: Vec<Row> = self.rest.by_ref().take(RUN).collect();
+        let (cost, rule) = (run.len(), self.rule);
+        run.sort_by(|a, b| rule.compare(a, b));
+        let mut rest = run.into_iter();
+        if let Some(first) = rest.next() {
+            self.runs.push(Run { first, rest, number: self.count, rule });
+            self.count += 1;
+            return Some(Step::Sorted(cost));
+        }
+        let mut top = self.runs.peek_mut()?;
+        Some(Step::Row(match top.rest.next() {
+            Some(next) => std::mem::replace(&mut top.first, next),
+            None => PeekMut::pop(top).first,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sort_by_runs_is_stable_and_has_the_order_of_a_sort_at_once() {
+        let mut seed = 1_u64;
+        let weights: Vec<u64> = std::iter::repeat_with(|| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % 1_000
+        })
+        .take(3 * RUN + 7)
+        .collect();
+        for descending in [false, true] {
+            let rule = Rule { is_kept: false, by: true, descending };
+            let text = |n: &u64| Bytes::from(format!("{n:04}"));
+            let row = |(at, n)| Row { weight: Weight::Text(Some(text(n))), element: Bytes::new(), at };
+            let rows: Vec<Row> = weights.iter().enumerate().map(row).collect();
+            let mut sorted = Sorted { rest: rows.into_iter(), runs: BinaryHeap::new(), count: 0, rule };
+            let mut places = Vec::new();
+            while let Some(step) = sorted.next() {
+                if let Step::Row(row) = step {
+                    places.push(row.at);
+                }
+            }
+            let mut expected: Vec<usize> = (0..weights.len()).collect();
+            expected.sort_by(|a, b| {
+                let order = weights[*a].cmp(&weights[*b]);
+                if descending { order.reverse() } else { order }
+            });
+            assert_eq!(places, expected);
+        }
+    }
+}
