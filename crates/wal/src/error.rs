@@ -5,11 +5,10 @@ use std::io;
 use std::sync::Arc;
 
 /// An error of the write-ahead log.
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 pub enum WalError {
     /// The record exceeds the limit of the ring; nothing was written. Split it, or use a larger
     /// ring.
-    #[error("a record of {len} bytes is over the limit of {limit} bytes: split it, or make the ring larger")]
     TooLarge {
         /// Size of the record, in bytes.
         len: usize,
@@ -17,7 +16,6 @@ pub enum WalError {
         limit: usize,
     },
     /// The ring has no room until something is trimmed; nothing was written.
-    #[error("the ring is full ({used} of {size} bytes): trim it, then try again")]
     Full {
         /// Bytes in use.
         used: u64,
@@ -26,31 +24,19 @@ pub enum WalError {
     },
     /// Too many blocks wait to be written for the memory bound; nothing was appended. Wait for room
     /// and try again.
-    #[error("too many blocks are waiting to be written: wait for room, then try again")]
     Busy,
     /// A write or flush failed earlier. Whether unacknowledged records exist is unknown until the
     /// next opening.
-    #[error(
-        "the log stopped after a failed write ({0}): close it and open it again; unacknowledged appends may be lost"
-    )]
     Stopped(Arc<io::Error>),
     /// The log was closed.
-    #[error("the log is closed")]
     Closed,
     /// The log was opened by a process of which this one is a fork; nothing was done. Memory and
     /// locks of the copy are as they were at the fork, and the parent writes the pending blocks.
-    #[error(
-        "the log was opened by another process, of which this one is a fork: close it there, then open it here"
-    )]
     Forked,
     /// In a waker, the call would wait for the thread that runs the waker; nothing was done.
-    #[error(
-        "a waker must not wait for the log: append and wait in the task that the waker wakes, or in a callback"
-    )]
     WouldWait,
     /// Acknowledged data does not read back. Nothing is cut off: restore from a copy, or read the
     /// records before the damage.
-    #[error("acknowledged block {seq} at ring position {position} (LSN {lsn}) is damaged: {what}")]
     Damaged {
         /// Number of the block.
         seq: u64,
@@ -62,9 +48,6 @@ pub enum WalError {
         what: String,
     },
     /// A block is compressed by zstd, and this build lacks the feature `zstd`. Nothing was changed.
-    #[error(
-        "block {seq} at ring position {position} is compressed by zstd: open the log with a build that has the feature `zstd`"
-    )]
     NoCodec {
         /// Number of the block.
         seq: u64,
@@ -72,9 +55,47 @@ pub enum WalError {
         position: u64,
     },
     /// Reading failed.
-    #[error("reading the ring failed: {0}")]
     Io(Arc<io::Error>),
 }
+
+impl fmt::Display for WalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use WalError::*;
+        match self {
+            TooLarge { len, limit } => write!(
+                f,
+                "a record of {len} bytes is over the limit of {limit} bytes: split it, or make the ring larger"
+            ),
+            Full { used, size } => write!(
+                f,
+                "the ring is full ({used} of {size} bytes): trim it, then try again"
+            ),
+            Busy => f.write_str("too many blocks are waiting to be written: wait for room, then try again"),
+            Stopped(it) => write!(
+                f,
+                "the log stopped after a failed write ({it}): close it and open it again; unacknowledged appends may be lost"
+            ),
+            Closed => f.write_str("the log is closed"),
+            Forked => f.write_str(
+                "the log was opened by another process, of which this one is a fork: close it there, then open it here",
+            ),
+            WouldWait => f.write_str(
+                "a waker must not wait for the log: append and wait in the task that the waker wakes, or in a callback",
+            ),
+            Damaged { seq, position, lsn, what } => write!(
+                f,
+                "acknowledged block {seq} at ring position {position} (LSN {lsn}) is damaged: {what}"
+            ),
+            NoCodec { seq, position } => write!(
+                f,
+                "block {seq} at ring position {position} is compressed by zstd: open the log with a build that has the feature `zstd`"
+            ),
+            Io(it) => write!(f, "reading the ring failed: {it}"),
+        }
+    }
+}
+
+impl std::error::Error for WalError {}
 
 /// Prints the message: a `main` that returns an error prints it in this way.
 impl fmt::Debug for WalError {

@@ -2,6 +2,7 @@
 //! record the times.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use brooklet_io::seeded::bug;
@@ -51,22 +52,38 @@ pub struct Moment {
 const APART: u64 = 10;
 
 /// Why a [`Subscription`](crate::Subscription) lacks commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
     /// More bytes were committed than the subscription holds, before the caller took them.
-    #[error("the subscriber was too slow: more than {most} bytes of commits waited")]
     Behind {
         /// Maximum bytes that the subscription holds.
         most: usize,
     },
     /// Logs entered the store without commits: by an import, or from a memory space.
-    #[error("logs entered the store without commits, by an import or from a memory space")]
     Unlogged,
     /// This process did not open the store. It was forked from the process that opened the store.
-    #[error("this process is a fork of the process that opened the store; open the store here")]
     Forked,
 }
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Lost::*;
+        match self {
+            Behind { most } => {
+                write!(f, "the subscriber was too slow: more than {most} bytes of commits waited")
+            }
+            Unlogged => {
+                f.write_str("logs entered the store without commits, by an import or from a memory space")
+            }
+            Forked => f.write_str(
+                "this process is a fork of the process that opened the store; open the store here",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Lost {}
 
 impl Subscriber {
     pub fn seen(&self) -> MutexGuard<'_, Seen> {

@@ -7,28 +7,22 @@ use super::Lsn;
 use crate::error::WalError;
 
 /// An error of a [`Log`](crate::Log).
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum LogError {
     /// An error of the ring: see [`WalError`].
-    #[error(transparent)]
-    Wal(#[from] WalError),
+    Wal(WalError),
     /// Options or a size that no log can have; nothing was done.
-    #[error("{what}")]
     Invalid {
         /// Description of the flaw, and the valid values.
         what: String,
     },
     /// The volume for a new log is not blank; nothing was written.
-    #[error(
-        "{name} is not blank: open the log that it holds, or create with `overwrite` to discard its data"
-    )]
     NotBlank {
         /// Name of the volume.
         name: String,
     },
     /// The volume holds no log.
-    #[error("{name} holds no log: {why}")]
     NotALog {
         /// Name of the volume.
         name: String,
@@ -36,7 +30,6 @@ pub enum LogError {
         why: String,
     },
     /// A newer version wrote the log. Use that version, or a newer one.
-    #[error("the log in {name} has format {found}, and this version reads formats up to {known}")]
     NewerFormat {
         /// Name of the volume.
         name: String,
@@ -47,7 +40,6 @@ pub enum LogError {
     },
     /// No slot of the label is whole. The records may be whole; restore the first 64 KiB from a
     /// copy.
-    #[error("the label of the log in {name} is damaged ({why}): restore the first 64 KiB from a copy")]
     DamagedLabel {
         /// Name of the volume.
         name: String,
@@ -56,7 +48,6 @@ pub enum LogError {
     },
     /// The volume is smaller than the log on it: it was cut short, or copied in part. Nothing was
     /// written.
-    #[error("{name} has {size} bytes, and its log needs {needed} bytes: restore its size")]
     CutShort {
         /// Name of the volume.
         name: String,
@@ -66,7 +57,6 @@ pub enum LogError {
         needed: u64,
     },
     /// The log on the volume is not the one that the options name.
-    #[error("{name} holds log {found:032x}, not log {expected:032x}: name the right volume")]
     Foreign {
         /// Name of the volume.
         name: String,
@@ -76,7 +66,6 @@ pub enum LogError {
         expected: u128,
     },
     /// The LSN is past the end of the log; nothing was trimmed or read.
-    #[error("LSN {lsn} is past the end of the log, {end}")]
     PastEnd {
         /// The requested LSN.
         lsn: Lsn,
@@ -84,7 +73,6 @@ pub enum LogError {
         end: Lsn,
     },
     /// The records were trimmed, before or during the read. Continue at `first`.
-    #[error("the records from LSN {lsn} on were trimmed: the log starts at LSN {first}")]
     Trimmed {
         /// LSN of the next record to read.
         lsn: Lsn,
@@ -92,10 +80,6 @@ pub enum LogError {
         first: Lsn,
     },
     /// The ring cannot be resized before a trim; nothing has changed.
-    #[error(
-        "a ring of {size} bytes would have {free} bytes for new records, too few for the largest record: trim the log, \
-         then try again"
-    )]
     NoRoom {
         /// The requested size, in bytes.
         size: u64,
@@ -103,19 +87,66 @@ pub enum LogError {
         free: u64,
     },
     /// Records from before an earlier resize prevent another; nothing has changed.
-    #[error(
-        "records from before the last resize block a new resize: trim the log to LSN {until}, then try again"
-    )]
     Settling {
         /// LSN of the first record behind the last resize.
         until: Lsn,
     },
 }
 
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use LogError::*;
+        match self {
+            Wal(it) => it.fmt(f),
+            Invalid { what } => f.write_str(what),
+            NotBlank { name } => write!(
+                f,
+                "{name} is not blank: open the log that it holds, or create with `overwrite` to discard its data"
+            ),
+            NotALog { name, why } => write!(f, "{name} holds no log: {why}"),
+            NewerFormat { name, found, known } => write!(
+                f,
+                "the log in {name} has format {found}, and this version reads formats up to {known}"
+            ),
+            DamagedLabel { name, why } => write!(
+                f,
+                "the label of the log in {name} is damaged ({why}): restore the first 64 KiB from a copy"
+            ),
+            CutShort { name, size, needed } => {
+                write!(f, "{name} has {size} bytes, and its log needs {needed} bytes: restore its size")
+            }
+            Foreign { name, found, expected } => {
+                write!(f, "{name} holds log {found:032x}, not log {expected:032x}: name the right volume")
+            }
+            PastEnd { lsn, end } => write!(f, "LSN {lsn} is past the end of the log, {end}"),
+            Trimmed { lsn, first } => {
+                write!(f, "the records from LSN {lsn} on were trimmed: the log starts at LSN {first}")
+            }
+            NoRoom { size, free } => write!(
+                f,
+                "a ring of {size} bytes would have {free} bytes for new records, too few for the largest record: trim the log, \
+                 then try again"
+            ),
+            Settling { until } => write!(
+                f,
+                "records from before the last resize block a new resize: trim the log to LSN {until}, then try again"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
 /// Prints the message: a `main` that returns an error prints it in this way.
 impl fmt::Debug for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<WalError> for LogError {
+    fn from(error: WalError) -> Self {
+        LogError::Wal(error)
     }
 }
 
