@@ -167,7 +167,8 @@ pub fn a_reader_beside_a_writer_names_the_damage_when_it_meets_it() {
     let mut met = 0;
     for at in (offset..offset + bytes).step_by(1 << 10) {
         let volume = MemVolume::from_image(image.clone(), 1);
-        volume.flip(at as usize + 5, 2);
+        // So dense that it meets everything that an opening reads, too.
+        (at..at + (1 << 10)).step_by(16).for_each(|at| volume.flip(at as usize, 2));
         let alone = seen(&volume, &keys(3));
         let writer = open(&volume).unwrap();
         let reader = options().beside_writer(true).open_on(Arc::new(volume.clone()));
