@@ -16,10 +16,10 @@ HERE = Path(__file__).resolve().parent.parent
 
 def test_docstrings(path: Path) -> None:
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner()
-    found = finder.find(brooklet, module=False, globs={}, name="brooklet")  # type: ignore[arg-type]
+    found = finder.find(brooklet, module=False, globs={}, name="brooklet")
     for name in brooklet.__all__:
         if isinstance(value := getattr(brooklet, name), type) or callable(value):
-            found += finder.find(value, name, module=False, globs={})  # type: ignore[arg-type]
+            found += finder.find(value, name, module=False, globs={})
     found = [test for test in found if test.examples]
     for number, test in enumerate(found):
         with brooklet.open(path.with_name(f"store-{number}"), **SMALL) as store:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, List, Tuple, Type
 
 import pytest
 
@@ -20,14 +20,15 @@ def test_calls_on_a_closed_store(store: brooklet.Store) -> None:
     store.close()
     store.close()
     assert ticket.wait() and ticket.is_done
-    for call in [
+    calls: List[Callable[[], object]] = [
         lambda: store.append("doc", b"y"),
         lambda: store.append_many("doc", [b"y"]),
         lambda: store.commit(brooklet.Commit().append("doc", b"y")),
         lambda: store.trim("doc", 1),
         lambda: store.tail("doc"),
         lambda: store.wait_for("doc", 9),
-    ]:
+    ]
+    for call in calls:
         with pytest.raises(brooklet.ClosedError, match="the store is closed"):
             call()
     assert len(list(entries)) <= 1
@@ -37,7 +38,7 @@ def test_calls_on_a_closed_store(store: brooklet.Store) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 7, 1.5, object(), ["a"]])
 def test_wrong_types(store: brooklet.Store, wrong: Any) -> None:
-    for call in [
+    calls: List[Callable[[], object]] = [
         lambda: store.append(wrong, b"x"),
         lambda: store.append("doc", wrong),
         lambda: store.append_many("doc", [b"x", wrong]),
@@ -47,15 +48,18 @@ def test_wrong_types(store: brooklet.Store, wrong: Any) -> None:
         lambda: store.tail(wrong),
         lambda: brooklet.Commit().append("doc", wrong),
         lambda: brooklet.Commit().delete(wrong),
-    ]:
+    ]
+    for call in calls:
         with pytest.raises(TypeError):
             call()
     assert list(store.scan()) == []
 
 
-def test_wrong_values(store: brooklet.Store, path: Path) -> None:
+def test_wrong_values(store: Any, path: Path) -> None:
+    open: Any = brooklet.open
     ticket = store.append("doc", b"x")
-    for call, error, words in [
+    ticket.wait()
+    calls: List[Tuple[Callable[[], object], Type[Exception], str]] = [
         (lambda: store.append("", b"x"), brooklet.InvalidError, "a key of 0 bytes"),
         (lambda: store.append(b"k" * 1025, b"x"), brooklet.InvalidError, "a key of 1025 bytes"),
         (lambda: store.append("doc", bytes(2 << 20)), brooklet.InvalidError, "max_payload"),
@@ -65,16 +69,17 @@ def test_wrong_values(store: brooklet.Store, path: Path) -> None:
         (lambda: store.append_many("doc", []), brooklet.InvalidError, "no operation"),
         (lambda: store.commit(brooklet.Commit()), brooklet.InvalidError, "no operation"),
         (lambda: store.trim("doc", -1), OverflowError, "negative"),
-        (lambda: store.read("doc", 1 << 64), OverflowError, ""),
+        (lambda: store.read("doc", 1 << 64), OverflowError, "too big"),
         (lambda: ticket.wait(-1), ValueError, "use seconds, 0 or more"),
         (lambda: ticket.wait(float("nan")), ValueError, "no time"),
-        (lambda: brooklet.open(path.parent / "other", ring_size=1), brooklet.InvalidError, "ring"),
-        (lambda: brooklet.open(path.parent / "other", create="maybe"), ValueError, "create is none of"),
-        (lambda: brooklet.open(path.parent / "other", create="never"), brooklet.Error, "other"),
-        (lambda: brooklet.open(path.parent), brooklet.Error, ""),
-        (lambda: brooklet.open(path, speed=9), TypeError, "speed"),
-        (lambda: brooklet.open(None), TypeError, ""),
-    ]:
+        (lambda: open(path.parent / "other", ring_size=1), brooklet.InvalidError, "ring"),
+        (lambda: open(path.parent / "other", create="maybe"), ValueError, "create is none of"),
+        (lambda: open(path.parent / "other", create="never"), brooklet.Error, "other"),
+        (lambda: open(path.parent), brooklet.Error, "directory"),
+        (lambda: open(path, speed=9), TypeError, "speed"),
+        (lambda: open(None), TypeError, "NoneType"),
+    ]
+    for call, error, words in calls:
         with pytest.raises(error, match=words):
             call()
     assert store.bounds("doc") == (0, 1)
@@ -151,7 +156,12 @@ def test_objects_end_in_the_middle_of_calls(path: Path) -> None:
 def test_an_exception_in_a_callback(store: brooklet.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: List[Any] = []
     done = threading.Event()
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: (seen.append(args.exc_value), done.set()))
+
+    def hook(args: Any) -> None:
+        seen.append(args.exc_value)
+        done.set()
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
 
     def callback(error: Any) -> None:
         raise KeyError("mine")
@@ -245,7 +255,10 @@ def test_an_uncaught_exception_ends_the_program_as_ever(program: Program) -> Non
     assert child.returncode == 1 and err.endswith("KeyError: 'mine'\n")
 
 
-@pytest.mark.parametrize("wait", ["next(store.tail('doc'))", "store.wait_for('doc', 9)", "store.tail('doc').next_timeout(9e9)"])
+WAITS = ["next(store.tail('doc'))", "store.wait_for('doc', 9)", "store.tail('doc').next_timeout(9e9)"]
+
+
+@pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_wait(program: Program, path: Path, wait: str) -> None:
     child = program(
         f"""

@@ -3,7 +3,7 @@
 import gc
 import threading
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import pytest
 
@@ -17,7 +17,8 @@ def test_appends_are_read_back(store: brooklet.Store) -> None:
     assert (first.seq, first.seqs) == (0, [0])
     assert first.wait() and first.is_done and first.is_durable
     store.append(b"doc/1", bytearray(b"")).wait()
-    many = store.append_many("doc/1", (part for part in [b"a\0b", memoryview(b"xcx")[1:2], b"d"]))
+    parts: List[Any] = [b"a\0b", memoryview(b"xcx")[1:2], b"d"]
+    many = store.append_many("doc/1", (part for part in parts))
     assert many.seqs == [2, 3, 4]
     many.wait()
     entries = [Entry(0, b"hello"), Entry(1, b""), Entry(2, b"a\0b"), Entry(3, b"c"), Entry(4, b"d")]
