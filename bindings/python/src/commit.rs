@@ -79,7 +79,8 @@ impl Commit {
         slf
     }
 
-    /// Has a log keep its newest entries only: so many, so many bytes, not older than `age` seconds.
+    /// Has a log keep its newest entries only: so many, so many bytes, not older than `age`
+    /// seconds.
     #[pyo3(signature = (key, *, entries = None, bytes = None, age = None))]
     fn set_retention(
         mut slf: Chained<'_>,

@@ -1,7 +1,7 @@
 //! The Python library of Brooklet: the native module `brooklet._brooklet`.
 //!
-//! The Python part, in `python/brooklet`, exports its classes, and defines the exceptions, the named
-//! tuples and the classes for `asyncio`.
+//! The Python part, in `python/brooklet`, exports its classes, and defines the exceptions, the
+//! named tuples and the classes for `asyncio`.
 //!
 //! # Rules that hold for all calls
 //!

@@ -148,7 +148,8 @@ impl Store {
         self.write(py, |store| store.delete(&key))
     }
 
-    /// Has a log keep its newest entries only: so many, so many bytes, not older than `age` seconds.
+    /// Has a log keep its newest entries only: so many, so many bytes, not older than `age`
+    /// seconds.
     #[pyo3(signature = (key, *, entries = None, bytes = None, age = None))]
     fn set_retention(
         &self,
@@ -266,7 +267,8 @@ impl Store {
         self.ask(py, brooklet::Store::checkpoint)
     }
 
-    /// Waits until all commits are on stable media, and releases the file. A second call does nothing.
+    /// Waits until all commits are on stable media, and releases the file. A second call does
+    /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.ask(py, brooklet::Store::close)
     }

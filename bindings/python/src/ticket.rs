@@ -43,8 +43,8 @@ impl Ticket {
 
     /// Waits until the write is acknowledged: on stable media, or at once for a deferred commit.
     ///
-    /// Waits for `timeout` seconds at most, and returns whether the write is acknowledged. The write
-    /// continues. Ctrl-C ends the wait.
+    /// Waits for `timeout` seconds at most, and returns whether the write is acknowledged. The
+    /// write continues. Ctrl-C ends the wait.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<bool> {
         let step = |time| Ok(self.ticket.wait_timeout(time)?.then_some(()));
