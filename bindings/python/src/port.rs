@@ -230,13 +230,17 @@ impl Port {
         payload: Payload,
         future: Py<PyAny>,
     ) -> PyResult<()> {
-        let work = Work::Append(store.handle().append_async(&key, &payload));
+        let store = store.handle(py)?;
+        let work = Work::Append(store.append_async(&key, &payload));
+        py.detach(|| drop(store));
         self.begin(py, work, future).map(drop)
     }
 
     /// Commits, and ends `future` with the numbers when the commit is acknowledged.
     fn commit(&self, py: Python<'_>, store: &Store, commit: &Commit, future: Py<PyAny>) -> PyResult<()> {
-        let work = Work::Commit(store.handle().commit_async(commit.commit.clone()));
+        let store = store.handle(py)?;
+        let work = Work::Commit(store.commit_async(commit.commit.clone()));
+        py.detach(|| drop(store));
         self.begin(py, work, future).map(drop)
     }
 

@@ -1,6 +1,7 @@
 //! A store: opening, closing, writes and reads.
 
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use brooklet::{Create, Error, Options};
@@ -20,14 +21,20 @@ use crate::wait::wait;
 /// An open store. Many threads may use it.
 #[pyclass(frozen, weakref, module = "brooklet")]
 pub struct Store {
-    /// The store, until this object ends.
-    store: Option<brooklet::Store>,
+    /// The store, until it is closed.
+    store: RwLock<Option<brooklet::Store>>,
 }
 
 impl Store {
-    /// Returns a handle of the store.
-    pub fn handle(&self) -> &brooklet::Store {
-        self.store.as_ref().expect("only the end of the object takes the store")
+    /// Returns a handle of the store, if it is open. The last handle closes the store, which takes
+    /// time, and callbacks may need the interpreter: drop it in `detach`.
+    pub fn handle(&self, py: Python<'_>) -> PyResult<brooklet::Store> {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
+        store.ok_or(Error::Closed).or_raise(py)
+    }
+
+    fn take(&self) -> Option<brooklet::Store> {
+        self.store.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn write(
@@ -35,8 +42,7 @@ impl Store {
         py: Python<'_>,
         work: impl FnOnce(&brooklet::Store) -> Result<brooklet::Ticket, Error> + Send,
     ) -> PyResult<Ticket> {
-        let store = self.handle();
-        py.detach(|| work(store)).or_raise(py).map(Ticket::from)
+        self.ask(py, work).map(Ticket::from)
     }
 
     fn ask<T: Send>(
@@ -44,16 +50,21 @@ impl Store {
         py: Python<'_>,
         work: impl FnOnce(&brooklet::Store) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
-        let store = self.handle();
-        py.detach(|| work(store)).or_raise(py)
+        let store = self.handle(py)?;
+        let call = move || {
+            let result = work(&store);
+            drop(store);
+            result
+        };
+        py.detach(call).or_raise(py)
     }
 }
 
 impl Drop for Store {
-    /// The last handle closes the store, which takes time, and callbacks may need the interpreter.
     fn drop(&mut self) {
-        let store = self.store.take();
-        Python::try_attach(|py| py.detach(|| drop(store)));
+        if let Some(store) = self.take() {
+            Python::try_attach(|py| py.detach(|| drop(store)));
+        }
     }
 }
 
@@ -94,7 +105,7 @@ pub fn open(
     options = set(options, linger, |options, Seconds(time)| options.linger(time));
     options = set(options, permissions, Options::permissions);
     let store = py.detach(|| options.open(path)).or_raise(py)?;
-    Ok(Store { store: Some(store) })
+    Ok(Store { store: RwLock::new(Some(store)) })
 }
 
 fn set<T>(options: Options, value: Option<T>, how: impl FnOnce(Options, T) -> Options) -> Options {
@@ -252,9 +263,10 @@ impl Store {
     /// Returns whether the log has reached the number. Ctrl-C ends the wait.
     #[pyo3(signature = (key, next, timeout = None))]
     fn wait_for(&self, py: Python<'_>, key: Key, next: u64, timeout: Option<Seconds>) -> PyResult<bool> {
-        let store = self.handle();
-        let step = |time: Duration| Ok(store.wait_for(&key, next, time)?.then_some(()));
-        Ok(wait(py, timeout, step)?.is_some())
+        let store = self.handle(py)?;
+        let reached = wait(py, timeout, |time: Duration| Ok(store.wait_for(&key, next, time)?.then_some(())));
+        py.detach(|| drop(store));
+        Ok(reached?.is_some())
     }
 
     /// Waits until every commit so far is on stable media, deferred ones too.
@@ -270,7 +282,14 @@ impl Store {
     /// Waits until all commits are on stable media, and releases the file. A second call does
     /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.ask(py, brooklet::Store::close)
+        let Some(store) = self.take() else { return Ok(()) };
+        let close = move || {
+            let closed = store.close();
+            // The file is released with the last handle.
+            drop(store);
+            closed
+        };
+        py.detach(close).or_raise(py)
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -287,6 +306,7 @@ impl Store {
     }
 
     fn __repr__(&self) -> String {
-        format!("{:?}", self.handle())
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        store.as_ref().map_or("Store(closed)".into(), |store| format!("{store:?}"))
     }
 }

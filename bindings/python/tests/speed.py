@@ -24,16 +24,15 @@ def rate(name: str, count: int, work: Callable[[], None]) -> None:
 
 
 def single(store: brooklet.Store) -> None:
-    keys = [b"log/%d" % n for n in range(LOGS)]
     for n in range(APPENDS):
-        store.append(keys[n % LOGS], PAYLOAD)
+        store.append(f"log/{n % LOGS}", PAYLOAD)
     store.flush()
 
 
 def many(store: brooklet.Store) -> None:
     batch = [PAYLOAD] * BATCH
     for n in range(5 * APPENDS // BATCH):
-        store.append_many(b"log/%d" % (n % LOGS), batch)
+        store.append_many(f"log/{n % LOGS}", batch)
     store.flush()
 
 

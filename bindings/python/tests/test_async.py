@@ -139,6 +139,8 @@ def test_a_tail_ends_with_its_store(path: Path) -> None:
         with pytest.raises(brooklet.ClosedError):
             await store.append("doc", b"x")
         with pytest.raises(brooklet.ClosedError):
+            await store.bounds("doc")
+        with pytest.raises(brooklet.ClosedError):
             store.tail("doc")
 
     run(path, body)

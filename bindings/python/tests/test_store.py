@@ -196,9 +196,14 @@ def test_a_store_is_opened_again(path: Path) -> None:
         brooklet.open(path)
     del store  # Closes it.
     assert ticket.wait() is True
+    kept = brooklet.open(path)
+    entries, tail = kept.read("doc"), kept.tail("doc")
+    kept.close()  # Releases the file, whoever has the object.
     with brooklet.open(path, read_only=True) as store:
         assert store.last("doc") == Entry(0, b"x")
         with pytest.raises(brooklet.StoppedError, match="read-only"):
             store.append("doc", b"y")
     with pytest.raises(brooklet.CannotOpenError, match="exists already"):
         brooklet.open(path, create="new")
+    assert repr(kept) == "Store(closed)" and next(entries) == Entry(0, b"x")
+    del tail
