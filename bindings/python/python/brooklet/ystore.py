@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<idI")
 _open: Dict[str, Tuple[brooklet.AsyncStore, int]] = {}
 
 
-class BrookletYStore(BaseYStore):  # type: ignore[misc]
+class BrookletYStore(BaseYStore):
     """A YStore that keeps all documents in one store: a write returns when the update is on stable media.
 
     Subclass to point to your store:
