@@ -193,7 +193,8 @@ def test_a_callback_may_use_and_close_the_store(store: brooklet.Store) -> None:
 def test_a_child_of_a_fork_is_refused(program: Program) -> None:
     child = program(
         """
-        import asyncio
+        import asyncio, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Newer interpreters warn of forks with threads.
         store = brooklet.open(path)
         ticket = store.append("doc", b"x")
         ticket.wait()
