@@ -1,4 +1,5 @@
-//! Measures in Rust the calls that `speed.c` measures in C. `tests/speed` runs both in turns.
+//! Measures in Rust the calls that `speed.c` measures in C, and `speed.py` in Python. The scripts
+//! `tests/speed` run both in turns.
 
 use std::time::Instant;
 
@@ -7,6 +8,7 @@ use brooklet::{Error, Options};
 const APPENDS: usize = 200_000;
 const LOGS: usize = 10_000;
 const BYTES: usize = 200;
+const BATCH: usize = 1_000;
 const ENTRIES: usize = 1_000;
 const READS: usize = 2_000;
 
@@ -25,6 +27,19 @@ fn main() -> Result<(), Error> {
         if round == 1 {
             let rate = APPENDS as f64 / start.elapsed().as_secs_f64();
             println!("appends/s that nobody waits for: {rate:.0}");
+        }
+    }
+
+    let batch = [payload; BATCH];
+    for round in 0..2 {
+        let start = Instant::now();
+        for i in 0..5 * APPENDS / BATCH {
+            drop(store.append_many(format!("log/{}", i % LOGS), batch)?);
+        }
+        store.flush()?;
+        if round == 1 {
+            let rate = (5 * APPENDS) as f64 / start.elapsed().as_secs_f64();
+            println!("entries/s by append_many of 1,000: {rate:.0}");
         }
     }
 

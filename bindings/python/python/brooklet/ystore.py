@@ -1,0 +1,151 @@
+"""Documents of pycrdt: a store for pycrdt-store, and so for pycrdt-websocket. Needs `pip install brooklet[ystore]`.
+
+A document is one log. An entry is an update, with its metadata and its time.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from logging import Logger, getLogger
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Tuple, Union
+
+from anyio import Lock
+from pycrdt import Doc
+from pycrdt.store import BaseYStore, YDocNotFound
+
+import brooklet
+
+# The version, the time, and the bytes of the metadata, which follows; then the update.
+_HEAD = struct.Struct("<idI")
+
+# The stores that are open, by path, with the number of documents that use them.
+_open: Dict[str, Tuple[brooklet.AsyncStore, int]] = {}
+
+
+class BrookletYStore(BaseYStore):
+    """A YStore that keeps all documents in one store: a write returns when the update is on stable media.
+
+    Subclass to point to your store:
+
+        class MyYStore(BrookletYStore):
+            store_path = "documents.brooklet"
+
+    All subclasses with one path share the store, which is open while a document is. Needs asyncio, not trio.
+    """
+
+    store_path: Union[str, "os.PathLike[str]"] = "ystore.brooklet"
+    """The store."""
+    squash_above: Optional[int] = None
+    """Replaces the updates of a document by one when there are more than this. None: keeps the history."""
+
+    def __init__(
+        self,
+        path: str,
+        metadata_callback: Optional[Callable[[], Union[Awaitable[bytes], bytes]]] = None,
+        log: Optional[Logger] = None,
+    ) -> None:
+        self.path = path
+        self.metadata_callback = metadata_callback
+        self.log = log or getLogger(__name__)
+        self.lock = Lock()
+        self._store: Optional[brooklet.AsyncStore] = None
+
+    async def start(self, **options: Any) -> None:
+        """Opens the store, unless another document has it open."""
+        if self._store is not None:
+            raise RuntimeError("YStore already running")
+        name = os.path.abspath(self.store_path)
+        store, users = _open.get(name) or (brooklet.AsyncStore(brooklet.open(name)), 0)
+        _open[name] = (store, users + 1)
+        self._store, self._name, self._checked = store, name, False
+        try:
+            await super().start(**options)
+        except BaseException:
+            await self._leave()
+            raise
+
+    async def stop(self) -> None:
+        """Closes the store, unless another document needs it."""
+        await self._leave()
+        await super().stop()
+
+    async def _leave(self) -> None:
+        if self._store is None:
+            return
+        store, users = _open.pop(self._name)
+        self._store = None
+        if users > 1:
+            _open[self._name] = (store, users - 1)
+        else:
+            # On this thread: another document may open the store next.
+            store.store.close()
+
+    def _running(self) -> brooklet.AsyncStore:
+        if self._store is None:
+            raise RuntimeError("YStore not started")
+        return self._store
+
+    async def read(self) -> AsyncIterator[Tuple[bytes, bytes, float]]:
+        """Yields (update, metadata, time) of each update of the document."""
+        store = self._running()
+        async with self.lock:
+            await self._check_version(store)
+        found = False
+        async for entry in store.read_available(self.path):
+            found = True
+            _, update, metadata, written = _decoded(entry.payload)
+            yield update, metadata, written
+        if not found:
+            raise YDocNotFound
+
+    async def write(self, data: bytes) -> None:
+        """Stores an update. Returns when it is on stable media."""
+        store = self._running()
+        async with self.lock:
+            await self._check_version(store)
+            seq = await store.append(self.path, await self._encoded(data))
+            if self.squash_above is not None:
+                first = (await store.bounds(self.path)).first
+                if seq + 1 - first > self.squash_above:
+                    await self._squash(store, seq + 1)
+
+    async def _encoded(self, update: bytes) -> bytes:
+        metadata = await self.get_metadata()
+        return _HEAD.pack(self.version, time.time(), len(metadata)) + metadata + update
+
+    async def _squash(self, store: brooklet.AsyncStore, end: int) -> None:
+        """Replaces the updates before number `end` by one."""
+        document: Doc[Any] = Doc()
+        async for entry in store.read_available(self.path, None, end):
+            document.apply_update(_decoded(entry.payload)[1])
+        whole = await self._encoded(document.get_update())
+        try:
+            await store.commit(brooklet.Commit().expect_next(self.path, end).snapshot(self.path, whole))
+        except brooklet.ConflictError:
+            pass  # Somebody else wrote; the next write squashes.
+
+    async def _check_version(self, store: brooklet.AsyncStore) -> None:
+        """Moves a document of another version out of the way, once after the start."""
+        if self._checked:
+            return
+        self._checked = True
+        last = await store.last(self.path)
+        if last is None or _decoded(last.payload)[0] == self.version:
+            return
+        number = 1
+        while await store.exists(f"{self.path}({number})"):
+            number += 1
+        other = f"{self.path}({number})"
+        self.log.warning("YStore version mismatch, moving %s to %s", self.path, other)
+        async for entry in store.read_available(self.path):
+            await store.append(other, entry.payload)
+        await store.delete(self.path)
+
+
+def _decoded(entry: bytes) -> Tuple[int, bytes, bytes, float]:
+    """Returns the version, the update, the metadata and the time of an entry."""
+    version, written, metadata = _HEAD.unpack_from(entry)
+    update = _HEAD.size + metadata
+    return version, entry[update:], entry[_HEAD.size : update], written

@@ -1,0 +1,269 @@
+//! Ports: where the waits of one event loop end.
+//!
+//! A wait is a future of the store and one of `asyncio`. The store wakes a wait by its number,
+//! from any thread: the number joins a list, and a pipe gets one byte if the list was empty. The
+//! event loop watches the pipe, and polls all woken waits in one turn. So no thread of the store
+//! runs Python code, and many ends cost one wake-up.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use brooklet::{Appending, Committing, Error, TailEvent, TailStream as Stream};
+use futures_core::Stream as _;
+use pyo3::exceptions::PyStopAsyncIteration;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::argument::{Key, Payload};
+use crate::commit::Commit;
+use crate::error::{exception, invalid};
+use crate::result::Named;
+use crate::store::Store;
+use crate::tail::TailStream;
+use crate::ticket::Ticket;
+
+/// The future of the store.
+enum Work {
+    Append(Appending),
+    Commit(Committing),
+    Ticket(brooklet::Ticket),
+    Tail(Arc<Mutex<Stream>>),
+}
+
+/// The result of a future.
+enum Outcome {
+    Seq(u64),
+    Seqs(Vec<u64>),
+    Acknowledged,
+    /// The next event; none after the end of the tail.
+    Event(Option<TailEvent>),
+}
+
+impl Work {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Outcome, Error>> {
+        match self {
+            Work::Append(append) => Pin::new(append).poll(context).map_ok(Outcome::Seq),
+            Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
+            Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Acknowledged),
+            Work::Tail(stream) => Pin::new(&mut *held(stream))
+                .poll_next(context)
+                .map(|event| event.transpose().map(Outcome::Event)),
+        }
+    }
+}
+
+struct Woken {
+    /// Numbers of waits.
+    waits: Vec<u64>,
+    writer: PipeWriter,
+}
+
+/// Wakes one wait.
+struct Waking {
+    woken: Arc<Mutex<Woken>>,
+    wait: u64,
+}
+
+impl Wake for Waking {
+    fn wake(self: Arc<Self>) {
+        let mut woken = held(&self.woken);
+        if woken.waits.is_empty() {
+            // The pipe is empty, so this does not block.
+            let _ = woken.writer.write(&[1]);
+        }
+        woken.waits.push(self.wait);
+    }
+}
+
+/// A wait that has not ended.
+struct Wait {
+    number: u64,
+    work: Work,
+    waker: Waker,
+    /// The future of `asyncio`.
+    future: Py<PyAny>,
+}
+
+struct Waits {
+    pending: BTreeMap<u64, Wait>,
+    /// The number of the next wait.
+    next: u64,
+}
+
+/// Where the waits of one event loop end.
+#[pyclass(frozen, module = "brooklet")]
+pub struct Port {
+    woken: Arc<Mutex<Woken>>,
+    reader: PipeReader,
+    waits: Mutex<Waits>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A wait that was polled.
+type Polled = (Wait, Poll<Result<Outcome, Error>>);
+
+impl Port {
+    /// Begins a wait, and returns its number if it has not ended.
+    fn begin(&self, py: Python<'_>, work: Work, future: Py<PyAny>) -> PyResult<Option<u64>> {
+        let number = {
+            let mut waits = held(&self.waits);
+            waits.next += 1;
+            waits.next
+        };
+        let waker = Waker::from(Arc::new(Waking { woken: self.woken.clone(), wait: number }));
+        self.advance(py, vec![Wait { number, work, waker, future }])?;
+        Ok(held(&self.waits).pending.contains_key(&number).then_some(number))
+    }
+
+    /// Polls waits. Ends those that are ready, and keeps the others.
+    fn advance(&self, py: Python<'_>, waits: Vec<Wait>) -> PyResult<()> {
+        let polled = py.detach(|| -> Vec<Polled> {
+            let poll = |mut wait: Wait| {
+                let result = wait.work.poll(&mut Context::from_waker(&wait.waker));
+                (wait, result)
+            };
+            waits.into_iter().map(poll).collect()
+        });
+        let mut ended = Vec::new();
+        for (wait, result) in polled {
+            match result {
+                Poll::Pending => drop(held(&self.waits).pending.insert(wait.number, wait)),
+                Poll::Ready(result) => {
+                    settle(py, wait.future.bind(py), result)?;
+                    ended.push(wait.work);
+                }
+            }
+        }
+        // The last handle of a store may be among them, and closing it takes time.
+        py.detach(|| drop(ended));
+        Ok(())
+    }
+}
+
+/// Hands the result of a wait to its future.
+fn settle(py: Python<'_>, future: &Bound<'_, PyAny>, result: Result<Outcome, Error>) -> PyResult<()> {
+    if is_done(future)? {
+        return Ok(());
+    }
+    let value = match result {
+        Ok(Outcome::Seq(seq)) => seq.into_pyobject(py)?.into_any(),
+        Ok(Outcome::Seqs(seqs)) => seqs.into_pyobject(py)?.into_any(),
+        Ok(Outcome::Acknowledged) => py.None().into_bound(py),
+        Ok(Outcome::Event(Some(event))) => event.named(py)?,
+        Ok(Outcome::Event(None)) => return fail(future, PyStopAsyncIteration::new_err(())),
+        Err(error) => return fail(future, exception(py, &error)),
+    };
+    future.call_method1(intern!(py, "set_result"), (value,)).map(drop)
+}
+
+fn fail(future: &Bound<'_, PyAny>, error: PyErr) -> PyResult<()> {
+    future.call_method1(intern!(future.py(), "set_exception"), (error,)).map(drop)
+}
+
+fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
+    future.call_method0(intern!(future.py(), "done"))?.is_truthy()
+}
+
+#[pymethods]
+impl Port {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let (reader, writer) = std::io::pipe()?;
+        let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), writer }));
+        let waits = Mutex::new(Waits { pending: BTreeMap::new(), next: 0 });
+        Ok(Self { woken, reader, waits })
+    }
+
+    /// The descriptor that is readable while woken waits are there.
+    fn fileno(&self) -> i32 {
+        self.reader.as_raw_fd()
+    }
+
+    /// Polls the woken waits.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        let woken = {
+            let mut woken = held(&self.woken);
+            if !woken.waits.is_empty() {
+                // The byte is there, so this does not block.
+                let _ = (&self.reader).read(&mut [0]);
+            }
+            std::mem::take(&mut woken.waits)
+        };
+        let waits: Vec<Wait> = {
+            let mut waits = held(&self.waits);
+            woken.iter().filter_map(|number| waits.pending.remove(number)).collect()
+        };
+        // A future that was cancelled gets nothing more: its event stays in the tail.
+        let (mut cancelled, mut wanted) = (Vec::new(), Vec::with_capacity(waits.len()));
+        for wait in waits {
+            let over = is_done(wait.future.bind(py))?;
+            if over {
+                cancelled.push(wait)
+            } else {
+                wanted.push(wait)
+            };
+        }
+        py.detach(|| drop(cancelled));
+        self.advance(py, wanted)
+    }
+
+    /// Forgets all waits: their event loop is closed.
+    fn clear(&self, py: Python<'_>) {
+        let pending = std::mem::take(&mut held(&self.waits).pending);
+        py.detach(|| drop(pending));
+    }
+
+    /// Appends, and ends `future` with the number when the entry is acknowledged.
+    fn append(
+        &self,
+        py: Python<'_>,
+        store: &Store,
+        key: Key,
+        payload: Payload,
+        future: Py<PyAny>,
+    ) -> PyResult<()> {
+        let store = store.handle(py)?;
+        let work = Work::Append(store.append_async(&key, &payload));
+        py.detach(|| drop(store));
+        self.begin(py, work, future).map(drop)
+    }
+
+    /// Commits, and ends `future` with the numbers when the commit is acknowledged.
+    fn commit(&self, py: Python<'_>, store: &Store, commit: &Commit, future: Py<PyAny>) -> PyResult<()> {
+        let store = store.handle(py)?;
+        let work = Work::Commit(store.commit_async(commit.commit.clone()));
+        py.detach(|| drop(store));
+        self.begin(py, work, future).map(drop)
+    }
+
+    /// Ends `future` when a write is acknowledged.
+    fn ticket(&self, py: Python<'_>, ticket: &Ticket, future: Py<PyAny>) -> PyResult<()> {
+        self.begin(py, Work::Ticket(ticket.ticket.clone()), future).map(drop)
+    }
+
+    /// Ends `future` with the next event of a tail.
+    fn tail(&self, py: Python<'_>, tail: &TailStream, future: Py<PyAny>) -> PyResult<()> {
+        let former = held(&tail.waits).take();
+        let former = former.and_then(|number| held(&self.waits).pending.remove(&number));
+        if let Some(wait) = former {
+            if !is_done(wait.future.bind(py))? {
+                let number = wait.number;
+                held(&self.waits).pending.insert(number, wait);
+                *held(&tail.waits) = Some(number);
+                return Err(invalid(py, "another task waits for the tail: give each task its own"));
+            }
+            drop(wait);
+        }
+        let waits = self.begin(py, Work::Tail(tail.stream.clone()), future)?;
+        *held(&tail.waits) = waits;
+        Ok(())
+    }
+}

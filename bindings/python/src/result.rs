@@ -1,0 +1,66 @@
+//! Results: the named tuples of `brooklet._types`.
+
+use brooklet::{Bounds, Entry, LogInfo, TailEvent};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyType};
+
+use crate::error::invalid;
+
+/// A class of `brooklet._types`, looked up once.
+struct Class {
+    name: &'static str,
+    found: PyOnceLock<Py<PyType>>,
+}
+
+impl Class {
+    const fn new(name: &'static str) -> Self {
+        Self { name, found: PyOnceLock::new() }
+    }
+
+    fn get<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyType>> {
+        self.found.import(py, "brooklet._types", self.name)
+    }
+}
+
+static ENTRY: Class = Class::new("Entry");
+static BOUNDS: Class = Class::new("Bounds");
+static LOG_INFO: Class = Class::new("LogInfo");
+static TRIMMED: Class = Class::new("Trimmed");
+static TRUNCATED: Class = Class::new("Truncated");
+static DELETED: Class = Class::new("Deleted");
+
+/// A result of the store that Python has a named tuple for.
+pub trait Named {
+    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>>;
+}
+
+impl Named for Entry {
+    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        ENTRY.get(py)?.call1((self.seq, PyBytes::new(py, &self.payload)))
+    }
+}
+
+impl Named for Bounds {
+    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        BOUNDS.get(py)?.call1((self.first, self.next))
+    }
+}
+
+impl Named for LogInfo {
+    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        LOG_INFO.get(py)?.call1((PyBytes::new(py, &self.key), self.bounds.named(py)?))
+    }
+}
+
+impl Named for TailEvent {
+    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        match self {
+            TailEvent::Entry(entry) => entry.named(py),
+            TailEvent::Trimmed(range) => TRIMMED.get(py)?.call1((range.start, range.end)),
+            TailEvent::Truncated { next } => TRUNCATED.get(py)?.call1((next,)),
+            TailEvent::Deleted => DELETED.get(py)?.call0(),
+            _ => Err(invalid(py, "the event is newer than this library")),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+"""The calls of a store, for coroutines."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any, Awaitable, Callable, List
+
+import pytest
+
+import brooklet
+from brooklet import Bounds, Commit, Entry
+from conftest import SMALL
+
+Body = Callable[[brooklet.AsyncStore], Awaitable[None]]
+
+
+def run(path: Path, body: Body) -> None:
+    async def main() -> None:
+        async with brooklet.open_async(path, **SMALL) as store:
+            await body(store)
+
+    asyncio.run(asyncio.wait_for(main(), 120))
+
+
+def test_writes_and_reads(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        assert await store.append("doc", b"a") == 0
+        assert await store.append_many("doc", [b"b", bytearray(b"c")]) == [1, 2]
+        assert await store.commit(Commit().append("feed", b"x").append("doc", b"d")) == [0, 3]
+        assert [entry async for entry in store.read("doc", 1, 3)] == [Entry(1, b"b"), Entry(2, b"c")]
+        assert [entry.seq async for entry in store.read_available("doc", 2, 99, reverse=True)] == [3, 2]
+        assert [log.key async for log in store.scan()] == [b"doc", b"feed"]
+        assert await store.first("doc") == Entry(0, b"a") and await store.last("feed") == Entry(0, b"x")
+        await store.trim("doc", 1)
+        await store.truncate("doc", 3)
+        assert await store.bounds("doc") == Bounds(1, 3)
+        await store.set_retention("doc", entries=5)
+        assert await store.snapshot("doc", b"s") == 3
+        await store.append_many("doc", [b"e", b"f"])
+        await store.keep_last("doc", 1)
+        assert await store.get_bounds("doc") == Bounds(5, 6)
+        await store.begin_at("later", 9)
+        await store.delete("doc")
+        assert not await store.exists("doc")
+        await store.flush()
+        await store.checkpoint()
+        with pytest.raises(brooklet.ConflictError) as raised:
+            await store.commit(Commit().expect_absent("feed").append("feed", b"y"))
+        assert raised.value.next == 1
+        with pytest.raises(brooklet.NotFoundError):
+            async for _ in store.read("feed", 7):
+                pass
+
+    run(path, body)
+
+
+def test_many_appends_keep_their_order(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        before = threading.active_count()
+        futures = [store.append("doc", b"%d" % n) for n in range(5000)]
+        assert await asyncio.gather(*futures) == list(range(5000))
+        assert threading.active_count() == before
+        read = [entry.payload async for entry in store.read("doc")]
+        assert read == [b"%d" % n for n in range(5000)]
+
+    run(path, body)
+
+
+def test_appends_wait_for_room_without_a_thread(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        # Several times the ring.
+        futures = [store.append(f"doc/{n % 50}", bytes(60_000)) for n in range(400)]
+        assert sum(await asyncio.gather(*futures)) == 50 * sum(range(8))
+
+    run(path, body)
+
+
+def test_a_ticket_is_awaited(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        ticket = store.store.append("doc", b"x")
+        await ticket
+        await ticket
+        assert ticket.is_done
+
+    run(path, body)
+
+
+def test_a_tail_follows_and_loses_no_event(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        tail = store.tail("doc")
+        for _ in range(50):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(tail.__anext__(), 0.001)
+
+        async def follow() -> List[Any]:
+            seen = []
+            async for event in tail:
+                seen.append(event)
+                if len(seen) == 100:
+                    break
+            return seen
+
+        follower = asyncio.create_task(follow())
+        for n in range(100):
+            await store.append("doc", b"%d" % n)
+        assert await follower == [Entry(n, b"%d" % n) for n in range(100)]
+        waits = asyncio.ensure_future(tail.__anext__())
+        await asyncio.sleep(0)
+        with pytest.raises(brooklet.InvalidError, match="another task"):
+            await tail.__anext__()
+        await store.append("doc", b"last")
+        assert await waits == Entry(100, b"last")
+
+    run(path, body)
+
+
+def test_a_cancelled_wait_leaves_its_event_in_the_tail(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        tail = store.tail("doc")
+        waits = tail.__anext__()
+        await asyncio.sleep(0)
+        waits.cancel()
+        await store.append("doc", b"x")
+        await asyncio.sleep(0.05)
+        assert await tail.__anext__() == Entry(0, b"x")
+
+    run(path, body)
+
+
+def test_a_tail_ends_with_its_store(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        tail = store.tail("doc")
+        waits = asyncio.ensure_future(tail.__anext__())
+        await asyncio.sleep(0)
+        await store.close()
+        with pytest.raises(brooklet.ClosedError):
+            await waits
+        assert [event async for event in tail] == []
+        with pytest.raises(brooklet.ClosedError):
+            await store.append("doc", b"x")
+        with pytest.raises(brooklet.ClosedError):
+            await store.bounds("doc")
+        with pytest.raises(brooklet.ClosedError):
+            store.tail("doc")
+
+    run(path, body)
+
+
+def test_event_loops_come_and_go(path: Path) -> None:
+    with brooklet.open(path, **SMALL) as store:
+
+        async def leave() -> None:
+            waits = brooklet.AsyncStore(store).tail("doc").__anext__()
+            await brooklet.AsyncStore(store).append("other", b"x")
+            assert not waits.done()
+
+        for _ in range(20):
+            asyncio.run(leave())
+        threads = [threading.Thread(target=asyncio.run, args=(leave(),)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert store.bounds("other") == Bounds(0, 24)
+        from brooklet import _aio
+
+        asyncio.run(leave())
+        assert len(_aio._ports) == 1
+
+
+def test_opening_is_awaited(path: Path) -> None:
+    async def main() -> None:
+        store = await brooklet.open_async(path, **SMALL)
+        with pytest.raises(brooklet.CannotOpenError):
+            await brooklet.open_async(path)
+        await store.close()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_wrong_arguments_are_refused_at_once(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        with pytest.raises(TypeError, match="a payload is bytes-like, not str"):
+            store.append("doc", "text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            store.append_many("doc", None)  # type: ignore[arg-type]
+        with pytest.raises(brooklet.InvalidError):
+            await store.append("", b"x")
+
+    run(path, body)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        with brooklet.open(path) as opened:
+            brooklet.AsyncStore(opened).append("doc", b"x")

@@ -1,0 +1,68 @@
+"""The store of documents for pycrdt-store. `tests/run` also runs that project's own tests with it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+import brooklet
+
+pycrdt = pytest.importorskip("pycrdt")
+pytest.importorskip("pycrdt.store")
+
+from brooklet.ystore import BrookletYStore  # noqa: E402
+
+
+def made(path: Path, squash: Any = None) -> Any:
+    class MyYStore(BrookletYStore):
+        store_path = path
+        squash_above = squash
+
+    return MyYStore
+
+
+def updates(document: Any, count: int) -> List[bytes]:
+    array = document.get("array", type=pycrdt.Array)
+    result = []
+    for n in range(count):
+        before = document.get_state()
+        array.append(float(n))
+        result.append(document.get_update(before))
+    return result
+
+
+def test_documents_share_a_store(path: Path) -> None:
+    async def main() -> None:
+        kind = made(path)
+        async with kind("a") as a:
+            async with kind("b") as b:
+                for update in updates(pycrdt.Doc(), 5):
+                    await a.write(update)
+                with pytest.raises(Exception) as raised:
+                    await b.apply_updates(pycrdt.Doc())
+                assert "YDocNotFound" in repr(raised.value)
+            await a.write(b"more")
+            with pytest.raises(RuntimeError, match="not started"):
+                await b.write(b"x")
+            with pytest.raises(RuntimeError, match="already running"):
+                await a.start()
+        async with kind("a") as a:
+            assert [update async for update, _, _ in a.read()][5:] == [b"more"]
+
+    asyncio.run(main())
+    with brooklet.open(path) as store:
+        assert store.bounds("a") == (0, 6)
+
+
+def test_squashed_updates_are_the_same_document(path: Path) -> None:
+    async def main() -> None:
+        async with made(path, 10)("doc") as ystore:
+            for update in updates(pycrdt.Doc(), 95):
+                await ystore.write(update)
+            assert len([update async for update, _, _ in ystore.read()]) <= 10
+            document: Any = pycrdt.Doc()
+            await ystore.apply_updates(document)
+            assert document.get("array", type=pycrdt.Array).to_py() == [float(n) for n in range(95)]
+
+    asyncio.run(main())
