@@ -1,0 +1,198 @@
+//! Writes in groups: one completion for all writes that reach stable media together.
+//!
+//! A caller with many writes under way needs no ticket for each, and takes one completion for a
+//! block of the ring, where it would take thousands.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brooklet::{Commit, Durability, Store, Ticket};
+
+use crate::arguments::{FOREVER, bytes, give, object};
+use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::packed::add_operations;
+use crate::queue::{Ended, Shared, brooklet_queue};
+use crate::store::{brooklet_store, of};
+
+/// The bit that the numbers of groups have, and the tags of callers do not need.
+const GROUP: u64 = 1 << 63;
+
+/// The most bytes of a commit whose memory a thread keeps for its next one.
+const KEPT: usize = 64 << 10;
+
+/// The groups of a queue.
+#[derive(Default)]
+pub(crate) struct Groups {
+    /// The group that the next write may join.
+    open: Option<Open>,
+    /// Number of groups so far.
+    made: u64,
+}
+
+struct Open {
+    /// A write of the group.
+    ticket: Ticket,
+    tag: u64,
+    writes: Arc<AtomicU64>,
+}
+
+impl Shared {
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the group of a write; 0 if the write is acknowledged already. The
+    /// completion counts exactly the writes that got its number, because the group takes no write
+    /// once its end has the lock.
+    fn join(self: &Arc<Self>, ticket: Ticket) -> u64 {
+        if ticket.is_done() {
+            return 0;
+        }
+        let mut groups = self.groups();
+        if let Some(open) = groups.open.as_ref().filter(|open| open.ticket.comes_with(&ticket)) {
+            open.writes.fetch_add(1, Ordering::Relaxed);
+            return open.tag;
+        }
+        groups.made += 1;
+        let (tag, writes) = (GROUP | groups.made, Arc::new(AtomicU64::new(1)));
+        let first = ticket.clone();
+        let before = groups.open.replace(Open { ticket, tag, writes: writes.clone() });
+        // The callback may run on this thread.
+        drop(groups);
+        drop(before);
+        // A freed queue needs no completion. It would not be freed if the block referred to it.
+        let shared = Arc::downgrade(self);
+        first.on_done(move |result| {
+            let Some(shared) = shared.upgrade() else { return };
+            let closed = {
+                let mut groups = shared.groups();
+                let is_open = groups.open.as_ref().is_some_and(|open| open.tag == tag);
+                if is_open { groups.open.take() } else { None }
+            };
+            drop(closed);
+            let writes = writes.load(Ordering::Relaxed);
+            shared.post(Ended { tag, writes, result: result.map_err(Failure::from) });
+        });
+        tag
+    }
+}
+
+/// Calls `work` with an empty commit, whose memory the thread keeps for about `size` bytes.
+fn with_commit<T>(size: usize, work: impl FnOnce(&mut Commit) -> T) -> T {
+    thread_local! {
+        static COMMIT: Cell<Commit> = Cell::default();
+    }
+    let mut commit = COMMIT.take();
+    commit.clear();
+    let done = work(&mut commit);
+    if size <= KEPT {
+        COMMIT.set(commit);
+    }
+    done
+}
+
+fn commit(store: &Store, commit: &Commit, wait: bool) -> Result<Ticket, Failure> {
+    Ok(if wait { store.commit(commit) } else { store.try_commit(commit) }?)
+}
+
+/// Appends an entry without a ticket. Stores the entry's number at `seq`, and at `group` the tag of
+/// the completion that the queue gets when the entry is acknowledged or has failed. Writes that
+/// reach stable media together have one such tag, and one completion, which counts them (`writes`).
+/// The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
+/// their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+///
+/// With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
+///
+/// # Safety
+/// `queue` and `store` were not freed; `key` and `payload` are valid for reading so many bytes;
+/// `seq`, `group` and `error` are NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_append(
+    queue: *const brooklet_queue,
+    store: *const brooklet_store,
+    key: *const c_void,
+    key_len: usize,
+    payload: *const c_void,
+    payload_len: usize,
+    wait: bool,
+    seq: *mut u64,
+    group: *mut u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let append = || {
+        // SAFETY: the caller's promise.
+        let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
+        // SAFETY: the caller's promise.
+        let (key, payload) = unsafe { (bytes(key, key_len)?, bytes(payload, payload_len)?) };
+        let ticket = if wait {
+            store.append(key, payload)?
+        } else {
+            with_commit(payload_len, |one| commit(store, one.append(key, payload), false))?
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(seq, ticket.seq());
+            give(group, queue.shared.join(ticket));
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, append) }
+}
+
+/// Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
+/// appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
+/// appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
+/// `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
+/// `brooklet_queue_append`, which also explains `wait` and `group`.
+///
+/// # Safety
+/// `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is
+/// valid for writing `most_seqs` numbers; `count`, `group` and `error` are NULL or valid for
+/// writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_commit(
+    queue: *const brooklet_queue,
+    store: *const brooklet_store,
+    operations: *const c_void,
+    len: usize,
+    defer: u64,
+    wait: bool,
+    seqs: *mut u64,
+    most_seqs: usize,
+    count: *mut usize,
+    group: *mut u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let commit = || {
+        // SAFETY: the caller's promise.
+        let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
+        // SAFETY: the caller's promise.
+        let operations = unsafe { bytes(operations, len) }?;
+        if seqs.is_null() && most_seqs > 0 {
+            return Err(Failure::Argument("the place for numbers is NULL, but has room"));
+        }
+        let ticket = with_commit(len, |built| {
+            add_operations(built, operations)?;
+            if defer != FOREVER {
+                built.durability(Durability::Deferred(Duration::from_nanos(defer)));
+            }
+            commit(store, built, wait)
+        })?;
+        for (at, seq) in ticket.seqs().iter().take(most_seqs).enumerate() {
+            // SAFETY: the caller's promise; `at` is below `most_seqs`.
+            unsafe { seqs.add(at).write(*seq) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(count, ticket.seqs().len());
+            give(group, queue.shared.join(ticket));
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, commit) }
+}
