@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,69 +13,40 @@ use brooklet::{Commit, Durability, Store, Ticket};
 
 use crate::arguments::{FOREVER, bytes, give, object};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::grouping::Groups;
 use crate::packed::add_operations;
 use crate::queue::{Ended, Shared, brooklet_queue};
 use crate::store::{brooklet_store, of};
 
-/// The bit that the numbers of groups have, and the tags of callers do not need.
-const GROUP: u64 = 1 << 63;
-
 /// The most bytes of a commit whose memory a thread keeps for its next one.
 const KEPT: usize = 64 << 10;
-
-/// The groups of a queue.
-#[derive(Default)]
-pub(crate) struct Groups {
-    /// The group that the next write may join.
-    open: Option<Open>,
-    /// Number of groups so far.
-    made: u64,
-}
-
-struct Open {
-    /// A write of the group.
-    ticket: Ticket,
-    tag: u64,
-    writes: Arc<AtomicU64>,
-}
 
 impl Shared {
     fn groups(&self) -> MutexGuard<'_, Groups> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of the group of a write; 0 if the write is acknowledged already. The
-    /// completion counts exactly the writes that got its number, because the group takes no write
-    /// once its end has the lock.
+    /// Returns the tag of the group of a write; 0 if the write is acknowledged already. The
+    /// completion counts exactly the writes that got its tag, because the group takes no write once
+    /// its end had the lock.
     fn join(self: &Arc<Self>, ticket: Ticket) -> u64 {
         if ticket.is_done() {
             return 0;
         }
-        let mut groups = self.groups();
-        if let Some(open) = groups.open.as_ref().filter(|open| open.ticket.comes_with(&ticket)) {
-            open.writes.fetch_add(1, Ordering::Relaxed);
-            return open.tag;
+        // The callback may run on this thread, so the lock is released before.
+        let (tag, new) = self.groups().join(ticket);
+        if let Some(group) = new {
+            // A queue that is freed needs no completion; a reference to it would keep it.
+            let shared = Arc::downgrade(self);
+            let ticket = group.ticket.clone();
+            let writes = group.writes;
+            ticket.on_done(move |result| {
+                let Some(shared) = shared.upgrade() else { return };
+                shared.groups().close(tag);
+                let writes = writes.load(Ordering::Relaxed);
+                shared.post(Ended { tag, writes, result: result.map_err(Failure::from) });
+            });
         }
-        groups.made += 1;
-        let (tag, writes) = (GROUP | groups.made, Arc::new(AtomicU64::new(1)));
-        let first = ticket.clone();
-        let before = groups.open.replace(Open { ticket, tag, writes: writes.clone() });
-        // The callback may run on this thread.
-        drop(groups);
-        drop(before);
-        // A freed queue needs no completion. It would not be freed if the block referred to it.
-        let shared = Arc::downgrade(self);
-        first.on_done(move |result| {
-            let Some(shared) = shared.upgrade() else { return };
-            let closed = {
-                let mut groups = shared.groups();
-                let is_open = groups.open.as_ref().is_some_and(|open| open.tag == tag);
-                if is_open { groups.open.take() } else { None }
-            };
-            drop(closed);
-            let writes = writes.load(Ordering::Relaxed);
-            shared.post(Ended { tag, writes, result: result.map_err(Failure::from) });
-        });
         tag
     }
 }

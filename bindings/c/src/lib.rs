@@ -24,6 +24,7 @@ mod arguments;
 pub mod commit;
 pub mod error;
 pub mod group;
+mod grouping;
 pub mod info;
 pub mod options;
 pub mod packed;

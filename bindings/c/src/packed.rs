@@ -5,12 +5,11 @@
 
 use std::ffi::c_void;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 use std::{pin::pin, ptr, sync::Arc};
 
-use brooklet::{Commit, Entry, LogInfo, Retention, TailEvent};
+use brooklet::{Commit, Entry, LogInfo, TailEvent};
 
-use crate::arguments::{FOREVER, bytes, free, give, give_handle, object_mut};
+use crate::arguments::{bytes, free, give, give_handle, object_mut, retention};
 use crate::commit::brooklet_commit;
 use crate::error::{
     BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call,
@@ -123,21 +122,6 @@ pub(crate) fn add_operations(commit: &mut Commit, mut packed: &[u8]) -> Result<(
         };
     }
     Ok(())
-}
-
-/// Returns the limits of a log; `FOREVER` is no limit.
-pub(crate) fn retention(entries: u64, bytes: u64, age: u64) -> Retention {
-    let mut retention = Retention::new();
-    if entries != FOREVER {
-        retention = retention.entries(entries);
-    }
-    if bytes != FOREVER {
-        retention = retention.bytes(bytes);
-    }
-    if age != FOREVER {
-        retention = retention.age(Duration::from_nanos(age));
-    }
-    retention
 }
 
 /// Adds packed operations to a commit (see `brooklet_operation`).
@@ -280,8 +264,8 @@ pub unsafe extern "C" fn brooklet_entries_fill(
     unsafe { call(error, fill) }
 }
 
-/// Reads a log as `brooklet_read` does, and fills the buffer as `brooklet_entries_fill` does, in one
-/// call. Stores the rest at `entries`: NULL together with `BROOKLET_END`, if all was copied.
+/// Reads a log as `brooklet_read` does, and fills the buffer as `brooklet_entries_fill` does, in
+/// one call. Stores the rest at `entries`: NULL together with `BROOKLET_END`, if all was copied.
 ///
 /// # Safety
 /// As for `brooklet_read` and `brooklet_entries_fill`.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::arguments::{free, give, give_handle, object, time};
 use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
-use crate::group::Groups;
+use crate::grouping::Groups;
 
 /// The end of a write.
 #[repr(C)]

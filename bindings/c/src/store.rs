@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use brooklet::{Error, Store, Ticket};
 
-use crate::arguments::{bytes, free, give, give_handle, object, path, time};
+use crate::arguments::{bytes, free, give, give_handle, object, path, retention, time};
 use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
 use crate::options::brooklet_options;
-use crate::packed::retention;
 use crate::ticket::brooklet_ticket;
 
 /// An open store. Many threads may use it.
