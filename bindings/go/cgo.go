@@ -7,6 +7,10 @@ package brooklet
 // #cgo nocallback shim_append
 // #cgo noescape shim_commit
 // #cgo nocallback shim_commit
+// #cgo noescape shim_append_wait
+// #cgo nocallback shim_append_wait
+// #cgo noescape shim_commit_wait
+// #cgo nocallback shim_commit_wait
 // #cgo noescape shim_read
 // #cgo nocallback shim_read
 // #cgo noescape shim_entries

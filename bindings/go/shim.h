@@ -32,6 +32,21 @@ static inline shim_written shim_commit(const brooklet_queue *queue, const brookl
     return written;
 }
 
+static inline shim_written shim_append_wait(const brooklet_store *store, const uint8_t *key, size_t key_len,
+                                            const uint8_t *payload, size_t payload_len) {
+    shim_written written = {0};
+    written.status = brooklet_append_wait(store, key, key_len, payload, payload_len, &written.seq, &written.error);
+    return written;
+}
+
+static inline shim_written shim_commit_wait(const brooklet_store *store, const uint8_t *operations, size_t len,
+                                            uint64_t defer, uint64_t *seqs, size_t most) {
+    shim_written written = {0};
+    written.status =
+        brooklet_commit_wait(store, operations, len, defer, seqs, most, &written.count, &written.error);
+    return written;
+}
+
 typedef struct {
     brooklet_error *error;
     void *rest;

@@ -20,6 +20,11 @@ const closedBit = 1 << 62
 // or for a checkpoint. More callers wait as goroutines.
 const mostWaiting = 8
 
+// mostDriving is the most goroutines that wait for the device on their threads. A thread that waits
+// within the C library writes to the device itself, which is the fastest way for a few writers. More
+// writers wait as goroutines.
+const mostDriving = 4
+
 // Store is an open store. Many goroutines may use it.
 type Store struct{ *core }
 
@@ -34,6 +39,8 @@ type core struct {
 	closing sync.Once
 	failure error
 
+	// driving has a place for each goroutine whose thread waits for the device itself.
+	driving chan struct{}
 	// waiting has a place for each call that may wait within the C library.
 	waiting chan struct{}
 	acks    acks
@@ -57,7 +64,7 @@ func Open(path string, options *Options) (*Store, error) {
 	text := C.CString(path)
 	defer C.free(unsafe.Pointer(text))
 
-	c := &core{waiting: make(chan struct{}, mostWaiting)}
+	c := &core{driving: make(chan struct{}, mostDriving), waiting: make(chan struct{}, mostWaiting)}
 	c.acks.groups = make(map[uint64]*group)
 	c.notices.waiting = make(map[uint64]chan struct{})
 	var told *C.brooklet_error

@@ -15,11 +15,40 @@ import (
 // If the context ends before, Append returns its error; the number is valid if the write had begun,
 // and the write continues.
 func (s *Store) Append(ctx context.Context, key string, payload []byte) (uint64, error) {
+	text, textLen := textOf(key)
+	bytes, bytesLen := bytesOf(payload)
+	written, drove, err := s.drive(ctx, func(c *core) C.shim_written {
+		return C.shim_append_wait(c.store, text, textLen, bytes, bytesLen)
+	})
+	if drove || err != nil {
+		return uint64(written.seq), err
+	}
 	ticket, err := s.AppendAsync(ctx, key, payload)
 	if err != nil {
 		return 0, err
 	}
 	return ticket.seq, ticket.Wait(ctx)
+}
+
+// drive makes a write that waits on the thread, if few do, and if no context may end the wait. It
+// reports whether it has made the write.
+func (s *Store) drive(ctx context.Context, call func(c *core) C.shim_written) (C.shim_written, bool, error) {
+	c := s.handles()
+	if c == nil || ctx == nil || ctx.Done() != nil {
+		return C.shim_written{}, false, nil
+	}
+	select {
+	case c.driving <- struct{}{}:
+	default:
+		return C.shim_written{}, false, nil
+	}
+	defer func() { <-c.driving }()
+	if err := c.acquire(); err != nil {
+		return C.shim_written{}, false, err
+	}
+	defer c.release()
+	written := call(c)
+	return written, true, failed(written.status, written.error)
 }
 
 // AppendAsync appends an entry like [Store.Append], but does not wait for its acknowledgement. It
@@ -77,11 +106,16 @@ func (s *Store) AppendMany(ctx context.Context, key string, payloads [][]byte) (
 	for _, payload := range payloads {
 		commit.Append(key, payload)
 	}
-	ticket, err := s.CommitAsync(ctx, &commit)
-	if err != nil {
+	return s.first(ctx, &commit)
+}
+
+// first makes a commit, waits for it, and returns the number of its first entry.
+func (s *Store) first(ctx context.Context, commit *Commit) (uint64, error) {
+	seqs, err := s.Commit(ctx, commit)
+	if len(seqs) == 0 {
 		return 0, err
 	}
-	return ticket.seq, ticket.Wait(ctx)
+	return seqs[0], err
 }
 
 // Commit applies a commit: all of its operations or none. It waits until the commit is
@@ -90,6 +124,21 @@ func (s *Store) AppendMany(ctx context.Context, key string, payloads [][]byte) (
 // The error [ErrConflict] means that an expectation does not hold. The context has the effect that
 // [Store.Append] describes.
 func (s *Store) Commit(ctx context.Context, commit *Commit) ([]uint64, error) {
+	if err := commit.check(); err != nil {
+		return nil, err
+	}
+	seqs := make([]uint64, commit.appends)
+	written, drove, err := s.drive(ctx, func(c *core) C.shim_written {
+		operations, operationsLen := bytesOf(commit.packed)
+		numbers := (*C.uint64_t)(unsafe.SliceData(seqs))
+		return C.shim_commit_wait(c.store, operations, operationsLen, commit.bound(), numbers, C.size_t(len(seqs)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if drove {
+		return seqs[:min(len(seqs), int(written.count))], nil
+	}
 	ticket, err := s.CommitAsync(ctx, commit)
 	if err != nil {
 		return nil, err
@@ -100,11 +149,8 @@ func (s *Store) Commit(ctx context.Context, commit *Commit) ([]uint64, error) {
 // CommitAsync applies a commit like [Store.Commit], but does not wait for its acknowledgement. It
 // waits for room. The commit stays as it is, and may be committed again.
 func (s *Store) CommitAsync(ctx context.Context, commit *Commit) (Ticket, error) {
-	if commit == nil {
-		return Ticket{}, invalid("the commit is nil")
-	}
-	if commit.failure != nil {
-		return Ticket{}, commit.failure
+	if err := commit.check(); err != nil {
+		return Ticket{}, err
 	}
 	seqs := make([]uint64, commit.appends)
 	written, group, err := s.write(ctx, func(c *core, wait bool) C.shim_written {
@@ -123,6 +169,14 @@ func (s *Store) CommitAsync(ctx context.Context, commit *Commit) (Ticket, error)
 	return ticket, nil
 }
 
+// check returns the error of a commit that cannot be made.
+func (c *Commit) check() error {
+	if c == nil {
+		return invalid("the commit is nil")
+	}
+	return c.failure
+}
+
 func (c *Commit) bound() C.uint64_t {
 	if !c.deferred {
 		return math.MaxUint64
@@ -139,11 +193,7 @@ func (s *Store) one(ctx context.Context, commit *Commit) error {
 // Snapshot appends an entry that holds the whole state of a log, and trims all entries before it, in
 // one step. It returns the entry's number when the entry is on stable media.
 func (s *Store) Snapshot(ctx context.Context, key string, payload []byte) (uint64, error) {
-	ticket, err := s.CommitAsync(ctx, new(Commit).Snapshot(key, payload))
-	if err != nil {
-		return 0, err
-	}
-	return ticket.seq, ticket.Wait(ctx)
+	return s.first(ctx, new(Commit).Snapshot(key, payload))
 }
 
 // Trim drops the entries of a log before number before.

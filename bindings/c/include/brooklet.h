@@ -665,6 +665,22 @@ brooklet_status brooklet_queue_commit(const brooklet_queue *queue,
                                       brooklet_error **error);
 
 /*
+ Commits packed operations, as `brooklet_queue_commit` does, and waits until the commit is
+ acknowledged. The thread may write to the device itself: for one writer, nothing is faster.
+
+ # Safety
+ As for `brooklet_queue_commit`, without a queue.
+ */
+brooklet_status brooklet_commit_wait(const brooklet_store *store,
+                                     const void *operations,
+                                     size_t len,
+                                     uint64_t defer,
+                                     uint64_t *seqs,
+                                     size_t most_seqs,
+                                     size_t *count,
+                                     brooklet_error **error);
+
+/*
  Stores numbers about the store at `info`.
 
  # Safety
@@ -794,8 +810,8 @@ brooklet_status brooklet_entries_fill(brooklet_entries *entries,
                                       brooklet_error **error);
 
 /*
- Reads a log as `brooklet_read` does, and fills the buffer as `brooklet_entries_fill` does, in one
- call. Stores the rest at `entries`: NULL together with `BROOKLET_END`, if all was copied.
+ Reads a log as `brooklet_read` does, and fills the buffer as `brooklet_entries_fill` does, in
+ one call. Stores the rest at `entries`: NULL together with `BROOKLET_END`, if all was copied.
 
  # Safety
  As for `brooklet_read` and `brooklet_entries_fill`.

@@ -1,4 +1,5 @@
-//! Writes in groups: one completion for all writes that reach stable media together.
+//! Writes without tickets: in groups, with one completion for all writes that reach stable media
+//! together; or with a wait in the same call.
 //!
 //! A caller with many writes under way needs no ticket for each, and takes one completion for a
 //! block of the ring, where it would take thousands.
@@ -67,6 +68,32 @@ fn with_commit<T>(size: usize, work: impl FnOnce(&mut Commit) -> T) -> T {
 
 fn commit(store: &Store, commit: &Commit, wait: bool) -> Result<Ticket, Failure> {
     Ok(if wait { store.commit(commit) } else { store.try_commit(commit) }?)
+}
+
+/// Commits packed operations.
+fn commit_packed(store: &Store, operations: &[u8], defer: u64, wait: bool) -> Result<Ticket, Failure> {
+    with_commit(operations.len(), |built| {
+        add_operations(built, operations)?;
+        if defer != FOREVER {
+            built.durability(Durability::Deferred(Duration::from_nanos(defer)));
+        }
+        commit(store, built, wait)
+    })
+}
+
+/// Stores the numbers of a ticket's entries, `most` of them at most.
+///
+/// # Safety
+/// `seqs` is valid for writing `most` numbers.
+unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) -> Result<(), Failure> {
+    if seqs.is_null() && most > 0 {
+        return Err(Failure::Argument("the place for numbers is NULL, but has room"));
+    }
+    for (at, seq) in ticket.seqs().iter().take(most).enumerate() {
+        // SAFETY: the caller's promise; `at` is below `most`.
+        unsafe { seqs.add(at).write(*seq) };
+    }
+    Ok(())
 }
 
 /// Appends an entry without a ticket. Stores the entry's number at `seq`, and at `group` the tag of
@@ -142,25 +169,47 @@ pub unsafe extern "C" fn brooklet_queue_commit(
         // SAFETY: the caller's promise.
         let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
         // SAFETY: the caller's promise.
-        let operations = unsafe { bytes(operations, len) }?;
-        if seqs.is_null() && most_seqs > 0 {
-            return Err(Failure::Argument("the place for numbers is NULL, but has room"));
-        }
-        let ticket = with_commit(len, |built| {
-            add_operations(built, operations)?;
-            if defer != FOREVER {
-                built.durability(Durability::Deferred(Duration::from_nanos(defer)));
-            }
-            commit(store, built, wait)
-        })?;
-        for (at, seq) in ticket.seqs().iter().take(most_seqs).enumerate() {
-            // SAFETY: the caller's promise; `at` is below `most_seqs`.
-            unsafe { seqs.add(at).write(*seq) };
-        }
+        let ticket = unsafe {
+            let operations = bytes(operations, len)?;
+            let ticket = commit_packed(store, operations, defer, wait)?;
+            give_seqs(&ticket, seqs, most_seqs)?;
+            ticket
+        };
         // SAFETY: the caller's promise.
         unsafe {
             give(count, ticket.seqs().len());
             give(group, queue.shared.join(ticket));
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, commit) }
+}
+
+/// Commits packed operations, as `brooklet_queue_commit` does, and waits until the commit is
+/// acknowledged. The thread may write to the device itself: for one writer, nothing is faster.
+///
+/// # Safety
+/// As for `brooklet_queue_commit`, without a queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_wait(
+    store: *const brooklet_store,
+    operations: *const c_void,
+    len: usize,
+    defer: u64,
+    seqs: *mut u64,
+    most_seqs: usize,
+    count: *mut usize,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let commit = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (store, operations) = (of(store)?, bytes(operations, len)?);
+            let ticket = commit_packed(store, operations, defer, true)?;
+            ticket.wait()?;
+            give_seqs(&ticket, seqs, most_seqs)?;
+            give(count, ticket.seqs().len());
         }
         Ok(BROOKLET_OK)
     };

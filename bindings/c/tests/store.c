@@ -300,6 +300,13 @@ static void groups(brooklet_store *store) {
         assert(ended <= expected && completions <= changes + 1);
     }
 
+    len = pack(packed, 0, BROOKLET_APPEND, "waited", 1, "w");
+    seqs[0] = 9;
+    ok(brooklet_commit_wait(store, packed, len, UINT64_MAX, seqs, 1, &count, &error), &error);
+    assert(count == 1 && seqs[0] == 0);
+    refused(brooklet_commit_wait(store, packed, len - 1, UINT64_MAX, NULL, 0, NULL, &error), &error, BROOKLET_INVALID,
+            "within an operation");
+
     /* The other operations, and a deferred commit: no completion follows. */
     len = pack(packed, 0, BROOKLET_TRIM, "packed", 71, NULL);
     len = pack(packed, len, BROOKLET_TRUNCATE, "packed", 71, NULL);
