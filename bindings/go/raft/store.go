@@ -4,6 +4,7 @@
 package brookletraft
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -36,6 +37,10 @@ type Store struct {
 	// lock guards the bounds that are known; nil after a write that failed.
 	lock  sync.RWMutex
 	known *bounds
+
+	// stable guards the values that were stored or read.
+	stable sync.RWMutex
+	values map[string][]byte
 }
 
 // bounds of the log: the index of the first entry, and that of the next one; equal if there is none.
@@ -55,7 +60,7 @@ var (
 // Open opens a group of a store. A group that does not exist is empty, and begins to exist with its
 // first write. The brooklet store stays the caller's: close it when all groups have ended.
 func Open(store *brooklet.Store, group string) (*Store, error) {
-	s := &Store{store: store, log: group + "/log", state: group + "/state/"}
+	s := &Store{store: store, log: group + "/log", state: group + "/state/", values: make(map[string][]byte)}
 	if _, err := s.bounds(); err != nil {
 		return nil, err
 	}
@@ -255,19 +260,32 @@ func (s *Store) DeleteRange(low, high uint64) error {
 
 // Set stores the value of a key. It is on stable media when Set returns.
 func (s *Store) Set(key, value []byte) error {
+	s.stable.Lock()
+	defer s.stable.Unlock()
 	if _, err := s.store.Snapshot(context.Background(), s.state+string(key), value); err != nil {
+		delete(s.values, string(key)) // It may be the old one or the new one.
 		return fmt.Errorf("storing the state %q: %w", s.state+string(key), err)
 	}
+	s.values[string(key)] = bytes.Clone(value)
 	return nil
 }
 
 // Get returns the value of a key; nil if it has none.
 func (s *Store) Get(key []byte) ([]byte, error) {
+	s.stable.RLock()
+	value, known := s.values[string(key)]
+	s.stable.RUnlock()
+	if known {
+		return bytes.Clone(value), nil
+	}
+	s.stable.Lock()
+	defer s.stable.Unlock()
 	entry, _, err := s.store.First(s.state + string(key))
 	if err != nil {
 		return nil, fmt.Errorf("reading the state %q: %w", s.state+string(key), err)
 	}
-	return entry.Payload, nil
+	s.values[string(key)] = entry.Payload
+	return bytes.Clone(entry.Payload), nil
 }
 
 // SetUint64 stores the number of a key, like [Store.Set].
