@@ -1,5 +1,5 @@
-//! Measures in Rust the calls that `speed.c` measures in C, and `speed.py` in Python. The scripts
-//! `tests/speed` run both in turns.
+//! Measures in Rust the calls that `speed.c` measures in C, and those that other bindings measure
+//! in their languages. `tests/speed` of each runs both in turns.
 
 use std::time::Instant;
 
@@ -11,6 +11,8 @@ const BYTES: usize = 200;
 const BATCH: usize = 1_000;
 const ENTRIES: usize = 1_000;
 const READS: usize = 2_000;
+const WAITERS: usize = 64;
+const EACH: usize = 1_000;
 
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn main() -> Result<(), Error> {
@@ -55,5 +57,20 @@ fn main() -> Result<(), Error> {
     }
     assert_eq!(sum, BYTES * ENTRIES * READS);
     println!("reads/s of a log of {ENTRIES} entries: {:.0}", READS as f64 / start.elapsed().as_secs_f64());
+
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for waiter in 0..WAITERS {
+            let store = &store;
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    let ticket = store.append(format!("log/{}", (i * WAITERS + waiter) % LOGS), payload);
+                    ticket.and_then(|ticket| ticket.wait()).expect("the device works");
+                }
+            });
+        }
+    });
+    let rate = (WAITERS * EACH) as f64 / start.elapsed().as_secs_f64();
+    println!("waiting appends/s of {WAITERS}: {rate:.0}");
     store.close()
 }

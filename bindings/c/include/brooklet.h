@@ -119,6 +119,64 @@ typedef int32_t brooklet_tail_kind;
 #endif // __cplusplus
 
 /*
+ The kind of a packed operation.
+ */
+enum brooklet_operation_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   Appends an entry: `number` bytes of payload follow the key.
+   */
+  BROOKLET_APPEND = 0,
+  /*
+   Appends an entry, as for `BROOKLET_APPEND`, and trims all entries before it.
+   */
+  BROOKLET_SNAPSHOT = 1,
+  /*
+   Drops the entries before `number`.
+   */
+  BROOKLET_TRIM = 2,
+  /*
+   Drops the entries from `number` on.
+   */
+  BROOKLET_TRUNCATE = 3,
+  /*
+   Deletes the log.
+   */
+  BROOKLET_DELETE = 4,
+  /*
+   Expects that the next entry gets `number`.
+   */
+  BROOKLET_EXPECT_NEXT = 5,
+  /*
+   Expects that the log does not exist.
+   */
+  BROOKLET_EXPECT_ABSENT = 6,
+  /*
+   Makes the log begin at `number`, which may be past its end; see `brooklet_commit_begin_at`.
+   */
+  BROOKLET_BEGIN_AT = 7,
+  /*
+   Drops all entries except the last `number`.
+   */
+  BROOKLET_KEEP_LAST = 8,
+  /*
+   Sets how many entries, bytes and nanoseconds the log keeps: three numbers of 64 bits follow
+   the key; `UINT64_MAX` is no limit. `number` is 24.
+   */
+  BROOKLET_RETAIN = 9,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum brooklet_operation_kind brooklet_operation_kind;
+#else
+typedef uint32_t brooklet_operation_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
  Operations that are committed together. The order of the operations is the order of the calls.
  */
 typedef struct brooklet_commit brooklet_commit;
@@ -165,22 +223,62 @@ typedef struct brooklet_tail brooklet_tail;
 typedef struct brooklet_ticket brooklet_ticket;
 
 /*
- The end of a write.
+ Numbers about a store. Sizes are bytes.
  */
 typedef struct {
   /*
-   The number that the caller gave with the write.
+   The format version of the store.
    */
-  uint64_t tag;
+  uint64_t format;
   /*
-   `BROOKLET_OK` if the write is acknowledged.
+   How often the store was opened for writing.
    */
-  brooklet_status status;
+  uint64_t epoch;
   /*
-   The error, or NULL. The caller frees it.
+   Size of the volume.
    */
-  brooklet_error *error;
-} brooklet_completion;
+  uint64_t size;
+  /*
+   Free space in the heap.
+   */
+  uint64_t heap_free;
+  /*
+   Size that the ring may grow to.
+   */
+  uint64_t ring_size;
+  /*
+   Size of the ring now.
+   */
+  uint64_t ring_in_use;
+  /*
+   Number of logs with entries in memory that are not in runs yet.
+   */
+  uint64_t memtable_logs;
+  /*
+   Memory of these entries.
+   */
+  uint64_t memtable_bytes;
+  /*
+   Number of runs.
+   */
+  uint64_t runs;
+  /*
+   Size of the runs.
+   */
+  uint64_t run_bytes;
+  /*
+   Whether a checkpoint is running.
+   */
+  bool checkpointing;
+  /*
+   Whether a compaction is running.
+   */
+  bool compacting;
+  /*
+   Whether the store accepts no writes any more, after a failure.
+   */
+  bool stopped;
+} brooklet_info;
 
 /*
  An entry. The payload is lent by the iterator that returned it.
@@ -199,28 +297,6 @@ typedef struct {
    */
   size_t payload_len;
 } brooklet_entry;
-
-/*
- A log. The key is lent by the iterator that returned it.
- */
-typedef struct {
-  /*
-   The key of the log.
-   */
-  const uint8_t *key;
-  /*
-   Bytes of the key.
-   */
-  size_t key_len;
-  /*
-   The number of its first entry.
-   */
-  uint64_t first;
-  /*
-   The number that its next entry will get.
-   */
-  uint64_t next;
-} brooklet_log;
 
 /*
  One step of a tail.
@@ -245,10 +321,105 @@ typedef struct {
 } brooklet_tail_event;
 
 /*
+ The end of a write.
+ */
+typedef struct {
+  /*
+   The number that the caller gave with the write, or the number of a group of writes
+   (`brooklet_queue_append`).
+   */
+  uint64_t tag;
+  /*
+   How many writes ended: 1, or the writes of the group.
+   */
+  uint64_t writes;
+  /*
+   `BROOKLET_OK` if the write is acknowledged.
+   */
+  brooklet_status status;
+  /*
+   The error, or NULL. The caller frees it.
+   */
+  brooklet_error *error;
+} brooklet_completion;
+
+/*
+ A log. The key is lent by the iterator that returned it.
+ */
+typedef struct {
+  /*
+   The key of the log.
+   */
+  const uint8_t *key;
+  /*
+   Bytes of the key.
+   */
+  size_t key_len;
+  /*
+   The number of its first entry.
+   */
+  uint64_t first;
+  /*
+   The number that its next entry will get.
+   */
+  uint64_t next;
+} brooklet_log;
+
+/*
  A function that the caller registers: its `context`, the status of the write, and the error,
  which is lent for the call, or NULL.
  */
 typedef void (*brooklet_callback)(void *context, brooklet_status status, const brooklet_error *error);
+
+/*
+ The head of a packed operation. The key follows it, then the payload, then the next operation.
+ */
+typedef struct {
+  /*
+   A `brooklet_operation_kind`.
+   */
+  uint32_t kind;
+  /*
+   Bytes of the key.
+   */
+  uint32_t key_len;
+  /*
+   The number that the kind needs, or the bytes of its payload.
+   */
+  uint64_t number;
+} brooklet_operation;
+
+/*
+ The head of a packed entry. The payload follows it, then the next entry.
+ */
+typedef struct {
+  /*
+   The number of the entry.
+   */
+  uint64_t seq;
+  /*
+   Bytes of the payload.
+   */
+  uint64_t len;
+} brooklet_packed_entry;
+
+/*
+ The head of a packed log. The key follows it, then the next log.
+ */
+typedef struct {
+  /*
+   The number of its first entry.
+   */
+  uint64_t first;
+  /*
+   The number that its next entry will get.
+   */
+  uint64_t next;
+  /*
+   Bytes of the key.
+   */
+  uint64_t key_len;
+} brooklet_packed_log;
 
 #ifdef __cplusplus
 extern "C" {
@@ -324,6 +495,20 @@ brooklet_status brooklet_commit_truncate(brooklet_commit *commit,
                                          const void *key,
                                          size_t key_len,
                                          uint64_t from,
+                                         brooklet_error **error);
+
+/*
+ Makes a log begin at number `first`: drops the entries before it. If the log ends before
+ `first`, it is empty afterwards, and its next entry gets that number. Creates the log if it does
+ not exist.
+
+ # Safety
+ As for `brooklet_commit_append`, without a payload.
+ */
+brooklet_status brooklet_commit_begin_at(brooklet_commit *commit,
+                                         const void *key,
+                                         size_t key_len,
+                                         uint64_t first,
                                          brooklet_error **error);
 
 /*
@@ -432,6 +617,80 @@ bool brooklet_error_first(const brooklet_error *error, uint64_t *first);
 void brooklet_error_free(brooklet_error *error);
 
 /*
+ Appends an entry without a ticket. Stores the entry's number at `seq`, and at `group` the tag of
+ the completion that the queue gets when the entry is acknowledged or has failed. Writes that
+ reach stable media together have one such tag, and one completion, which counts them (`writes`).
+ The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
+ their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+
+ With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
+
+ # Safety
+ `queue` and `store` were not freed; `key` and `payload` are valid for reading so many bytes;
+ `seq`, `group` and `error` are NULL or valid for writing.
+ */
+brooklet_status brooklet_queue_append(const brooklet_queue *queue,
+                                      const brooklet_store *store,
+                                      const void *key,
+                                      size_t key_len,
+                                      const void *payload,
+                                      size_t payload_len,
+                                      bool wait,
+                                      uint64_t *seq,
+                                      uint64_t *group,
+                                      brooklet_error **error);
+
+/*
+ Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
+ appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
+ appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
+ `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
+ `brooklet_queue_append`, which also explains `wait` and `group`.
+
+ # Safety
+ `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is
+ valid for writing `most_seqs` numbers; `count`, `group` and `error` are NULL or valid for
+ writing.
+ */
+brooklet_status brooklet_queue_commit(const brooklet_queue *queue,
+                                      const brooklet_store *store,
+                                      const void *operations,
+                                      size_t len,
+                                      uint64_t defer,
+                                      bool wait,
+                                      uint64_t *seqs,
+                                      size_t most_seqs,
+                                      size_t *count,
+                                      uint64_t *group,
+                                      brooklet_error **error);
+
+/*
+ Commits packed operations, as `brooklet_queue_commit` does, and waits until the commit is
+ acknowledged. The thread may write to the device itself: for one writer, nothing is faster.
+
+ # Safety
+ As for `brooklet_queue_commit`, without a queue.
+ */
+brooklet_status brooklet_commit_wait(const brooklet_store *store,
+                                     const void *operations,
+                                     size_t len,
+                                     uint64_t defer,
+                                     uint64_t *seqs,
+                                     size_t most_seqs,
+                                     size_t *count,
+                                     brooklet_error **error);
+
+/*
+ Stores numbers about the store at `info`.
+
+ # Safety
+ `store` is a store that was not freed; `info` and `error` are NULL or valid for writing.
+ */
+brooklet_status brooklet_store_info(const brooklet_store *store,
+                                    brooklet_info *info,
+                                    brooklet_error **error);
+
+/*
  Returns new options with the default values. Free them with `brooklet_options_free`.
  */
 brooklet_options *brooklet_options_new(void);
@@ -519,6 +778,91 @@ void brooklet_options_beside_writer(brooklet_options *options, bool on);
 brooklet_status brooklet_options_create(brooklet_options *options,
                                         uint32_t create,
                                         brooklet_error **error);
+
+/*
+ Adds packed operations to a commit (see `brooklet_operation`).
+
+ # Safety
+ `commit` is a commit that was not freed; `operations` is valid for reading `len` bytes; `error`
+ is NULL or valid for writing.
+ */
+brooklet_status brooklet_commit_add(brooklet_commit *commit,
+                                    const void *operations,
+                                    size_t len,
+                                    brooklet_error **error);
+
+/*
+ Copies entries into the caller's buffer, each behind a `brooklet_packed_entry`: as many as find
+ room. Stores the number of entries at `count`, and their bytes at `used`. Returns `BROOKLET_END`
+ if the last entry was copied, `BROOKLET_OK` if more may follow. If not even the next entry finds
+ room, `count` is 0 and `used` the size that the entry needs. An error comes after the entries
+ before it.
+
+ # Safety
+ `entries` was not freed, and no other thread uses it; `buffer` is valid for writing `size`
+ bytes; `used`, `count` and `error` are NULL or valid for writing.
+ */
+brooklet_status brooklet_entries_fill(brooklet_entries *entries,
+                                      void *buffer,
+                                      size_t size,
+                                      size_t *used,
+                                      size_t *count,
+                                      brooklet_error **error);
+
+/*
+ Reads a log as `brooklet_read` does, and fills the buffer as `brooklet_entries_fill` does, in
+ one call. Stores the rest at `entries`: NULL together with `BROOKLET_END`, if all was copied.
+
+ # Safety
+ As for `brooklet_read` and `brooklet_entries_fill`.
+ */
+brooklet_status brooklet_read_fill(const brooklet_store *store,
+                                   const void *key,
+                                   size_t key_len,
+                                   uint64_t from,
+                                   uint64_t to,
+                                   bool available,
+                                   void *buffer,
+                                   size_t size,
+                                   size_t *used,
+                                   size_t *count,
+                                   brooklet_entries **entries,
+                                   brooklet_error **error);
+
+/*
+ Copies logs into the caller's buffer, each as a `brooklet_packed_log` and its key. Otherwise as
+ `brooklet_entries_fill`.
+
+ # Safety
+ As for `brooklet_entries_fill`.
+ */
+brooklet_status brooklet_logs_fill(brooklet_logs *logs,
+                                   void *buffer,
+                                   size_t size,
+                                   size_t *used,
+                                   size_t *count,
+                                   brooklet_error **error);
+
+/*
+ Copies the next entries of a tail into the caller's buffer, as `brooklet_entries_fill` does, and
+ never waits. If an event of another kind follows the entries, the call stores it at `event`, and
+ otherwise an event of the kind `BROOKLET_TAIL_ENTRY`. If there is neither, the call returns
+ `BROOKLET_TIMEOUT`, and the queue gets a completion with `tag` once it is worth another call.
+ Errors are those of `brooklet_tail_next`.
+
+ # Safety
+ `tail` and `queue` were not freed, and no other thread uses the tail; `buffer` is valid for
+ writing `size` bytes; `used`, `count`, `event` and `error` are NULL or valid for writing.
+ */
+brooklet_status brooklet_tail_fill(brooklet_tail *tail,
+                                   const brooklet_queue *queue,
+                                   uint64_t tag,
+                                   void *buffer,
+                                   size_t size,
+                                   size_t *used,
+                                   size_t *count,
+                                   brooklet_tail_event *event,
+                                   brooklet_error **error);
 
 /*
  Makes a queue. Free it with `brooklet_queue_free`.

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use brooklet::Retention;
+
 use crate::error::Failure;
 
 /// A time without end, in nanoseconds.
@@ -105,4 +107,19 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
 /// Returns a time in nanoseconds; `None` if it has no end.
 pub(crate) fn time(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds != FOREVER).then(|| Duration::from_nanos(nanoseconds))
+}
+
+/// Returns the limits of a log; `FOREVER` is no limit.
+pub(crate) fn retention(entries: u64, bytes: u64, age: u64) -> Retention {
+    let mut retention = Retention::new();
+    if entries != FOREVER {
+        retention = retention.entries(entries);
+    }
+    if bytes != FOREVER {
+        retention = retention.bytes(bytes);
+    }
+    if age != FOREVER {
+        retention = retention.age(Duration::from_nanos(age));
+    }
+    retention
 }

@@ -12,7 +12,7 @@ use crate::ticket::brooklet_ticket;
 
 /// Operations that are committed together. The order of the operations is the order of the calls.
 pub struct brooklet_commit {
-    commit: Commit,
+    pub(crate) commit: Commit,
 }
 
 /// Returns an empty commit. Free it with `brooklet_commit_free`.
@@ -146,6 +146,29 @@ pub unsafe extern "C" fn brooklet_commit_truncate(
     unsafe {
         add(commit, (key, key_len), error, |commit, key| {
             commit.truncate(key, from);
+            Ok(())
+        })
+    }
+}
+
+/// Makes a log begin at number `first`: drops the entries before it. If the log ends before
+/// `first`, it is empty afterwards, and its next entry gets that number. Creates the log if it does
+/// not exist.
+///
+/// # Safety
+/// As for `brooklet_commit_append`, without a payload.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_begin_at(
+    commit: *mut brooklet_commit,
+    key: *const c_void,
+    key_len: usize,
+    first: u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        add(commit, (key, key_len), error, |commit, key| {
+            commit.begin_at(key, first);
             Ok(())
         })
     }

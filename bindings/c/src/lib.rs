@@ -23,7 +23,11 @@
 mod arguments;
 pub mod commit;
 pub mod error;
+pub mod group;
+mod grouping;
+pub mod info;
 pub mod options;
+pub mod packed;
 pub mod queue;
 pub mod read;
 pub mod store;

@@ -11,12 +11,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::arguments::{free, give, give_handle, object, time};
 use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
+use crate::grouping::Groups;
 
 /// The end of a write.
 #[repr(C)]
 pub struct brooklet_completion {
-    /// The number that the caller gave with the write.
+    /// The number that the caller gave with the write, or the number of a group of writes
+    /// (`brooklet_queue_append`).
     pub tag: u64,
+    /// How many writes ended: 1, or the writes of the group.
+    pub writes: u64,
     /// `BROOKLET_OK` if the write is acknowledged.
     pub status: brooklet_status,
     /// The error, or NULL. The caller frees it.
@@ -25,16 +29,24 @@ pub struct brooklet_completion {
 
 /// A queue of completions. Many threads may use it.
 pub struct brooklet_queue {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
     came: Condvar,
+    pub groups: Mutex<Groups>,
+}
+
+/// The end of a write, or of the writes of a group.
+pub(crate) struct Ended {
+    pub tag: u64,
+    pub writes: u64,
+    pub result: Result<(), Failure>,
 }
 
 struct Waiting {
-    completions: VecDeque<(u64, Result<(), Failure>)>,
+    completions: VecDeque<Ended>,
     /// Both ends of the pipe, which has one byte while completions wait.
     reader: PipeReader,
     writer: PipeWriter,
@@ -43,6 +55,18 @@ struct Waiting {
 impl Shared {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn post(&self, ended: Ended) {
+        let mut waiting = self.waiting();
+        if waiting.completions.is_empty() {
+            // The pipe is empty, so this does not wait. If it fails, a thread that waits in
+            // `brooklet_queue_take` still gets the completion.
+            let _ = waiting.writer.write(&[1]);
+        }
+        waiting.completions.push_back(ended);
+        drop(waiting);
+        self.came.notify_one();
     }
 }
 
@@ -59,15 +83,7 @@ impl Poster {
     }
 
     pub fn post(&self, tag: u64, result: Result<(), Failure>) {
-        let mut waiting = self.0.waiting();
-        if waiting.completions.is_empty() {
-            // The pipe is empty, so this does not wait. If it fails, a thread that waits in
-            // `brooklet_queue_take` still gets the completion.
-            let _ = waiting.writer.write(&[1]);
-        }
-        waiting.completions.push_back((tag, result));
-        drop(waiting);
-        self.0.came.notify_one();
+        self.0.post(Ended { tag, writes: 1, result });
     }
 }
 
@@ -84,7 +100,8 @@ pub unsafe extern "C" fn brooklet_queue_new(
         let (reader, writer) =
             std::io::pipe().map_err(|error| Failure::Io("making the pipe of a queue", error))?;
         let waiting = Waiting { completions: VecDeque::new(), reader, writer };
-        Ok(brooklet_queue { shared: Arc::new(Shared { waiting: Mutex::new(waiting), came: Condvar::new() }) })
+        let shared = Shared { waiting: Mutex::new(waiting), came: Condvar::new(), groups: Mutex::default() };
+        Ok(brooklet_queue { shared: Arc::new(shared) })
     };
     // SAFETY: the caller's promise.
     unsafe { call(error, || give_handle(queue, make).map(|()| BROOKLET_OK)) }
@@ -142,12 +159,12 @@ pub unsafe extern "C" fn brooklet_queue_take(
         }
         // SAFETY: the caller's promise.
         unsafe { give(count, taken.len()) };
-        for (at, (tag, result)) in taken.into_iter().enumerate() {
+        for (at, Ended { tag, writes, result }) in taken.into_iter().enumerate() {
             let failed = result.err().map(brooklet_error::from);
             let status = failed.as_ref().map_or(BROOKLET_OK, brooklet_error::status);
             let error = failed.map_or(ptr::null_mut(), |failed| Box::into_raw(Box::new(failed)));
             // SAFETY: the caller's promise; `at` is below `most`.
-            unsafe { completions.add(at).write(brooklet_completion { tag, status, error }) };
+            unsafe { completions.add(at).write(brooklet_completion { tag, writes, status, error }) };
         }
         Ok(BROOKLET_OK)
     };
@@ -157,7 +174,7 @@ pub unsafe extern "C" fn brooklet_queue_take(
 
 impl Shared {
     /// Takes up to `most` completions, and waits for the first.
-    fn take(&self, most: usize, timeout: u64) -> Vec<(u64, Result<(), Failure>)> {
+    fn take(&self, most: usize, timeout: u64) -> Vec<Ended> {
         let mut waiting = self.waiting();
         if waiting.completions.is_empty() && timeout > 0 {
             let is_empty = |waiting: &mut Waiting| waiting.completions.is_empty();

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use brooklet::{Entries, Entry, LogInfo, Logs};
+use brooklet::{Entries, Entry, LogInfo, Logs, Store};
 
 use crate::arguments::{bytes, free, give, give_handle, object_mut};
 use crate::error::{BROOKLET_END, BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
@@ -31,6 +31,41 @@ pub struct brooklet_entries {
     entries: Entries,
     /// The entry that is lent to the caller.
     lent: Option<Entry>,
+    /// An entry that no buffer had room for, or an error behind entries that a buffer has.
+    kept: Option<Result<Entry, Failure>>,
+}
+
+impl brooklet_entries {
+    pub(crate) fn new(entries: Entries) -> Self {
+        Self { entries, lent: None, kept: None }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Result<Entry, Failure>> {
+        self.lent = None;
+        let next = || self.entries.next().map(|entry| entry.map_err(Failure::from));
+        self.kept.take().or_else(next)
+    }
+
+    /// Takes back an item, for the next call.
+    pub(crate) fn keep(&mut self, item: Result<Entry, Failure>) {
+        self.kept = Some(item);
+    }
+}
+
+/// Returns the entries of a log from `from` on and before `to`.
+pub(crate) fn entries_of(
+    store: &Store,
+    key: &[u8],
+    (from, to): (u64, u64),
+    available: bool,
+) -> Result<brooklet_entries, Failure> {
+    let entries = match (available, to) {
+        (true, u64::MAX) => store.read_available(key, from..),
+        (true, to) => store.read_available(key, from..to),
+        (false, u64::MAX) => store.read(key, from..),
+        (false, to) => store.read(key, from..to),
+    };
+    Ok(brooklet_entries::new(entries?))
 }
 
 /// Reads a log: its entries from number `from` on and before number `to` (`UINT64_MAX`: to the
@@ -54,14 +89,8 @@ pub unsafe extern "C" fn brooklet_read(
     let read = || {
         // SAFETY: the caller's promise.
         let (store, key) = unsafe { (of(store)?, bytes(key, key_len)?) };
-        let read = || match (available, to) {
-            (true, u64::MAX) => store.read_available(key, from..),
-            (true, to) => store.read_available(key, from..to),
-            (false, u64::MAX) => store.read(key, from..),
-            (false, to) => store.read(key, from..to),
-        };
         // SAFETY: the caller's promise.
-        unsafe { give_handle(entries, || Ok(brooklet_entries { entries: read()?, lent: None })) }?;
+        unsafe { give_handle(entries, || entries_of(store, key, (from, to), available)) }?;
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
@@ -83,8 +112,7 @@ pub unsafe extern "C" fn brooklet_entries_next(
     let next = || {
         // SAFETY: the caller's promise.
         let entries = unsafe { object_mut(entries, "the entries are NULL") }?;
-        entries.lent = None;
-        let Some(next) = entries.entries.next().transpose()? else { return Ok(BROOKLET_END) };
+        let Some(next) = entries.next().transpose()? else { return Ok(BROOKLET_END) };
         // SAFETY: the caller's promise.
         unsafe { give(entry, brooklet_entry::of(entries.lent.insert(next))) };
         Ok(BROOKLET_OK)
@@ -150,6 +178,21 @@ pub struct brooklet_logs {
     logs: Logs,
     /// The log that is lent to the caller.
     lent: Option<LogInfo>,
+    /// A log that no buffer had room for, or an error behind logs that a buffer has.
+    kept: Option<Result<LogInfo, Failure>>,
+}
+
+impl brooklet_logs {
+    pub(crate) fn next(&mut self) -> Option<Result<LogInfo, Failure>> {
+        self.lent = None;
+        let next = || self.logs.next().map(|log| log.map_err(Failure::from));
+        self.kept.take().or_else(next)
+    }
+
+    /// Takes back an item, for the next call.
+    pub(crate) fn keep(&mut self, item: Result<LogInfo, Failure>) {
+        self.kept = Some(item);
+    }
 }
 
 /// Lists the logs whose keys start with `prefix`, from the key `from` on (NULL: from the first).
@@ -171,7 +214,7 @@ pub unsafe extern "C" fn brooklet_scan(
         // SAFETY: the caller's promise.
         let (store, prefix, from) =
             unsafe { (of(store)?, bytes(prefix, prefix_len)?, bytes(from, from_len)?) };
-        let scan = || Ok(brooklet_logs { logs: store.scan_from(prefix, from)?, lent: None });
+        let scan = || Ok(brooklet_logs { logs: store.scan_from(prefix, from)?, lent: None, kept: None });
         // SAFETY: the caller's promise.
         unsafe { give_handle(logs, scan) }?;
         Ok::<_, Failure>(BROOKLET_OK)
@@ -195,8 +238,7 @@ pub unsafe extern "C" fn brooklet_logs_next(
     let next = || {
         // SAFETY: the caller's promise.
         let logs = unsafe { object_mut(logs, "the logs are NULL") }?;
-        logs.lent = None;
-        let Some(next) = logs.logs.next().transpose()? else { return Ok(BROOKLET_END) };
+        let Some(next) = logs.next().transpose()? else { return Ok(BROOKLET_END) };
         let lent = logs.lent.insert(next);
         let found = brooklet_log {
             key: if lent.key.is_empty() { ptr::null() } else { lent.key.as_ptr() },

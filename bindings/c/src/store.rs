@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use brooklet::{Error, Retention, Store, Ticket};
+use brooklet::{Error, Store, Ticket};
 
-use crate::arguments::{FOREVER, bytes, free, give, give_handle, object, path, time};
+use crate::arguments::{bytes, free, give, give_handle, object, path, retention, time};
 use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
 use crate::options::brooklet_options;
 use crate::ticket::brooklet_ticket;
@@ -283,16 +283,7 @@ pub unsafe extern "C" fn brooklet_set_retention(
     ticket: *mut *mut brooklet_ticket,
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
-    let mut retention = Retention::new();
-    if entries != FOREVER {
-        retention = retention.entries(entries);
-    }
-    if bytes != FOREVER {
-        retention = retention.bytes(bytes);
-    }
-    if age != FOREVER {
-        retention = retention.age(Duration::from_nanos(age));
-    }
+    let retention = retention(entries, bytes, age);
     // SAFETY: the caller's promise.
     unsafe {
         write(store, (key, key_len), ticket, error, |store, key| Ok(store.set_retention(key, retention)?))

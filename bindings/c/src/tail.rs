@@ -42,11 +42,25 @@ pub struct brooklet_tail_event {
     pub to: u64,
 }
 
+impl brooklet_tail_event {
+    fn without_entry(kind: brooklet_tail_kind, from: u64, to: u64) -> Self {
+        let entry = brooklet_entry { seq: 0, payload: ptr::null(), payload_len: 0 };
+        Self { kind, entry, from, to }
+    }
+
+    /// The event that stands for entries in a buffer.
+    pub(crate) fn entries() -> Self {
+        Self::without_entry(BROOKLET_TAIL_ENTRY, 0, 0)
+    }
+}
+
 /// A reader that follows a log.
 pub struct brooklet_tail {
-    tail: Tail,
+    pub(crate) tail: Tail,
     /// The entry that is lent to the caller.
     lent: Option<Entry>,
+    /// An event that was taken from the tail, and not returned: no buffer had room for it.
+    pub(crate) kept: Option<TailEvent>,
 }
 
 /// Follows a log from entry `from` on: every entry once, in order, when it is on stable media. The
@@ -67,7 +81,7 @@ pub unsafe extern "C" fn brooklet_tail_open(
     let open = || {
         // SAFETY: the caller's promise.
         let (store, key) = unsafe { (of(store)?, bytes(key, key_len)?) };
-        let open = || Ok(brooklet_tail { tail: store.tail(key, from)?, lent: None });
+        let open = || Ok(brooklet_tail { tail: store.tail(key, from)?, lent: None, kept: None });
         // SAFETY: the caller's promise.
         unsafe { give_handle(tail, open) }?;
         Ok::<_, Failure>(BROOKLET_OK)
@@ -95,6 +109,7 @@ pub unsafe extern "C" fn brooklet_tail_next(
         let tail = unsafe { object_mut(tail, "the tail is NULL") }?;
         tail.lent = None;
         let next = match time(timeout) {
+            _ if tail.kept.is_some() => tail.kept.take(),
             Some(timeout) if timeout.is_zero() => tail.tail.try_next()?,
             Some(timeout) => tail.tail.next_timeout(timeout)?,
             None => match tail.tail.next().transpose()? {
@@ -111,9 +126,8 @@ pub unsafe extern "C" fn brooklet_tail_next(
     unsafe { call(error, next) }
 }
 
-fn told(event: TailEvent, lent: &mut Option<Entry>) -> Result<brooklet_tail_event, Failure> {
-    let none = || brooklet_entry { seq: 0, payload: ptr::null(), payload_len: 0 };
-    let other = |kind, from, to| brooklet_tail_event { kind, entry: none(), from, to };
+pub(crate) fn told(event: TailEvent, lent: &mut Option<Entry>) -> Result<brooklet_tail_event, Failure> {
+    let other = brooklet_tail_event::without_entry;
     Ok(match event {
         TailEvent::Entry(entry) => {
             let (from, to) = (entry.seq, entry.seq + 1);
@@ -134,7 +148,10 @@ fn told(event: TailEvent, lent: &mut Option<Entry>) -> Result<brooklet_tail_even
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brooklet_tail_position(tail: *const brooklet_tail) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { tail.as_ref() }.map_or(0, |tail| tail.tail.position())
+    unsafe { tail.as_ref() }.map_or(0, |tail| match &tail.kept {
+        Some(TailEvent::Entry(entry)) => entry.seq,
+        _ => tail.tail.position(),
+    })
 }
 
 /// Frees a tail. NULL is allowed.

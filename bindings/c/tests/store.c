@@ -256,6 +256,199 @@ static void completions(brooklet_store *store) {
     close(ends[1]);
 }
 
+/* Adds an operation to packed operations, and returns their new length. */
+static size_t pack(char *packed, size_t len, uint32_t kind, const char *key, uint64_t number, const char *payload) {
+    brooklet_operation head = {.kind = kind, .key_len = (uint32_t)strlen(key), .number = number};
+    memcpy(packed + len, &head, sizeof head);
+    memcpy(packed + len + sizeof head, key, head.key_len);
+    len += sizeof head + head.key_len;
+    if (payload != NULL) memcpy(packed + len, payload, number);
+    return payload == NULL ? len : len + number;
+}
+
+static void groups(brooklet_store *store) {
+    enum { WRITES = 1000 };
+    brooklet_error *error = NULL;
+    brooklet_queue *queue = NULL;
+    ok(brooklet_queue_new(&queue, &error), &error);
+    uint64_t expected = 0, seq = 0, group = 0, last = 0, changes = 0;
+    for (uint64_t i = 0; i < WRITES; i++) {
+        ok(brooklet_queue_append(queue, store, KEY("group"), "x", 1, i % 2 == 0, &seq, &group, &error), &error);
+        assert(seq == i && (group == 0 || group >> 63 == 1));
+        expected += group != 0;
+        changes += group != 0 && group != last;
+        last = group;
+    }
+    char packed[1024];
+    const uint64_t limits[3] = {2, UINT64_MAX, UINT64_MAX};
+    size_t len = pack(packed, 0, BROOKLET_EXPECT_ABSENT, "packed", 0, NULL);
+    len = pack(packed, len, BROOKLET_EXPECT_NEXT, "group", WRITES, NULL);
+    len = pack(packed, len, BROOKLET_BEGIN_AT, "packed", 70, NULL);
+    len = pack(packed, len, BROOKLET_APPEND, "packed", 5, "seven");
+    len = pack(packed, len, BROOKLET_SNAPSHOT, "group", 0, "");
+    len = pack(packed, len, BROOKLET_APPEND, "packed", 1, "7");
+    uint64_t seqs[3] = {9, 9, 9};
+    size_t count = 0;
+    ok(brooklet_queue_commit(queue, store, packed, len, UINT64_MAX, true, seqs, 2, &count, &group, &error), &error);
+    assert(count == 3 && seqs[0] == 70 && seqs[1] == WRITES && seqs[2] == 9);
+    expected += group != 0;
+    for (uint64_t ended = 0, completions = 0; ended < expected; completions++) {
+        brooklet_completion one;
+        ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &count, &error), &error);
+        assert(one.status == BROOKLET_OK && one.tag >> 63 == 1 && one.writes > 0);
+        ended += one.writes;
+        assert(ended <= expected && completions <= changes + 1);
+    }
+
+    len = pack(packed, 0, BROOKLET_APPEND, "waited", 1, "w");
+    seqs[0] = 9;
+    ok(brooklet_commit_wait(store, packed, len, UINT64_MAX, seqs, 1, &count, &error), &error);
+    assert(count == 1 && seqs[0] == 0);
+    refused(brooklet_commit_wait(store, packed, len - 1, UINT64_MAX, NULL, 0, NULL, &error), &error, BROOKLET_INVALID,
+            "within an operation");
+
+    /* The other operations, and a deferred commit: no completion follows. */
+    len = pack(packed, 0, BROOKLET_TRIM, "packed", 71, NULL);
+    len = pack(packed, len, BROOKLET_TRUNCATE, "packed", 71, NULL);
+    len = pack(packed, len, BROOKLET_APPEND, "packed", 1, "a");
+    len = pack(packed, len, BROOKLET_APPEND, "packed", 1, "b");
+    len = pack(packed, len, BROOKLET_KEEP_LAST, "packed", 1, NULL);
+    len = pack(packed, len, BROOKLET_DELETE, "group", 0, NULL);
+    len = pack(packed, len, BROOKLET_RETAIN, "packed", sizeof limits, (const char *)limits);
+    ok(brooklet_queue_commit(queue, store, packed, len, SECOND, false, NULL, 0, NULL, &group, &error), &error);
+    assert(group == 0);
+    uint64_t first = 0, next = 0;
+    ok(brooklet_bounds(store, KEY("packed"), &first, &next, &error), &error);
+    assert(first == 72 && next == 73);
+    refused(brooklet_bounds(store, KEY("group"), &first, &next, &error), &error, BROOKLET_NOT_FOUND, "group");
+
+    /* Refused: a conflict, which has no effect, a cut operation, an unknown kind, no place. */
+    len = pack(packed, 0, BROOKLET_EXPECT_NEXT, "packed", 9, NULL);
+    refused(brooklet_queue_commit(queue, store, packed, len, UINT64_MAX, true, NULL, 0, NULL, &group, &error),
+            &error, BROOKLET_CONFLICT, "packed");
+    refused(brooklet_queue_commit(queue, store, packed, len - 1, UINT64_MAX, true, NULL, 0, NULL, &group, &error),
+            &error, BROOKLET_INVALID, "within an operation");
+    len = pack(packed, 0, 99, "packed", 0, NULL);
+    refused(brooklet_queue_commit(queue, store, packed, len, UINT64_MAX, true, NULL, 0, NULL, &group, &error),
+            &error, BROOKLET_INVALID, "unknown kind");
+    refused(brooklet_queue_append(queue, NULL, "k", 1, NULL, 0, true, NULL, NULL, &error), &error, BROOKLET_INVALID, "store");
+    refused(brooklet_queue_append(NULL, store, "k", 1, NULL, 0, true, NULL, NULL, &error), &error, BROOKLET_INVALID, "queue");
+
+    brooklet_commit *commit = brooklet_commit_new();
+    brooklet_ticket *ticket = NULL;
+    len = pack(packed, 0, BROOKLET_APPEND, "packed", 1, "c");
+    ok(brooklet_commit_begin_at(commit, KEY("packed"), 100, &error), &error);
+    ok(brooklet_commit_add(commit, packed, len, &error), &error);
+    ok(brooklet_commit_to(commit, store, true, &ticket, &error), &error);
+    assert(brooklet_ticket_seq(ticket) == 100);
+    brooklet_ticket_free(ticket);
+    brooklet_commit_free(commit);
+
+    /* A completion that comes after its queue. */
+    ok(brooklet_queue_append(queue, store, KEY("packed"), "x", 1, true, &seq, &group, &error), &error);
+    brooklet_queue_free(queue);
+}
+
+static void fills(brooklet_store *store) {
+    enum { ENTRIES = 100, SIZE = 26 };
+    brooklet_error *error = NULL;
+    brooklet_entries *entries = NULL;
+    char buffer[10 * SIZE], payload[SIZE];
+    memset(payload, 'p', sizeof payload);
+    for (int i = 0; i < ENTRIES; i++) ok(brooklet_append_wait(store, KEY("fill"), payload, 10, NULL, &error), &error);
+    ok(brooklet_append_wait(store, KEY("fill"), buffer, sizeof buffer, NULL, &error), &error);
+    size_t used = 0, count = 0;
+    uint64_t seq = 0;
+    brooklet_status status = brooklet_read_fill(store, KEY("fill"), 0, UINT64_MAX, false, buffer, sizeof buffer, &used,
+                                                &count, &entries, &error);
+    for (; count > 0; status = brooklet_entries_fill(entries, buffer, sizeof buffer, &used, &count, &error)) {
+        ok(status, &error);
+        assert(count == 10 && used == sizeof buffer && entries != NULL);
+        for (size_t i = 0; i < count; i++) {
+            brooklet_packed_entry head;
+            memcpy(&head, buffer + i * SIZE, sizeof head);
+            assert(head.seq == seq++ && head.len == 10 && buffer[i * SIZE + sizeof head] == 'p');
+        }
+    }
+    /* The last entry is larger than the buffer: the call reports what it needs, and loses nothing. */
+    brooklet_entry entry;
+    assert(seq == ENTRIES && status == BROOKLET_OK && used == sizeof buffer + 16);
+    ok(brooklet_entries_next(entries, &entry, &error), &error);
+    assert(entry.seq == ENTRIES && entry.payload_len == sizeof buffer);
+    assert(brooklet_entries_fill(entries, buffer, sizeof buffer, &used, &count, &error) == BROOKLET_END && count == 0);
+    brooklet_entries_free(entries);
+    status = brooklet_read_fill(store, KEY("fill"), 3, 5, false, buffer, sizeof buffer, &used, &count, &entries, &error);
+    assert(status == BROOKLET_END && count == 2 && used == 2 * SIZE && entries == NULL && error == NULL);
+    refused(brooklet_read_fill(store, KEY("none"), 0, 1, false, buffer, sizeof buffer, &used, &count, &entries, &error),
+            &error, BROOKLET_NOT_FOUND, "none");
+    refused(brooklet_read_fill(store, KEY("fill"), 0, 1, false, NULL, 1, &used, &count, &entries, &error), &error,
+            BROOKLET_INVALID, "buffer");
+
+    /* Logs, of which one finds room at a time. */
+    brooklet_logs *logs = NULL;
+    brooklet_packed_log log;
+    uint64_t found = 0;
+    ok(brooklet_scan(store, "fil", 3, NULL, 0, &logs, &error), &error);
+    assert(brooklet_logs_fill(logs, buffer, 3, &used, &count, &error) == BROOKLET_OK && count == 0 && used == 28);
+    while (brooklet_logs_fill(logs, buffer, 30, &used, &count, &error) == BROOKLET_OK || count > 0) {
+        memcpy(&log, buffer, sizeof log);
+        assert(count == 1 && log.key_len == 4 && log.next == ENTRIES + 1 && memcmp(buffer + sizeof log, "fill", 4) == 0);
+        found++;
+    }
+    assert(found == 1);
+    brooklet_logs_free(logs);
+
+    brooklet_info info;
+    ok(brooklet_store_info(store, &info, &error), &error);
+    assert(info.ring_size >= info.ring_in_use && info.memtable_logs > 0 && !info.stopped);
+}
+
+static void tail_fills(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_queue *queue = NULL;
+    brooklet_tail *tail = NULL;
+    brooklet_tail_event event;
+    brooklet_completion one;
+    char buffer[60];
+    size_t used = 0, count = 0, taken = 0;
+    ok(brooklet_queue_new(&queue, &error), &error);
+    ok(brooklet_tail_open(store, KEY("filled"), 0, &tail, &error), &error);
+    for (uint64_t i = 0, tag = 5; i < 4;) {
+        brooklet_status status =
+            brooklet_tail_fill(tail, queue, tag, buffer, sizeof buffer, &used, &count, &event, &error);
+        if (status == BROOKLET_TIMEOUT) {
+            if (i == 0) {
+                for (int n = 0; n < 4; n++) ok(brooklet_append_wait(store, KEY("filled"), "entry", 5, NULL, &error), &error);
+            }
+            ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &taken, &error), &error);
+            assert(one.tag == tag++);
+            continue;
+        }
+        ok(status, &error);
+        assert(event.kind == BROOKLET_TAIL_ENTRY && count > 0 && count <= 2 && used == count * 21);
+        i += count;
+        assert(brooklet_tail_position(tail) == i);
+    }
+    ok(brooklet_append_wait(store, KEY("filled"), "larger than the buffer, which then is as it was", 45, NULL, &error), &error);
+    while (brooklet_tail_fill(tail, queue, 0, buffer, sizeof buffer, &used, &count, &event, &error) == BROOKLET_TIMEOUT) {
+        ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &taken, &error), &error);
+    }
+    assert(count == 0 && used == 61 && brooklet_tail_position(tail) == 4);
+    ok(brooklet_tail_next(tail, 0, &event, &error), &error);
+    assert(event.kind == BROOKLET_TAIL_ENTRY && event.entry.seq == 4 && event.entry.payload_len == 45);
+    brooklet_ticket *ticket = NULL;
+    ok(brooklet_delete(store, KEY("filled"), &ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    brooklet_ticket_free(ticket);
+    while (brooklet_tail_fill(tail, queue, 0, buffer, sizeof buffer, &used, &count, &event, &error) == BROOKLET_TIMEOUT) {
+        ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &taken, &error), &error);
+    }
+    assert(count == 0 && event.kind == BROOKLET_TAIL_DELETED);
+    refused(brooklet_tail_fill(tail, NULL, 0, buffer, 1, &used, &count, &event, &error), &error, BROOKLET_INVALID, "queue");
+    brooklet_tail_free(tail);
+    brooklet_queue_free(queue);
+}
+
 static void wrong_arguments(brooklet_store *store) {
     brooklet_error *error = NULL;
     brooklet_ticket *ticket = NULL;
@@ -339,6 +532,9 @@ int main(int argc, char **argv) {
     scans(store);
     tails(store);
     completions(store);
+    groups(store);
+    fills(store);
+    tail_fills(store);
     wrong_arguments(store);
     threads(store);
     ok(brooklet_checkpoint(store, &error), &error);

@@ -1,0 +1,218 @@
+//! Writes without tickets: in groups, with one completion for all writes that reach stable media
+//! together; or with a wait in the same call.
+//!
+//! A caller with many writes under way needs no ticket for each, and takes one completion for a
+//! block of the ring, where it would take thousands.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brooklet::{Commit, Durability, Store, Ticket};
+
+use crate::arguments::{FOREVER, bytes, give, object};
+use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::grouping::Groups;
+use crate::packed::add_operations;
+use crate::queue::{Ended, Shared, brooklet_queue};
+use crate::store::{brooklet_store, of};
+
+/// The most bytes of a commit whose memory a thread keeps for its next one.
+const KEPT: usize = 64 << 10;
+
+impl Shared {
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the tag of the group of a write; 0 if the write is acknowledged already. The
+    /// completion counts exactly the writes that got its tag, because the group takes no write once
+    /// its end had the lock.
+    fn join(self: &Arc<Self>, ticket: Ticket) -> u64 {
+        if ticket.is_done() {
+            return 0;
+        }
+        // The callback may run on this thread, so the lock is released before.
+        let (tag, new) = self.groups().join(ticket);
+        if let Some(group) = new {
+            // A queue that is freed needs no completion; a reference to it would keep it.
+            let shared = Arc::downgrade(self);
+            let ticket = group.ticket.clone();
+            let writes = group.writes;
+            ticket.on_done(move |result| {
+                let Some(shared) = shared.upgrade() else { return };
+                shared.groups().close(tag);
+                let writes = writes.load(Ordering::Relaxed);
+                shared.post(Ended { tag, writes, result: result.map_err(Failure::from) });
+            });
+        }
+        tag
+    }
+}
+
+/// Calls `work` with an empty commit, whose memory the thread keeps for about `size` bytes.
+fn with_commit<T>(size: usize, work: impl FnOnce(&mut Commit) -> T) -> T {
+    thread_local! {
+        static COMMIT: Cell<Commit> = Cell::default();
+    }
+    let mut commit = COMMIT.take();
+    commit.clear();
+    let done = work(&mut commit);
+    if size <= KEPT {
+        COMMIT.set(commit);
+    }
+    done
+}
+
+fn commit(store: &Store, commit: &Commit, wait: bool) -> Result<Ticket, Failure> {
+    Ok(if wait { store.commit(commit) } else { store.try_commit(commit) }?)
+}
+
+/// Commits packed operations.
+fn commit_packed(store: &Store, operations: &[u8], defer: u64, wait: bool) -> Result<Ticket, Failure> {
+    with_commit(operations.len(), |built| {
+        add_operations(built, operations)?;
+        if defer != FOREVER {
+            built.durability(Durability::Deferred(Duration::from_nanos(defer)));
+        }
+        commit(store, built, wait)
+    })
+}
+
+/// Stores the numbers of a ticket's entries, `most` of them at most.
+///
+/// # Safety
+/// `seqs` is valid for writing `most` numbers.
+unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) -> Result<(), Failure> {
+    if seqs.is_null() && most > 0 {
+        return Err(Failure::Argument("the place for numbers is NULL, but has room"));
+    }
+    for (at, seq) in ticket.seqs().iter().take(most).enumerate() {
+        // SAFETY: the caller's promise; `at` is below `most`.
+        unsafe { seqs.add(at).write(*seq) };
+    }
+    Ok(())
+}
+
+/// Appends an entry without a ticket. Stores the entry's number at `seq`, and at `group` the tag of
+/// the completion that the queue gets when the entry is acknowledged or has failed. Writes that
+/// reach stable media together have one such tag, and one completion, which counts them (`writes`).
+/// The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
+/// their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+///
+/// With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
+///
+/// # Safety
+/// `queue` and `store` were not freed; `key` and `payload` are valid for reading so many bytes;
+/// `seq`, `group` and `error` are NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_append(
+    queue: *const brooklet_queue,
+    store: *const brooklet_store,
+    key: *const c_void,
+    key_len: usize,
+    payload: *const c_void,
+    payload_len: usize,
+    wait: bool,
+    seq: *mut u64,
+    group: *mut u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let append = || {
+        // SAFETY: the caller's promise.
+        let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
+        // SAFETY: the caller's promise.
+        let (key, payload) = unsafe { (bytes(key, key_len)?, bytes(payload, payload_len)?) };
+        let ticket = if wait {
+            store.append(key, payload)?
+        } else {
+            with_commit(payload_len, |one| commit(store, one.append(key, payload), false))?
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(seq, ticket.seq());
+            give(group, queue.shared.join(ticket));
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, append) }
+}
+
+/// Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
+/// appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
+/// appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
+/// `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
+/// `brooklet_queue_append`, which also explains `wait` and `group`.
+///
+/// # Safety
+/// `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is
+/// valid for writing `most_seqs` numbers; `count`, `group` and `error` are NULL or valid for
+/// writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_commit(
+    queue: *const brooklet_queue,
+    store: *const brooklet_store,
+    operations: *const c_void,
+    len: usize,
+    defer: u64,
+    wait: bool,
+    seqs: *mut u64,
+    most_seqs: usize,
+    count: *mut usize,
+    group: *mut u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let commit = || {
+        // SAFETY: the caller's promise.
+        let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
+        // SAFETY: the caller's promise.
+        let ticket = unsafe {
+            let operations = bytes(operations, len)?;
+            let ticket = commit_packed(store, operations, defer, wait)?;
+            give_seqs(&ticket, seqs, most_seqs)?;
+            ticket
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(count, ticket.seqs().len());
+            give(group, queue.shared.join(ticket));
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, commit) }
+}
+
+/// Commits packed operations, as `brooklet_queue_commit` does, and waits until the commit is
+/// acknowledged. The thread may write to the device itself: for one writer, nothing is faster.
+///
+/// # Safety
+/// As for `brooklet_queue_commit`, without a queue.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_wait(
+    store: *const brooklet_store,
+    operations: *const c_void,
+    len: usize,
+    defer: u64,
+    seqs: *mut u64,
+    most_seqs: usize,
+    count: *mut usize,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let commit = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (store, operations) = (of(store)?, bytes(operations, len)?);
+            let ticket = commit_packed(store, operations, defer, true)?;
+            ticket.wait()?;
+            give_seqs(&ticket, seqs, most_seqs)?;
+            give(count, ticket.seqs().len());
+        }
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, commit) }
+}

@@ -1,0 +1,48 @@
+//! The groups of a queue: which writes reach stable media together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brooklet::Ticket;
+
+/// The bit that the tags of groups have, and the tags of callers do not need.
+const GROUP: u64 = 1 << 63;
+
+/// The groups of a queue.
+#[derive(Default)]
+pub(crate) struct Groups {
+    /// The group that the next write may join.
+    open: Option<Group>,
+    /// Number of groups so far.
+    made: u64,
+}
+
+/// Some writes that reach stable media together.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub tag: u64,
+    /// A write of the group.
+    pub ticket: Ticket,
+    /// The number of its writes.
+    pub writes: Arc<AtomicU64>,
+}
+
+impl Groups {
+    /// Adds a write to the open group, or to a new one. Returns the tag of the group, and the group
+    /// if it is new.
+    pub fn join(&mut self, ticket: Ticket) -> (u64, Option<Group>) {
+        if let Some(open) = self.open.as_ref().filter(|open| open.ticket.comes_with(&ticket)) {
+            open.writes.fetch_add(1, Ordering::Relaxed);
+            return (open.tag, None);
+        }
+        self.made += 1;
+        let group = Group { tag: GROUP | self.made, ticket, writes: Arc::new(AtomicU64::new(1)) };
+        self.open = Some(group.clone());
+        (group.tag, Some(group))
+    }
+
+    /// Lets no further write join a group.
+    pub fn close(&mut self, tag: u64) {
+        self.open.take_if(|open| open.tag == tag);
+    }
+}

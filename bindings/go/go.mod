@@ -1,0 +1,3 @@
+module brooklet
+
+go 1.24

@@ -1,0 +1,175 @@
+package brooklet
+
+// #include "shim.h"
+import "C"
+
+import (
+	"os"
+	"sync"
+	"syscall"
+)
+
+// group is the set of writes that reach stable media together. One event ends them all.
+type group struct {
+	done chan struct{}
+	// err is the result, once done is closed.
+	err error
+	// joined counts the writes that have looked the group up. It leaves the table when all have.
+	joined, writes uint64
+	ended          bool
+}
+
+// acknowledged is the group of writes that ended before anybody could wait.
+var acknowledged = func() *group {
+	g := &group{done: make(chan struct{}), ended: true}
+	close(g.done)
+	return g
+}()
+
+// acks is the table of the groups that are under way.
+type acks struct {
+	lock   sync.Mutex
+	groups map[uint64]*group
+}
+
+func (a *acks) at(tag uint64) *group {
+	g := a.groups[tag]
+	if g == nil {
+		g = &group{done: make(chan struct{})}
+		a.groups[tag] = g
+	}
+	return g
+}
+
+func (a *acks) forget(tag uint64, g *group) {
+	if g.ended && g.joined == g.writes {
+		delete(a.groups, tag)
+	}
+}
+
+// join returns the group of a write, whose tag the C library gave.
+func (a *acks) join(tag uint64) *group {
+	if tag == 0 {
+		return acknowledged
+	}
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	g := a.at(tag)
+	g.joined++
+	a.forget(tag, g)
+	return g
+}
+
+// end ends a group. The event may come before the writes have looked the group up.
+func (a *acks) end(tag, writes uint64, err error) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	g := a.at(tag)
+	g.writes, g.err, g.ended = writes, err, true
+	close(g.done)
+	a.forget(tag, g)
+}
+
+// fail ends all groups that are left.
+func (a *acks) fail(err error) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	for tag, g := range a.groups {
+		if !g.ended {
+			g.err, g.ended = err, true
+			close(g.done)
+		}
+		delete(a.groups, tag)
+	}
+}
+
+// notices has the tails that wait for the next entry of their logs.
+type notices struct {
+	lock    sync.Mutex
+	made    uint64
+	waiting map[uint64]chan struct{}
+}
+
+// add makes a place where the C library may leave a notice.
+func (n *notices) add() (tag uint64, notice chan struct{}) {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	n.made++
+	notice = make(chan struct{}, 1)
+	n.waiting[n.made] = notice
+	return n.made, notice
+}
+
+func (n *notices) remove(tag uint64) {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	delete(n.waiting, tag)
+}
+
+func (n *notices) leave(tag uint64) {
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	select {
+	case n.waiting[tag] <- struct{}{}:
+	default: // One notice is enough; nobody waits at a nil channel.
+	}
+}
+
+// watcher is the goroutine that waits for the descriptor of the queue, by the poller of the runtime.
+type watcher struct {
+	file *os.File
+	done chan struct{}
+}
+
+func watch(c *core) (*watcher, error) {
+	// The queue's own descriptor stays with the queue.
+	fd, err := syscall.Dup(int(C.brooklet_queue_fd(c.queue)))
+	if err == nil {
+		syscall.CloseOnExec(fd)
+		err = syscall.SetNonblock(fd, true)
+	}
+	if err != nil {
+		return nil, &Error{Kind: ErrIO, Message: "copying the descriptor of a queue: " + err.Error()}
+	}
+	w := &watcher{file: os.NewFile(uintptr(fd), "brooklet queue"), done: make(chan struct{})}
+	conn, err := w.file.SyscallConn()
+	if err != nil {
+		w.file.Close()
+		return nil, &Error{Kind: ErrIO, Message: "waiting for a queue: " + err.Error()}
+	}
+	go func() {
+		defer close(w.done)
+		// Returns once the file is closed. The queue's byte is read by the C library.
+		_ = conn.Read(func(uintptr) bool {
+			c.take()
+			return false
+		})
+	}()
+	return w, nil
+}
+
+// stop returns once the goroutine has ended.
+func (w *watcher) stop() {
+	w.file.Close()
+	<-w.done
+}
+
+// take hands all completions over to those who wait.
+func (c *core) take() {
+	var completions [64]C.brooklet_completion
+	for {
+		var count C.size_t
+		C.brooklet_queue_take(c.queue, &completions[0], C.size_t(len(completions)), 0, &count, nil)
+		if count == 0 {
+			return
+		}
+		for _, completion := range completions[:count] {
+			tag, err := uint64(completion.tag), failed(completion.status, completion.error)
+			if tag>>63 == 0 {
+				c.notices.leave(tag)
+			} else {
+				c.acks.end(tag, uint64(completion.writes), err)
+			}
+		}
+	}
+}

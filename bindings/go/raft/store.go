@@ -1,0 +1,306 @@
+// Package brookletraft stores the logs and the stable state of Raft groups of hashicorp/raft in a
+// Brooklet store. One store holds thousands of groups, and one write to the device makes the entries
+// of many groups durable.
+package brookletraft
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"brooklet"
+
+	"github.com/hashicorp/raft"
+)
+
+// mostAtOnce is the most bytes of one commit. A larger batch of entries becomes several commits.
+const mostAtOnce = 4 << 20
+
+// Store is the log and the stable state of one Raft group. Open each group once: the store refuses
+// the writes of a second Store beside the first.
+//
+// It has two kinds of logs: "<group>/log" with the entries, whose numbers are the Raft indexes, and
+// "<group>/state/<key>" for each key of the stable state, with one entry.
+type Store struct {
+	store *brooklet.Store
+	log   string
+	state string
+
+	// writing is held by the write under way.
+	writing sync.Mutex
+	commit  brooklet.Commit
+	entry   []byte
+
+	// lock guards the bounds that are known; nil after a write that failed.
+	lock  sync.RWMutex
+	known *bounds
+
+	// stable guards the values that were stored or read.
+	stable sync.RWMutex
+	values map[string][]byte
+}
+
+// bounds of the log: the index of the first entry, and that of the next one; equal if there is none.
+type bounds struct {
+	first, next uint64
+	exists      bool
+}
+
+func (b bounds) empty() bool { return b.first == b.next }
+
+var (
+	_ raft.LogStore          = (*Store)(nil)
+	_ raft.StableStore       = (*Store)(nil)
+	_ raft.MonotonicLogStore = (*Store)(nil)
+)
+
+// Open opens a group of a store. A group that does not exist is empty, and begins to exist with its
+// first write. The brooklet store stays the caller's: close it when all groups have ended.
+func Open(store *brooklet.Store, group string) (*Store, error) {
+	s := &Store{store: store, log: group + "/log", state: group + "/state/", values: make(map[string][]byte)}
+	if _, err := s.bounds(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) failed(doing string, err error) error {
+	return fmt.Errorf("%s of the Raft log %q: %w", doing, s.log, err)
+}
+
+// bounds returns the bounds of the log, and reads them after a write that failed.
+func (s *Store) bounds() (bounds, error) {
+	s.lock.RLock()
+	known := s.known
+	s.lock.RUnlock()
+	if known != nil {
+		return *known, nil
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	found, err := s.store.Bounds(s.log)
+	exists := !errors.Is(err, brooklet.ErrNotFound)
+	if err != nil && exists {
+		return bounds{}, s.failed("reading the bounds", err)
+	}
+	s.known = &bounds{found.First, found.Next, exists}
+	return *s.known, nil
+}
+
+// change records the bounds after a write; they are unknown if it failed.
+func (s *Store) change(after bounds, err error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.known = &after
+	if err != nil {
+		s.known = nil
+	}
+}
+
+// IsMonotonic returns true: the indexes of the entries have no gaps. So hashicorp/raft removes all
+// entries when it has restored a snapshot from elsewhere. The next entry then has any index.
+func (s *Store) IsMonotonic() bool { return true }
+
+// FirstIndex returns the index of the first entry; 0 if there is none.
+func (s *Store) FirstIndex() (uint64, error) {
+	known, err := s.bounds()
+	if known.empty() {
+		return 0, err
+	}
+	return known.first, err
+}
+
+// LastIndex returns the index of the last entry; 0 if there is none.
+func (s *Store) LastIndex() (uint64, error) {
+	known, err := s.bounds()
+	if known.empty() {
+		return 0, err
+	}
+	return known.next - 1, err
+}
+
+// GetLog reads the entry of an index. The error is [raft.ErrLogNotFound] if there is none.
+func (s *Store) GetLog(index uint64, log *raft.Log) error {
+	known, err := s.bounds()
+	if err != nil {
+		return err
+	}
+	if index < known.first || index >= known.next {
+		return raft.ErrLogNotFound
+	}
+	entry, err := s.store.Get(s.log, index)
+	if errors.Is(err, brooklet.ErrNotFound) {
+		return raft.ErrLogNotFound // It was deleted meanwhile.
+	}
+	if err == nil {
+		err = decode(index, entry.Payload, log)
+	}
+	if err != nil {
+		return s.failed(fmt.Sprintf("reading entry %d", index), err)
+	}
+	return nil
+}
+
+// StoreLog stores an entry. It is on stable media when StoreLog returns.
+func (s *Store) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
+
+// StoreLogs stores entries, which continue the log without a gap. An empty log begins at the first of
+// them. They are on stable media when StoreLogs returns.
+func (s *Store) StoreLogs(logs []*raft.Log) error {
+	if len(logs) == 0 {
+		return nil
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	known, err := s.bounds()
+	if err != nil {
+		return err
+	}
+	begin := logs[0].Index
+	after := bounds{known.first, begin + uint64(len(logs)), true}
+	if known.empty() {
+		after.first = begin
+	} else if begin != known.next {
+		why := fmt.Errorf("entry %d leaves a gap or overlaps: the next one is %d", begin, known.next)
+		return s.failed("storing entries", why)
+	}
+	for at, log := range logs {
+		if log.Index != begin+uint64(at) {
+			return s.failed("storing entries", fmt.Errorf("entry %d follows entry %d", log.Index, logs[at-1].Index))
+		}
+	}
+	err = s.add(logs, known)
+	s.change(after, err)
+	if err != nil {
+		return s.failed("storing entries", err)
+	}
+	return nil
+}
+
+// add appends entries in as few commits as their size allows, and waits for the last one: all before
+// it are durable, too.
+func (s *Store) add(logs []*raft.Log, known bounds) error {
+	begin := logs[0].Index
+	s.commit.Clear()
+	switch {
+	case known.exists && begin == known.next:
+		s.commit.ExpectNext(s.log, begin)
+	case known.exists:
+		s.commit.ExpectNext(s.log, known.next).Delete(s.log).BeginAt(s.log, begin)
+	default:
+		s.commit.ExpectAbsent(s.log).BeginAt(s.log, begin)
+	}
+	size := 0
+	for at, log := range logs {
+		s.entry = encode(s.entry[:0], log)
+		if size += len(s.entry); size > mostAtOnce && size > len(s.entry) {
+			if _, err := s.store.CommitAsync(context.Background(), &s.commit); err != nil {
+				return err
+			}
+			s.commit.Clear().ExpectNext(s.log, begin+uint64(at))
+			size = len(s.entry)
+		}
+		s.commit.Append(s.log, s.entry)
+	}
+	return s.finish()
+}
+
+// finish makes the commit, and lets go of much memory.
+func (s *Store) finish() error {
+	_, err := s.store.Commit(context.Background(), &s.commit)
+	if cap(s.entry) > 64<<10 {
+		s.entry = nil
+	}
+	if s.commit.Size() > 64<<10 {
+		s.commit = brooklet.Commit{}
+	}
+	return err
+}
+
+// DeleteRange deletes the entries from index low up to high, high included: from the head of the log,
+// from its tail, or all. Entries in the middle cannot be deleted, because the log has no gaps. The
+// deletion is on stable media when DeleteRange returns.
+func (s *Store) DeleteRange(low, high uint64) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	known, err := s.bounds()
+	if err != nil {
+		return err
+	}
+	if known.empty() || low > high || low >= known.next || high < known.first {
+		return nil
+	}
+	s.commit.Clear().ExpectNext(s.log, known.next)
+	after := known
+	switch fromHead, toTail := low <= known.first, high >= known.next-1; {
+	case fromHead && toTail:
+		// The next entry may then have any index, also a lower one.
+		s.commit.Delete(s.log)
+		after = bounds{}
+	case fromHead:
+		s.commit.Trim(s.log, high+1)
+		after.first = high + 1
+	case toTail:
+		s.commit.Truncate(s.log, low)
+		after.next = low
+	default:
+		why := fmt.Errorf("entries %d to %d are in the middle of %d to %d", low, high, known.first, known.next-1)
+		return s.failed("deleting", why)
+	}
+	err = s.finish()
+	s.change(after, err)
+	if err != nil {
+		return s.failed("deleting", err)
+	}
+	return nil
+}
+
+// Set stores the value of a key. It is on stable media when Set returns.
+func (s *Store) Set(key, value []byte) error {
+	s.stable.Lock()
+	defer s.stable.Unlock()
+	if _, err := s.store.Snapshot(context.Background(), s.state+string(key), value); err != nil {
+		delete(s.values, string(key)) // It may be the old one or the new one.
+		return fmt.Errorf("storing the state %q: %w", s.state+string(key), err)
+	}
+	s.values[string(key)] = bytes.Clone(value)
+	return nil
+}
+
+// Get returns the value of a key; nil if it has none.
+func (s *Store) Get(key []byte) ([]byte, error) {
+	s.stable.RLock()
+	value, known := s.values[string(key)]
+	s.stable.RUnlock()
+	if known {
+		return bytes.Clone(value), nil
+	}
+	s.stable.Lock()
+	defer s.stable.Unlock()
+	entry, _, err := s.store.First(s.state + string(key))
+	if err != nil {
+		return nil, fmt.Errorf("reading the state %q: %w", s.state+string(key), err)
+	}
+	s.values[string(key)] = entry.Payload
+	return bytes.Clone(entry.Payload), nil
+}
+
+// SetUint64 stores the number of a key, like [Store.Set].
+func (s *Store) SetUint64(key []byte, value uint64) error {
+	return s.Set(key, binary.BigEndian.AppendUint64(nil, value))
+}
+
+// GetUint64 returns the number of a key; 0 if it has none.
+func (s *Store) GetUint64(key []byte) (uint64, error) {
+	value, err := s.Get(key)
+	if err != nil || value == nil {
+		return 0, err
+	}
+	if len(value) != 8 {
+		return 0, fmt.Errorf("the state %q has %d bytes, and is no number", s.state+string(key), len(value))
+	}
+	return binary.BigEndian.Uint64(value), nil
+}

@@ -1,0 +1,268 @@
+package brooklet
+
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+	"sync"
+)
+
+// Entry is an entry of a log.
+type Entry struct {
+	// Seq is the number of the entry.
+	Seq uint64
+	// Payload belongs to the caller. Payloads of neighbours may share memory, so copy a payload that
+	// is kept for long beside others that are not (bytes.Clone).
+	Payload []byte
+}
+
+// Bounds of a log.
+type Bounds struct {
+	// First is the number of the first entry.
+	First uint64
+	// Next is the number that the next entry will get.
+	Next uint64
+}
+
+// Log is a log of a listing.
+type Log struct {
+	// Key of the log.
+	Key string
+	Bounds
+}
+
+// Sizes of the heads that precede an entry and a log in a buffer.
+const (
+	entryHead = 16
+	logHead   = 24
+)
+
+// Sizes of buffers. The first part of a read is small, because many logs are.
+const (
+	firstPart = 16 << 10
+	part      = 32 << 10
+)
+
+var scratch = sync.Pool{New: func() any {
+	buffer := make([]byte, part)
+	return &buffer
+}}
+
+// filled has the items that a call copied, in memory that belongs to the caller.
+type filled struct {
+	told  C.shim_filled
+	items []byte
+}
+
+// fill calls a function that copies items into a buffer, of size bytes at first, and of the size that
+// the next item needs if that is more. It returns exactly as much memory as the items have.
+func fill(size int, call func(buffer *C.uint8_t, size C.size_t) C.shim_filled) filled {
+	buffer := scratch.Get().(*[]byte)
+	defer scratch.Put(buffer)
+	result := call(bytesOf((*buffer)[:size]))
+	if result.error == nil && result.count == 0 && result.used > 0 {
+		large := make([]byte, result.used)
+		result = call(bytesOf(large))
+		return filled{result, large[:min(len(large), int(result.used))]}
+	}
+	return owned(result, *buffer)
+}
+
+func owned(result C.shim_filled, buffer []byte) filled {
+	if result.count == 0 {
+		return filled{result, nil}
+	}
+	return filled{result, append([]byte(nil), buffer[:result.used]...)}
+}
+
+func number(bytes []byte) uint64 { return binary.NativeEndian.Uint64(bytes) }
+
+// eachEntry yields packed entries, and reports whether the consumer wants more.
+func eachEntry(items []byte, yield func(Entry) bool) bool {
+	for len(items) > 0 {
+		end := entryHead + number(items[8:])
+		if !yield(Entry{Seq: number(items), Payload: items[entryHead:end:end]}) {
+			return false
+		}
+		items = items[end:]
+	}
+	return true
+}
+
+// Read reads the entries of a log from number from on and before number to ([End]: to the end),
+// those on stable media. The iterator yields an error as its last pair: [ErrNotFound] if the log or
+// the range does not exist, [ErrDamaged] if an entry does not read back as it was written.
+//
+// The iterator shows the log as it is when the iteration begins.
+func (s *Store) Read(key string, from, to uint64) iter.Seq2[Entry, error] {
+	return s.read(key, from, to, false)
+}
+
+// ReadAvailable reads a log like [Store.Read], but leaves out entries outside of the log. An unknown
+// log has none.
+func (s *Store) ReadAvailable(key string, from, to uint64) iter.Seq2[Entry, error] {
+	return s.read(key, from, to, true)
+}
+
+func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		entry := func(entry Entry) bool { return yield(entry, nil) }
+		got, err := s.begin(key, from, to, available, firstPart)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		rest := (*C.brooklet_entries)(got.told.rest)
+		defer func() { C.brooklet_entries_free(rest) }()
+		for {
+			if !eachEntry(got.items, entry) || got.told.status == C.BROOKLET_END {
+				return
+			}
+			got = more(rest, part)
+			if got.told.error != nil {
+				yield(Entry{}, failed(got.told.status, got.told.error))
+				return
+			}
+		}
+	}
+}
+
+// begin reads the first part of a log. The caller frees the rest.
+func (s *Store) begin(key string, from, to uint64, available bool, size int) (filled, error) {
+	c := s.handles()
+	if err := c.acquire(); err != nil {
+		return filled{}, err
+	}
+	defer c.release()
+	buffer := scratch.Get().(*[]byte)
+	defer scratch.Put(buffer)
+	text, textLen := textOf(key)
+	place, placeLen := bytesOf((*buffer)[:size])
+	result := C.shim_read(c.store, text, textLen, C.uint64_t(from), C.uint64_t(to), C.bool(available), place, placeLen)
+	if result.error != nil {
+		return filled{}, failed(result.status, result.error)
+	}
+	return owned(result, *buffer), nil
+}
+
+func more(entries *C.brooklet_entries, size int) filled {
+	return fill(size, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
+		return C.shim_entries(entries, buffer, size)
+	})
+}
+
+// Get returns one entry. The error is [ErrNotFound] if the log does not have it.
+func (s *Store) Get(key string, seq uint64) (Entry, error) {
+	if seq == End {
+		return Entry{}, invalid("no entry has this number")
+	}
+	for entry, err := range s.Read(key, seq, seq+1) {
+		return entry, err
+	}
+	return Entry{}, &Error{Kind: ErrNotFound, Message: "the log does not have the entry"}
+}
+
+// First returns the first entry of a log, and whether there is one.
+func (s *Store) First(key string) (entry Entry, found bool, err error) {
+	for entry, err := range s.ReadAvailable(key, 0, End) {
+		return entry, err == nil, err
+	}
+	return Entry{}, false, nil
+}
+
+// Last returns the last entry of a log, and whether there is one.
+func (s *Store) Last(key string) (entry Entry, found bool, err error) {
+	for {
+		bounds, err := s.Bounds(key)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return Entry{}, false, nil
+		case err != nil || bounds.First == bounds.Next:
+			return Entry{}, false, err
+		}
+		for entry, err := range s.ReadAvailable(key, bounds.Next-1, bounds.Next) {
+			return entry, err == nil, err
+		}
+		// The log lost that entry meanwhile.
+	}
+}
+
+// Bounds returns the numbers of the first entry of a log and of its next one. The error is
+// [ErrNotFound] if the log does not exist.
+func (s *Store) Bounds(key string) (Bounds, error) {
+	c := s.handles()
+	if err := c.acquire(); err != nil {
+		return Bounds{}, err
+	}
+	defer c.release()
+	text, textLen := textOf(key)
+	bounds := C.shim_bounds_of(c.store, text, textLen)
+	if bounds.error != nil {
+		return Bounds{}, failed(bounds.status, bounds.error)
+	}
+	return Bounds{First: uint64(bounds.first), Next: uint64(bounds.next)}, nil
+}
+
+// Exists reports whether a log exists.
+func (s *Store) Exists(key string) (bool, error) {
+	_, err := s.Bounds(key)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Scan lists the logs whose keys start with prefix, in the order of their keys. The iterator yields
+// an error as its last pair.
+func (s *Store) Scan(prefix string) iter.Seq2[Log, error] { return s.ScanFrom(prefix, "") }
+
+// ScanFrom lists logs like [Store.Scan], from the key from on. To go on behind a key, pass the key
+// and "\x00".
+func (s *Store) ScanFrom(prefix, from string) iter.Seq2[Log, error] {
+	return func(yield func(Log, error) bool) {
+		logs, err := s.scan(prefix, from)
+		if err != nil {
+			yield(Log{}, err)
+			return
+		}
+		defer C.brooklet_logs_free(logs)
+		for size := firstPart; ; size = part {
+			got := fill(size, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
+				return C.shim_logs(logs, buffer, size)
+			})
+			if got.told.error != nil {
+				yield(Log{}, failed(got.told.status, got.told.error))
+				return
+			}
+			for items := got.items; len(items) > 0; {
+				end := logHead + number(items[16:])
+				log := Log{string(items[logHead:end]), Bounds{number(items), number(items[8:])}}
+				if !yield(log, nil) {
+					return
+				}
+				items = items[end:]
+			}
+			if got.told.status == C.BROOKLET_END {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) scan(prefix, from string) (*C.brooklet_logs, error) {
+	c := s.handles()
+	if err := c.acquire(); err != nil {
+		return nil, err
+	}
+	defer c.release()
+	begin, beginLen := textOf(prefix)
+	place, placeLen := textOf(from)
+	logs := C.shim_scan(c.store, begin, beginLen, place, placeLen)
+	if logs.error != nil {
+		return nil, failed(logs.status, logs.error)
+	}
+	return logs.logs, nil
+}

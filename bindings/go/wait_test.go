@@ -1,0 +1,205 @@
+package brooklet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"sync"
+	"testing"
+)
+
+func TestManyGoroutinesWaitWithoutThreads(t *testing.T) {
+	store := opened(t)
+	const goroutines, each = 2000, 5
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for range each {
+				if _, err := store.Append(background, fmt.Sprint("log/", g%100), []byte("entry")); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	all.Wait()
+	entries := 0
+	for log, err := range store.Scan("log/") {
+		must(t, err)
+		entries += int(log.Next)
+	}
+	equal(t, entries, goroutines*each)
+	// The profile counts all threads that the program ever made.
+	if threads := pprof.Lookup("threadcreate").Count(); threads > 100 {
+		t.Errorf("%d threads for %d goroutines", threads, goroutines)
+	}
+	store.acks.lock.Lock()
+	defer store.acks.lock.Unlock()
+	equal(t, len(store.acks.groups), 0)
+}
+
+func TestTailsWaitWithoutThreads(t *testing.T) {
+	store := opened(t)
+	const tails = 1000
+	var all sync.WaitGroup
+	for i := range tails {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for event, err := range store.Tail(background, fmt.Sprint("tail/", i%10), 0) {
+				if err != nil || event.Kind != TailEntry {
+					t.Error(event, err)
+				}
+				break
+			}
+		}()
+	}
+	for i := range 10 {
+		_, err := store.Append(background, fmt.Sprint("tail/", i), nil)
+		must(t, err)
+	}
+	all.Wait()
+	if threads := pprof.Lookup("threadcreate").Count(); threads > 100 {
+		t.Errorf("%d threads for %d tails", threads, tails)
+	}
+	equal(t, len(store.notices.waiting), 0)
+}
+
+func TestCloseRacesWithCalls(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 10 {
+		path := filepath.Join(dir, fmt.Sprint(round))
+		store, err := Open(path, small)
+		must(t, err)
+		acknowledged := make([]int, 16)
+		var all sync.WaitGroup
+		fine := func(err error) bool {
+			if err != nil && !errors.Is(err, ErrStopped) {
+				t.Error(err)
+			}
+			return err == nil
+		}
+		for g := range acknowledged {
+			all.Add(2)
+			go func() {
+				defer all.Done()
+				for {
+					if _, err := store.Append(background, fmt.Sprint(g), make([]byte, 1000)); !fine(err) {
+						return
+					}
+					acknowledged[g]++
+				}
+			}()
+			go func() {
+				defer all.Done()
+				for _, err := range store.Tail(background, fmt.Sprint(g), 0) {
+					fine(err)
+				}
+				for {
+					for _, err := range store.ReadAvailable(fmt.Sprint(g), 0, End) {
+						if !fine(err) {
+							return
+						}
+					}
+				}
+			}()
+		}
+		for range 3 {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				for range round {
+					runtime.Gosched()
+				}
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		must(t, store.Close())
+		all.Wait()
+		store, err = Open(path, small)
+		must(t, err)
+		for g, count := range acknowledged {
+			bounds, err := store.Bounds(fmt.Sprint(g))
+			if count > 0 && (err != nil || int(bounds.Next) < count) {
+				t.Errorf("%d acknowledged entries, and the log has %v, %v", count, bounds, err)
+			}
+		}
+		must(t, store.Close())
+	}
+}
+
+func TestTheCollectorInMidCall(t *testing.T) {
+	store := opened(t)
+	ctx, cancel := context.WithCancel(background)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for ctx.Err() == nil {
+				runtime.GC()
+			}
+		}()
+	}
+	for g := range 8 {
+		key := fmt.Sprint("log/", g)
+		for i := range 200 {
+			payload := fmt.Appendf(nil, "%d/%d", g, i)
+			_, err := store.AppendAsync(background, key, payload)
+			must(t, err)
+			copy(payload, "changed") // The library has its copy.
+		}
+		_, err := store.Append(background, key, nil)
+		must(t, err)
+		i := 0
+		for entry, err := range store.Read(key, 0, 200) {
+			must(t, err)
+			equal(t, string(entry.Payload), fmt.Sprintf("%d/%d", g, i))
+			i++
+		}
+	}
+	cancel()
+	all.Wait()
+}
+
+func TestTheCollectorClosesAForgottenStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.brooklet")
+	func() {
+		store, err := Open(path, small)
+		must(t, err)
+		_, err = store.AppendAsync(background, "k", nil)
+		must(t, err)
+	}()
+	for {
+		runtime.GC()
+		store, err := Open(path, small)
+		if err == nil {
+			equal(t, texts(t, store.Read("k", 0, End)), "0:")
+			must(t, store.Close())
+			return
+		}
+		is(t, err, ErrCannotOpen, "open already")
+		runtime.Gosched()
+	}
+}
+
+func TestGroupsEndInAnyOrder(t *testing.T) {
+	table := acks{groups: map[uint64]*group{}}
+	// The event of a group comes between the writes that look it up.
+	before := table.join(1)
+	table.end(1, 2, ErrIO)
+	after := table.join(1)
+	equal(t, before, after)
+	<-after.done
+	is(t, Ticket{group: after}.Wait(background), ErrIO, "")
+	equal(t, len(table.groups), 0)
+	left := table.join(2)
+	table.fail(ErrStopped)
+	is(t, Ticket{group: left}.Wait(background), ErrStopped, "")
+}
