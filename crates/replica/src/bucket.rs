@@ -44,9 +44,10 @@ impl BucketJournal {
             Ok(_) => Ok(Created::Done),
             // A failed condition, or a conflict with another request: services and their libraries
             // use these errors for both.
-            Err(Error::Bucket { cause: Refusal::AlreadyExists { .. } | Refusal::Precondition { .. }, .. }) => {
-                Ok(Created::Exists)
-            }
+            Err(Error::Bucket {
+                cause: Refusal::AlreadyExists { .. } | Refusal::Precondition { .. },
+                ..
+            }) => Ok(Created::Exists),
             Err(error) => Err(error),
         }
     }

@@ -51,7 +51,8 @@ impl Probe {
             removed?;
             number += 1;
             if number > names + TRIES {
-                let why = format!("in {TRIES} races, none of the {} creators of an object won", self.creators);
+                let why =
+                    format!("in {TRIES} races, none of the {} creators of an object won", self.creators);
                 return Err(Error::NotAtomic { bucket: journal.to_string(), why });
             }
         }
@@ -82,7 +83,9 @@ impl Probe {
         let found = journal.read_named(name).await?;
         match (&winners[..], found, unknown) {
             ([winner], Some(found), _) if found == contents(*winner) => Ok(true),
-            ([_], Some(_), _) => refuse("the contents of a creator that lost replaced those of the winner".into()),
+            ([_], Some(_), _) => {
+                refuse("the contents of a creator that lost replaced those of the winner".into())
+            }
             ([_], None, _) => refuse("an object that was created is not there".into()),
             // The winner has heard nothing of it; or its library tried again, and met its own object.
             (_, Some(_), _) | (_, None, None) => Ok(false),

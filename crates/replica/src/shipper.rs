@@ -79,7 +79,7 @@ pub struct Shipper {
     inputs: UnboundedSender<Input>,
     shared: Arc<Shared>,
     waiting: usize,
-    /// `Some` until this is dropped.
+    /// The runtime, if it is the shipper's own, until this is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -159,10 +159,25 @@ impl Shipper {
             .enable_all()
             .build()
             .map_err(Error::Thread)?;
+        let (mut shipper, opened) = runtime.block_on(Self::start(journal, store, options, found))?;
+        shipper.runtime = Some(runtime);
+        Ok((shipper, opened))
+    }
+
+    /// Does what [`open`](Self::open) does, in the tokio runtime of the caller.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub async fn start<J: Journal>(
+        journal: J,
+        store: StoreId,
+        options: ShipperOptions,
+        found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
+    ) -> Result<(Self, Opened), Error> {
         let journal = Arc::new(journal);
         let drawn = Drawn((u128::from(system_seed()) << 64) | u128::from(system_seed()));
         let takeover = Takeover::new(store, drawn, &options.owner, &options.address, options.takeover);
-        let opened = runtime.block_on(take_over(&journal, store, takeover, found))?;
+        let opened = take_over(&journal, store, takeover, found).await?;
         let (inputs, received) = unbounded_channel();
         let watch = Watch::start();
         let owner = Owner::new(opened.writer, opened.end, options.limits, watch.now());
@@ -191,8 +206,8 @@ impl Shipper {
             shared: shared.clone(),
             watch,
         };
-        runtime.spawn(shipping.run(received));
-        Ok((Self { inputs, shared, waiting: options.waiting, runtime: Some(runtime) }, opened))
+        tokio::spawn(shipping.run(received));
+        Ok((Self { inputs, shared, waiting: options.waiting, runtime: None }, opened))
     }
 
     /// Appends a sealed block, from `begin` to `end` of the store's log. Waits while too many bytes

@@ -185,7 +185,6 @@ impl<P: Payload> Takeover<P> {
                 self.step = Step::Claim;
             }
             (Step::Claim, Reply::Done) => self.step = Step::FindRecord,
-            (Step::Claim, _) if bug("claim-that-exists-is-mine") => self.step = Step::FindRecord,
             (Step::Claim, _) => self.step = Step::LookAtClaim,
             (Step::LookAtClaim, Reply::Claim(Some(claim))) => {
                 let mine = claim.writer == self.writer;

@@ -131,11 +131,8 @@ impl World {
     pub fn new(bounds: &Bounds) -> Self {
         let writer = Writer { store: STORE, epoch: Epoch::FIRST, drawn: Drawn(0) };
         let claim = Claim { writer, owner: String::new(), address: String::new() };
-        let bucket = Bucket {
-            claims: [(Epoch::FIRST, claim)].into(),
-            records: BTreeMap::new(),
-            log: BTreeMap::new(),
-        };
+        let bucket =
+            Bucket { claims: [(Epoch::FIRST, claim)].into(), records: BTreeMap::new(), log: BTreeMap::new() };
         let taking = |drawn: u8| {
             let takeover = Takeover::new(STORE, Drawn(drawn.into()), "", "", bounds.takeover);
             Host { role: Role::Taking(takeover), pending: Vec::new(), found: Vec::new() }
@@ -210,7 +207,9 @@ impl World {
             _ => false,
         };
         let host = self.hosts.iter().position(|host| {
-            matches!(host.role, Role::Taking(_)) && host.pending.iter().all(is_certain) && !host.pending.is_empty()
+            matches!(host.role, Role::Taking(_))
+                && host.pending.iter().all(is_certain)
+                && !host.pending.is_empty()
         });
         host.map(|host| Action::Request { host, at: 0, fate: Fate::Heard })
     }
@@ -274,9 +273,8 @@ impl World {
             for found in found {
                 match found {
                     Found::Begin(record) => {
-                        let backup = record.map_or(Vec::new(), |record| {
-                            self.backups[record.backup as usize].clone()
-                        });
+                        let backup =
+                            record.map_or(Vec::new(), |record| self.backups[record.backup as usize].clone());
                         self.hosts[host].found = backup;
                     }
                     Found::Object(object) => self.hosts[host].found.push(object.payload.0),
@@ -355,7 +353,8 @@ impl World {
                 return Err(format!("epoch {epoch} acknowledged {promised:?}, and {visible:?} is left"));
             }
             let later = self.reigns.range(epoch.next()..);
-            if let Some((later, other)) = later.clone().find(|(_, other)| !other.base.starts_with(&promised)) {
+            if let Some((later, other)) = later.clone().find(|(_, other)| !other.base.starts_with(&promised))
+            {
                 let base = &other.base;
                 return Err(format!("epoch {epoch} acknowledged {promised:?}, epoch {later} found {base:?}"));
             }
