@@ -22,7 +22,8 @@ pub enum Error {
         /// The error of the object store.
         cause: brooklet_archive::object_store::Error,
     },
-    /// The bucket did not answer in time. The request may have had its effect, and may have it later.
+    /// The bucket did not answer in time. The request may have had its effect, and may have it
+    /// later.
     #[error("{doing} had no answer for {seconds} seconds")]
     NoAnswer {
         /// The request.
@@ -30,8 +31,8 @@ pub enum Error {
         /// The time that was waited, in seconds.
         seconds: u64,
     },
-    /// The bucket lets several creators of one object win, or does not create objects conditionally.
-    /// Two owners could write at once.
+    /// The bucket lets several creators of one object win, or does not create objects
+    /// conditionally. Two owners could write at once.
     #[error(
         "{bucket} cannot keep a log: {why}; use a service whose conditional creates are atomic (docs/replication.md lists \
          known ones)"

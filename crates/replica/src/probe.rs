@@ -87,7 +87,8 @@ impl Probe {
                 refuse("the contents of a creator that lost replaced those of the winner".into())
             }
             ([_], None, _) => refuse("an object that was created is not there".into()),
-            // The winner has heard nothing of it; or its library tried again, and met its own object.
+            // The winner has heard nothing of it; or its library tried again, and met its own
+            // object.
             (_, Some(_), _) | (_, None, None) => Ok(false),
             (_, None, Some(error)) => Err(error),
         }

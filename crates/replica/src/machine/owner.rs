@@ -53,8 +53,8 @@ pub enum OwnerState {
     Serving,
     /// It has appended a handover, and accepts nothing more.
     Leaving,
-    /// Another owner has ended this epoch, or an object in this epoch is not this owner's. The owner
-    /// releases nothing more.
+    /// Another owner has ended this epoch, or an object in this epoch is not this owner's. The
+    /// owner releases nothing more.
     Fenced {
         /// The epoch of the other owner.
         by: Epoch,
