@@ -139,8 +139,8 @@ impl Shipper {
     ///     Ok(())
     /// })?;
     /// assert_eq!((opened.end.lsn, &found[0][..]), (5, &b"block"[..]));
-    /// shipper.ship(5, 9, b"late")?;
-    /// assert!(shipper.wait(9).is_err());
+    /// let late = shipper.ship(5, 9, b"late").and_then(|()| shipper.wait(9));
+    /// assert!(late.is_err());
     /// # Ok(())
     /// # }
     /// ```
@@ -222,6 +222,9 @@ impl Shipper {
         let bytes = block.len() + LENGTH;
         let full = |status: &Status| status.told.waiting > 0 && status.told.waiting + bytes > self.waiting;
         let mut status = self.wait_while(full)?;
+        if let Some(end) = &status.end {
+            return Err(end.error());
+        }
         assert!(status.next <= begin && begin <= end, "block {begin}..{end} comes after {}", status.next);
         status.next = end;
         status.told.waiting += bytes;

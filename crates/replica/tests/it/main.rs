@@ -8,7 +8,6 @@ mod model;
 mod mutations;
 mod probe;
 mod reopening;
-#[cfg(feature = "aws")]
 mod s3;
 mod store;
 mod world;

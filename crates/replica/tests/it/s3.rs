@@ -46,8 +46,8 @@ fn owners_follow_one_another() {
         if let Some(last) = last.take() {
             // It has appended to the last, and learns now that it may not.
             let end = last.status().kept.lsn + 1000;
-            last.ship(end, end + 1, b"late").unwrap();
-            assert!(matches!(last.wait(end + 1), Err(Error::Fenced { .. })));
+            let late = last.ship(end, end + 1, b"late").and_then(|()| last.wait(end + 1));
+            assert!(matches!(late, Err(Error::Fenced { .. })));
         }
         acked = found;
         let base = acked.len() as u64;

@@ -10,8 +10,8 @@ use brooklet_archive::Bucket;
 use brooklet_archive::object_store::ObjectStore;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_replica::{
-    BucketJournal, Error, Follower, Found, Kind, Mark, Object, Shipper, ShipperOptions, StoreId, blocks,
-    follow,
+    BucketJournal, Epoch, Error, Follower, Found, Kind, Mark, Object, Shipper, ShipperOptions, StoreId,
+    blocks, follow,
 };
 use bytes::Bytes;
 
@@ -22,8 +22,8 @@ const STORE: StoreId = StoreId(7);
 /// All that the hosts of a history know, and a plain program would not.
 #[derive(Default)]
 struct Known {
-    /// What was acknowledged at each position of the store's log.
-    acked: BTreeMap<u64, u64>,
+    /// What was acknowledged at each position of the store's log, and by the owner of which epoch.
+    acked: BTreeMap<u64, (u64, Epoch)>,
     /// What each backup has.
     backups: Vec<Vec<u64>>,
     takeovers: u32,
@@ -36,10 +36,7 @@ type Shared = Arc<Mutex<Known>>;
 fn journal(memory: &Arc<InMemory>, failing: Failing, seed: u64) -> BucketJournal {
     let faulty: Arc<dyn ObjectStore> = Arc::new(Faulty::new(memory.clone(), failing, seed));
     let bucket = Bucket::of(faulty, "here").unwrap();
-    let journal = BucketJournal::new(&bucket).patience(Duration::from_secs(2));
-    // Its thread is not needed, and may not be ended where others must not wait.
-    std::mem::forget(bucket);
-    journal
+    BucketJournal::new(&bucket).patience(Duration::from_secs(2))
 }
 
 fn numbers(object: &Object<Bytes>) -> Vec<u64> {
@@ -50,8 +47,8 @@ fn numbers(object: &Object<Bytes>) -> Vec<u64> {
     blocks(&object.payload).unwrap().into_iter().map(number).collect()
 }
 
-/// Opens the log, and returns its history, too.
-async fn open(journal: BucketJournal, shared: &Shared) -> Result<(Shipper, Vec<u64>), Error> {
+/// Opens the log, and returns its history and the claimed epoch, too.
+async fn open(journal: BucketJournal, shared: &Shared) -> Result<(Shipper, Vec<u64>, Epoch), Error> {
     let mut history = Vec::new();
     let found = |found: Found<Bytes>| {
         match found {
@@ -65,7 +62,7 @@ async fn open(journal: BucketJournal, shared: &Shared) -> Result<(Shipper, Vec<u
     };
     let (shipper, opened) = Shipper::start(journal, STORE, ShipperOptions::default(), found).await?;
     assert_eq!(opened.end.lsn, history.len() as u64);
-    Ok((shipper, history))
+    Ok((shipper, history, opened.writer.epoch))
 }
 
 /// A host: takes over, appends, records and trims until it is fenced or killed; again and again.
@@ -73,14 +70,14 @@ async fn host(name: u64, journal: BucketJournal, shared: Shared, mut rng: Rng) {
     let mut next = name << 32;
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(rng.below(20_000))).await;
-        let (shipper, mut history) = match open(journal.clone(), &shared).await {
+        let (shipper, mut history, epoch) = match open(journal.clone(), &shared).await {
             Ok(opened) => opened,
             Err(
                 Error::Outbid { .. } | Error::TooLate { .. } | Error::Bucket { .. } | Error::NoAnswer { .. },
             ) => continue,
             Err(error) => panic!("{error}"),
         };
-        check(&shared, &history);
+        check(&shared, &history, epoch);
         shared.lock().unwrap().takeovers += 1;
         let base = history.len();
         for _ in 0..rng.below(60) {
@@ -95,7 +92,7 @@ async fn host(name: u64, journal: BucketJournal, shared: Shared, mut rng: Rng) {
             let most = if rng.percent(3) { 10_000 } else { 300 };
             tokio::time::sleep(Duration::from_millis(rng.below(most))).await;
             let status = shipper.status();
-            acknowledge(&shared, &history, base, status.kept);
+            acknowledge(&shared, &history, base, (status.kept, epoch));
             if shipper.error().is_some() {
                 break;
             }
@@ -111,22 +108,24 @@ async fn host(name: u64, journal: BucketJournal, shared: Shared, mut rng: Rng) {
             Some(Error::Fenced { .. }) => shared.lock().unwrap().fenced += 1,
             Some(error) => panic!("{error}"),
         }
-        acknowledge(&shared, &history, base, shipper.status().kept);
+        acknowledge(&shared, &history, base, (shipper.status().kept, epoch));
     }
 }
 
 /// No position is acknowledged twice with different blocks.
-fn acknowledge(shared: &Shared, history: &[u64], base: usize, kept: Mark) {
+fn acknowledge(shared: &Shared, history: &[u64], base: usize, (kept, epoch): (Mark, Epoch)) {
     let mut known = shared.lock().unwrap();
     for at in base..kept.lsn as usize {
-        let before = known.acked.insert(at as u64, history[at]);
-        assert!(before.is_none_or(|before| before == history[at]), "two blocks are acknowledged at {at}");
+        let before = known.acked.insert(at as u64, (history[at], epoch));
+        let same = before.is_none_or(|before| before == (history[at], epoch));
+        assert!(same, "two blocks are acknowledged at {at}");
     }
 }
 
-/// All that was acknowledged so far is in a history.
-fn check(shared: &Shared, history: &[u64]) {
-    for (at, block) in &shared.lock().unwrap().acked {
+/// All that earlier owners have acknowledged so far is in the history that an owner begins with.
+fn check(shared: &Shared, history: &[u64], epoch: Epoch) {
+    let known = shared.lock().unwrap();
+    for (at, (block, _)) in known.acked.iter().filter(|(_, (_, by))| *by < epoch) {
         assert_eq!(history.get(*at as usize), Some(block), "position {at} was acknowledged, and is lost");
     }
 }
@@ -169,8 +168,8 @@ pub fn history(seed: u64) -> [u64; 4] {
         }
         // Whatever is late comes now, and then it is read for the last time.
         tokio::time::sleep(Duration::from_secs(100)).await;
-        let (_, history) = open(journal(&memory, Failing::Percent(0), 0), &shared).await.unwrap();
-        check(&shared, &history);
+        let (_, history, epoch) = open(journal(&memory, Failing::Percent(0), 0), &shared).await.unwrap();
+        check(&shared, &history, epoch);
         let read = reader.await.unwrap();
         assert!(history.starts_with(&read), "a follower read what is not in the log");
         let known = shared.lock().unwrap();
