@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 
 use object_store::ObjectStore;
 use object_store::path::Path;
+use object_store::prefix::PrefixStore;
 use tokio::runtime::Runtime;
 
 use crate::address;
@@ -84,6 +85,12 @@ impl Bucket {
                 why: format!("its thread cannot start: {error}"),
             })?;
         Ok(Self(Arc::new(Shared { store, prefix, name, runtime: Some(runtime), costs: Arc::default() })))
+    }
+
+    /// Returns the object store below this place, for requests that this crate does not know. They
+    /// are not counted in the [costs](Self::costs).
+    pub fn object_store(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(PrefixStore::new(self.0.store.clone(), self.0.prefix.clone()))
     }
 
     /// Returns the requests of this handle and its clones so far.

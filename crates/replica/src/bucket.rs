@@ -1,0 +1,115 @@
+//! The journal in a bucket.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_archive::Bucket;
+use brooklet_archive::object_store::path::Path;
+use brooklet_archive::object_store::{Error as Refusal, ObjectStore, ObjectStoreExt, PutMode};
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::journal::{Created, Journal, Key};
+
+/// Time after which a request counts as unanswered.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A journal in a place of an object store; see [`Journal`].
+#[derive(Clone)]
+pub struct BucketJournal {
+    store: Arc<dyn ObjectStore>,
+    name: String,
+    patience: Duration,
+}
+
+impl BucketJournal {
+    /// Returns the journal in a bucket. Makes no request.
+    pub fn new(bucket: &Bucket) -> Self {
+        Self { store: bucket.object_store(), name: bucket.to_string(), patience: PATIENCE }
+    }
+
+    /// Sets the time after which a request counts as unanswered; by default 10 seconds.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Creates an object of any name, unless one exists.
+    pub(crate) async fn create_named(&self, name: &str, data: Bytes) -> Result<Created, Error> {
+        let (path, options) = (Path::from(name), PutMode::Create.into());
+        let put = self.store.put_opts(&path, data.into(), options);
+        match self.timely(|| format!("creating {self}/{name}"), put).await {
+            Ok(_) => Ok(Created::Done),
+            // A failed condition, or a conflict with another request: services and their libraries
+            // use these errors for both.
+            Err(Error::Bucket {
+                cause: Refusal::AlreadyExists { .. } | Refusal::Precondition { .. },
+                ..
+            }) => Ok(Created::Exists),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads an object of any name.
+    pub(crate) async fn read_named(&self, name: &str) -> Result<Option<Bytes>, Error> {
+        let path = Path::from(name);
+        let get = async { self.store.get(&path).await?.bytes().await };
+        absent(self.timely(|| format!("reading {self}/{name}"), get).await)
+    }
+
+    /// Removes an object of any name.
+    pub(crate) async fn remove_named(&self, name: &str) -> Result<(), Error> {
+        let path = Path::from(name);
+        let delete = self.store.delete(&path);
+        absent(self.timely(|| format!("deleting {self}/{name}"), delete).await).map(drop)
+    }
+
+    async fn timely<T>(
+        &self,
+        doing: impl FnOnce() -> String,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(self.patience, work).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(cause)) => Err(Error::Bucket { doing: doing(), cause }),
+            Err(_) => Err(Error::NoAnswer { doing: doing(), seconds: self.patience.as_secs() }),
+        }
+    }
+}
+
+/// Turns "not found" into `None`.
+fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Bucket { cause: Refusal::NotFound { .. }, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Journal for BucketJournal {
+    async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
+        self.create_named(&key.to_string(), data).await
+    }
+
+    async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
+        self.read_named(&key.to_string()).await
+    }
+
+    async fn remove(&self, key: Key) -> Result<(), Error> {
+        self.remove_named(&key.to_string()).await
+    }
+}
+
+impl fmt::Debug for BucketJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BucketJournal({})", self.name)
+    }
+}
+
+impl fmt::Display for BucketJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}

@@ -1,0 +1,255 @@
+//! Plays machines over a journal: sends their requests, and brings the replies.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::claim::Claim;
+use crate::error::Error;
+use crate::journal::{Created, Journal, Key};
+use crate::machine::follower::{Follower, FollowerState};
+use crate::machine::takeover::{Found, Opened, Takeover, TakeoverEnd};
+use crate::machine::{Reply, Request};
+use crate::object::Object;
+use crate::place::{Epoch, Place, StoreId};
+use crate::record::Record;
+
+/// Number of objects that a takeover reads at a time.
+const READ_AHEAD: u64 = 32;
+/// Failed tries of one request after which a takeover gives up.
+const TRIES: u32 = 8;
+/// Pause before a request with an unknown fate is sent again; it doubles up to the longest one.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Returns the pause before a request that failed so many times is sent again.
+pub(crate) fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE)
+}
+
+/// A monotonic clock for machines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch(Instant);
+
+impl Watch {
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub fn now(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Sends one request, and returns its reply.
+pub(crate) async fn send<J: Journal>(
+    journal: &J,
+    store: StoreId,
+    request: &Request<Bytes>,
+) -> Result<Reply<Bytes>, Error> {
+    let claim = |epoch: Epoch, data: Option<Bytes>| {
+        let decode = |data: Bytes| Claim::decode(store, epoch, &data);
+        data.map(decode).transpose().map_err(|defect| Error::of(defect, Claim::name(epoch), store))
+    };
+    let record = |number: u64, data: Option<Bytes>| {
+        let decode = |data: Bytes| Record::decode(store, number, &data);
+        data.map(decode).transpose().map_err(|defect| Error::of(defect, Record::name(number), store))
+    };
+    Ok(match request {
+        Request::NewestClaim => {
+            let newest = journal.newest(|number| Key::Claim(Epoch(number)), 0).await?;
+            let newest = newest.map(|(number, data)| claim(Epoch(number), Some(data))).transpose()?;
+            Reply::Claim(newest.flatten())
+        }
+        Request::Claim(claim) => create(journal, Key::Claim(claim.writer.epoch), claim.encode()).await?,
+        Request::ReadClaim(epoch) => Reply::Claim(claim(*epoch, journal.read(Key::Claim(*epoch)).await?)?),
+        Request::NewestRecord(known) => {
+            // Names after the known record alone are asked for; then the known one itself. Numbers
+            // are shifted by one here, since the first record has number 0.
+            let name = |number: u64| Key::Record(number - 1);
+            let newest = journal.newest(name, known.map_or(0, |known| known + 1)).await?;
+            match (newest, known) {
+                (Some((number, data)), _) => Reply::Record(record(number - 1, Some(data))?),
+                (None, Some(known)) => {
+                    Reply::Record(record(*known, journal.read(Key::Record(*known)).await?)?)
+                }
+                (None, None) => Reply::Record(None),
+            }
+        }
+        Request::Record(record) => create(journal, Key::Record(record.number), record.encode(store)).await?,
+        Request::ReadRecord(number) => {
+            Reply::Record(record(*number, journal.read(Key::Record(*number)).await?)?)
+        }
+        Request::Create(object) => create(journal, Key::Log(object.place), object.encode(store)).await?,
+        Request::Read(place) => Reply::Object(object(journal, store, *place).await?),
+        Request::Remove(place) => {
+            journal.remove(Key::Log(*place)).await?;
+            Reply::Done
+        }
+    })
+}
+
+async fn create<J: Journal>(journal: &J, key: Key, data: Bytes) -> Result<Reply<Bytes>, Error> {
+    Ok(match journal.create(key, data).await? {
+        Created::Done => Reply::Done,
+        Created::Exists => Reply::Exists,
+    })
+}
+
+async fn object<J: Journal>(
+    journal: &J,
+    store: StoreId,
+    place: Place,
+) -> Result<Option<Object<Bytes>>, Error> {
+    let data = journal.read(Key::Log(place)).await?;
+    let decode = |data| Object::decode(store, place, &data);
+    data.map(decode).transpose().map_err(|defect| Error::of(defect, place.to_string(), store))
+}
+
+/// Sends a request until its reply is known, or it has failed too often.
+async fn insist<J: Journal>(
+    journal: &J,
+    store: StoreId,
+    request: &Request<Bytes>,
+    failures: &mut u32,
+) -> Result<Reply<Bytes>, Error> {
+    match send(journal, store, request).await {
+        Err(error) if error.is_temporary() && *failures + 1 < TRIES => {
+            tracing::debug!(%error, "trying again");
+            tokio::time::sleep(pause(*failures)).await;
+            *failures += 1;
+            Ok(Reply::Unknown)
+        }
+        result => {
+            *failures = 0;
+            result
+        }
+    }
+}
+
+/// Plays a takeover to its end, and hands over what it finds. A [`Found::Begin`] takes back all
+/// that was found before it.
+///
+/// # Errors
+/// [`Error::Outbid`], [`Error::TooLate`]; [`Error::Damaged`], [`Error::OtherStore`],
+/// [`Error::NewerFormat`]; [`Error::Bucket`] and [`Error::NoAnswer`] after several tries. After an
+/// error the epoch may be claimed, and the owner before it fenced.
+pub async fn take_over<J: Journal>(
+    journal: &Arc<J>,
+    store: StoreId,
+    mut takeover: Takeover<Bytes>,
+    mut found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
+) -> Result<Opened, Error> {
+    let (mut ahead, mut failures) = (Ahead::new(journal.clone(), store), 0);
+    loop {
+        takeover.take_found().into_iter().try_for_each(&mut found)?;
+        if let Some(end) = takeover.end() {
+            return match end.clone() {
+                TakeoverEnd::Opened(opened) => Ok(opened),
+                TakeoverEnd::Outbid(claim) => Err(Error::Outbid { claim }),
+                TakeoverEnd::TooLate { owner } => Err(Error::TooLate { owner }),
+                TakeoverEnd::Broken(place) => {
+                    let what = "it does not follow the object before it";
+                    Err(Error::Damaged { object: place.to_string(), what })
+                }
+            };
+        }
+        let request = takeover.poll().expect("a takeover has a request until it ends");
+        let reply = match &request {
+            Request::Read(place) => match ahead.read(*place).await {
+                Some(object) => Reply::Object(Some(object)),
+                None => insist(&**journal, store, &request, &mut failures).await?,
+            },
+            _ => insist(&**journal, store, &request, &mut failures).await?,
+        };
+        takeover.answer(reply);
+    }
+}
+
+/// Reads of the objects behind a place, begun before they are asked for. An object never changes,
+/// so an early read of it is as good as a late one. An early read that finds nothing counts for
+/// nothing.
+struct Ahead<J> {
+    journal: Arc<J>,
+    store: StoreId,
+    reads: VecDeque<(Place, JoinHandle<Result<Option<Object<Bytes>>, Error>>)>,
+    last: Option<Place>,
+    /// Number of objects to read ahead: it grows while objects are found.
+    depth: u64,
+}
+
+impl<J: Journal> Ahead<J> {
+    fn new(journal: Arc<J>, store: StoreId) -> Self {
+        Self { journal, store, reads: VecDeque::new(), last: None, depth: 1 }
+    }
+
+    /// Returns the object at a place, if a read that was begun before finds it.
+    async fn read(&mut self, place: Place) -> Option<Object<Bytes>> {
+        if self.reads.front().is_some_and(|(first, _)| *first != place) {
+            self.stop();
+        }
+        // A place that is asked for again was a hole.
+        let again = self.last.replace(place) == Some(place);
+        self.depth = if again { 0 } else { (2 * self.depth).clamp(1, READ_AHEAD) };
+        let last = self.reads.back().map_or(place, |(last, _)| *last);
+        for number in last.number + 1..=place.number + self.depth {
+            let (place, journal, store) = (Place { number, ..place }, self.journal.clone(), self.store);
+            let read = tokio::spawn(async move { object(&*journal, store, place).await });
+            self.reads.push_back((place, read));
+        }
+        let (_, read) = self.reads.pop_front_if(|(first, _)| *first == place)?;
+        read.await.ok()?.ok()?
+    }
+
+    fn stop(&mut self) {
+        self.reads.drain(..).for_each(|(_, read)| read.abort());
+    }
+}
+
+impl<J> Drop for Ahead<J> {
+    fn drop(&mut self) {
+        self.reads.drain(..).for_each(|(_, read)| read.abort());
+    }
+}
+
+/// Follows a log: reads objects behind a follower's point, and asks every `pause` once there is
+/// nothing new. Hands each new object over, and returns what ended the following: a silent owner,
+/// a handover, a point that was trimmed.
+///
+/// # Errors
+/// [`Error::Damaged`], [`Error::OtherStore`], [`Error::NewerFormat`]. While the bucket does not
+/// answer, the follower asks on: that the bucket is silent does not mean that the owner is.
+pub async fn follow<J: Journal>(
+    journal: &J,
+    store: StoreId,
+    follower: &mut Follower<Bytes>,
+    pause: Duration,
+    mut found: impl FnMut(Object<Bytes>),
+) -> Result<FollowerState, Error> {
+    // The follower's own readings began earlier or later: only differences count.
+    let (watch, begin) = (Watch::start(), follower.seen());
+    let now = || begin + watch.now();
+    loop {
+        let request = match follower.poll() {
+            Some(request) => request,
+            None => return Ok(follower.state().clone()),
+        };
+        let reply = match send(journal, store, &request).await {
+            Ok(reply) => reply,
+            Err(error) if error.is_temporary() => Reply::Unknown,
+            Err(error) => return Err(error),
+        };
+        let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
+        follower.answer(reply, now());
+        follower.take_found().into_iter().for_each(&mut found);
+        match follower.state() {
+            FollowerState::Following if waits => tokio::time::sleep(pause).await,
+            FollowerState::Following => {}
+            ended => return Ok(ended.clone()),
+        }
+    }
+}

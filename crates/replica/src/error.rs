@@ -1,0 +1,125 @@
+//! The errors of this crate.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::claim::Claim;
+use crate::fields::{Defect, VERSION};
+use crate::place::{Epoch, StoreId};
+
+/// An error of replication.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The bucket cannot be opened.
+    #[error(transparent)]
+    Archive(#[from] brooklet_archive::Error),
+    /// The bucket refused a request. The request may have had its effect.
+    #[error("{doing} failed: {cause}")]
+    Bucket {
+        /// The request.
+        doing: String,
+        /// The error of the object store.
+        cause: brooklet_archive::object_store::Error,
+    },
+    /// The bucket did not answer in time. The request may have had its effect, and may have it
+    /// later.
+    #[error("{doing} had no answer for {seconds} seconds")]
+    NoAnswer {
+        /// The request.
+        doing: String,
+        /// The time that was waited, in seconds.
+        seconds: u64,
+    },
+    /// The bucket lets several creators of one object win, or does not create objects
+    /// conditionally. Two owners could write at once.
+    #[error(
+        "{bucket} cannot keep a log: {why}; use a service whose conditional creates are atomic (docs/replication.md lists \
+         known ones)"
+    )]
+    NotAtomic {
+        /// Name of the bucket.
+        bucket: String,
+        /// The observation.
+        why: String,
+    },
+    /// The place in the bucket belongs to another store.
+    #[error("{object} is of store {:032x}, and this is store {:032x}: choose another place", found.0, store.0)]
+    OtherStore {
+        /// Name of the object.
+        object: String,
+        /// The store of the object.
+        found: StoreId,
+        /// The store of the call.
+        store: StoreId,
+    },
+    /// An object is not as it was written.
+    #[error("{object} is damaged: {what}; restore the store from a backup")]
+    Damaged {
+        /// Name of the object.
+        object: String,
+        /// The defect.
+        what: &'static str,
+    },
+    /// A later version of Brooklet wrote the object.
+    #[error("{object} has format {found}; this version reads up to {known}: upgrade Brooklet")]
+    NewerFormat {
+        /// Name of the object.
+        object: String,
+        /// Format version of the object.
+        found: u32,
+        /// The newest format version that this version reads.
+        known: u32,
+    },
+    /// Another host claimed the store at the same moment.
+    #[error("{} took the store over at the same moment, as epoch {}: try again only if it is gone", owner(claim), claim.writer.epoch)]
+    Outbid {
+        /// The claim of the other host.
+        claim: Claim,
+    },
+    /// A later owner has written meanwhile.
+    #[error("the owner of epoch {owner} has taken the store over meanwhile: try again only if it is gone")]
+    TooLate {
+        /// The epoch of that owner.
+        owner: Epoch,
+    },
+    /// Another owner has taken the store over.
+    #[error("the owner of epoch {by} has taken the store over: open the store again to take it back")]
+    Fenced {
+        /// The epoch of that owner.
+        by: Epoch,
+    },
+    /// The shipping has ended for this reason.
+    #[error("nothing more is appended to the log: {0}")]
+    Ended(Arc<Error>),
+    /// The thread that makes the requests cannot start.
+    #[error("the thread of the log cannot start: {0}")]
+    Thread(std::io::Error),
+}
+
+fn owner(claim: &Claim) -> &str {
+    if claim.owner.is_empty() { "another host" } else { &claim.owner }
+}
+
+impl Error {
+    /// Returns whether the same request may succeed later.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Bucket { .. } | Self::NoAnswer { .. })
+    }
+
+    /// Returns the error of an object that cannot be decoded.
+    pub(crate) fn of(defect: Defect, object: String, store: StoreId) -> Self {
+        match defect {
+            Defect::Version(found) => Self::NewerFormat { object, found, known: VERSION },
+            Defect::OtherStore(found) => Self::OtherStore { object, found, store },
+            Defect::Damaged(what) => Self::Damaged { object, what },
+        }
+    }
+}
+
+/// Prints the message: a `main` that returns an error prints it in this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,54 @@
+//! The log of a [Brooklet](brooklet) store in object storage: it survives its host, and one host at
+//! a time writes it.
+//!
+//! **What exists:** the protocol, the log in a bucket, and a thread that appends to it. **What does
+//! not exist yet:** stores do not use it. [docs/replication.md] lists what is missing.
+//!
+//! An owner appends objects under numbers, each created only if there is none. Another host that
+//! takes the store over claims the next epoch, and creates an object of its own, a *fence*, under
+//! the first free number. The old owner meets the fence, and stops. So the only thing that is asked
+//! of the storage is that of several creations of one name exactly one succeeds. A [`Probe`] tries
+//! that.
+//!
+//! - [`Takeover`], [`Owner`], [`Recorder`], [`Follower`], [`reconcile`]: the decisions, as state
+//!   machines.
+//! - [`Journal`], [`BucketJournal`]: the requests to the storage.
+//! - [`Shipper`]: a thread that plays owner and recorder over a journal.
+//!
+//! [docs/replication.md]: https://github.com/brooklet/brooklet/blob/main/docs/replication.md
+
+#![forbid(unsafe_code)]
+
+mod bucket;
+mod claim;
+mod cutter;
+mod drive;
+mod error;
+mod fields;
+mod journal;
+mod machine;
+mod object;
+mod place;
+mod probe;
+mod reconcile;
+mod record;
+mod shipper;
+
+pub use bucket::BucketJournal;
+pub use claim::Claim;
+pub use cutter::{Cut, Cuts, Cutter, blocks};
+pub use drive::{follow, take_over};
+pub use error::Error;
+pub use fields::Defect;
+pub use journal::{Created, Journal, Key};
+pub use machine::follower::{Follower, FollowerState};
+pub use machine::owner::{Owner, OwnerLimits, OwnerState};
+pub use machine::recorder::Recorder;
+pub use machine::takeover::{Found, Opened, Takeover, TakeoverEnd, TakeoverLimits};
+pub use machine::{Reply, Request};
+pub use object::{Kind, Object, Payload};
+pub use place::{Drawn, Epoch, Mark, Place, StoreId, Writer};
+pub use probe::Probe;
+pub use reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
+pub use record::Record;
+pub use shipper::{Shipper, ShipperOptions, ShipperStatus};

@@ -1,0 +1,141 @@
+//! A follower: it reads the log behind its owner, and notices that the owner is silent, has left,
+//! or has been replaced.
+//!
+//! What a follower reads is in the log for good: a hole ends its reading, and so does a fence. At
+//! both it looks whether the log was trimmed past its place, before it believes them.
+
+use std::time::Duration;
+
+use crate::machine::{Reply, Request};
+use crate::object::{Kind, Object, Payload};
+use crate::place::{Mark, Place, StoreId};
+use crate::record::Record;
+
+/// What a follower found out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FollowerState {
+    /// It reads what the owner appends.
+    Following,
+    /// No new object came for so long that the owner is to be replaced. Reading goes on.
+    Silent,
+    /// The owner has left the store to another host, or to this one: see the last object.
+    HandedOver,
+    /// The log was trimmed past the follower's place. It must begin anew, behind a backup.
+    Behind,
+    /// The object at this place does not follow the one before it.
+    Broken(Place),
+}
+
+/// A follower; see the head of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Follower<P> {
+    store: StoreId,
+    at: Mark,
+    record: Option<u64>,
+    silence: Duration,
+    state: FollowerState,
+    step: Step,
+    asked: bool,
+    /// When the last new object was read.
+    seen_at: Duration,
+    found: Vec<Object<P>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Read,
+    /// A fence is at the place, or a hole has been there for long.
+    Look {
+        fence: bool,
+    },
+}
+
+impl<P: Payload> Follower<P> {
+    /// Returns a follower that goes on from a point of the log, and knows the record of number
+    /// `record`. After `silence` without a new object, it takes the owner for gone: by default 3
+    /// seconds, which must be well above the lease and the beat of owners.
+    pub fn new(store: StoreId, at: Mark, record: Option<u64>, silence: Duration, now: Duration) -> Self {
+        let (state, step) = (FollowerState::Following, Step::Read);
+        Self { store, at, record, silence, state, step, asked: false, seen_at: now, found: Vec::new() }
+    }
+
+    /// Returns what the follower found out.
+    pub fn state(&self) -> &FollowerState {
+        &self.state
+    }
+
+    /// Returns the point up to which the follower has read.
+    pub fn at(&self) -> Mark {
+        self.at
+    }
+
+    /// Returns the reading of the clock when the last new object was read.
+    pub fn seen(&self) -> Duration {
+        self.seen_at
+    }
+
+    /// Returns the objects since the last call, in order.
+    pub fn take_found(&mut self) -> Vec<Object<P>> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Returns the request that is to be sent now, if any. The caller decides how often it asks.
+    pub fn poll(&mut self) -> Option<Request<P>> {
+        if self.asked || matches!(self.state, FollowerState::Behind | FollowerState::Broken(_)) {
+            return None;
+        }
+        self.asked = true;
+        Some(match self.step {
+            Step::Read => Request::Read(self.at.place),
+            Step::Look { .. } => Request::NewestRecord(self.record),
+        })
+    }
+
+    /// Takes the reply to the last request.
+    pub fn answer(&mut self, reply: Reply<P>, now: Duration) {
+        self.asked = false;
+        match (self.step, reply) {
+            (Step::Read, Reply::Object(Some(object))) if object.is_fence() => {
+                self.seen_at = now;
+                self.step = Step::Look { fence: true };
+            }
+            (Step::Read, Reply::Object(Some(object))) => self.read(object, now),
+            (Step::Read, Reply::Object(None)) if now >= self.seen_at.saturating_add(self.silence) => {
+                self.step = Step::Look { fence: false };
+            }
+            (Step::Look { fence }, Reply::Record(newest)) => {
+                self.step = Step::Read;
+                self.record = newest.as_ref().map(|record| record.number);
+                if newest.is_some_and(|record| self.is_behind(&record, fence)) {
+                    self.state = FollowerState::Behind;
+                } else if fence {
+                    self.at.place = Place::first_of(self.at.place.epoch.next());
+                    self.state = FollowerState::Following;
+                } else if self.state == FollowerState::Following {
+                    self.state = FollowerState::Silent;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether the place may have been trimmed. A fence that ends its epoch is never
+    /// trimmed.
+    fn is_behind(&self, record: &Record, fence: bool) -> bool {
+        let Place { epoch, number } = self.at.place;
+        let ends_here = fence && record.ends.get(&epoch) == Some(&number);
+        record.mark.place > self.at.place && !ends_here
+    }
+
+    fn read(&mut self, object: Object<P>, now: Duration) {
+        if object.previous != self.at.chain {
+            self.state = FollowerState::Broken(object.place);
+            return;
+        }
+        self.seen_at = now;
+        self.at = Mark { place: object.place.next(), lsn: object.end, chain: object.sum(self.store) };
+        let handed = object.kind == Kind::Handover;
+        self.state = if handed { FollowerState::HandedOver } else { FollowerState::Following };
+        self.found.push(object);
+    }
+}

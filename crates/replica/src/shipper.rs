@@ -1,0 +1,439 @@
+//! A thread that appends a store's blocks to a log, as its owner.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brooklet::io::system_seed;
+use bytes::Bytes;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::cutter::{Cuts, Cutter, LENGTH};
+use crate::drive::{Watch, pause, send, take_over};
+use crate::error::Error;
+use crate::journal::Journal;
+use crate::machine::owner::{Owner, OwnerLimits, OwnerState};
+use crate::machine::recorder::Recorder;
+use crate::machine::takeover::{Found, Opened, Takeover, TakeoverLimits};
+use crate::machine::{Reply, Request};
+use crate::object::Kind;
+use crate::place::{Drawn, Epoch, Mark, StoreId};
+
+/// Longest time between two looks at the clock.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Settings of a [`Shipper`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShipperOptions {
+    /// Name of this host, for people.
+    pub owner: String,
+    /// Address of this host, for clients and followers.
+    pub address: String,
+    /// When objects are cut.
+    pub cuts: Cuts,
+    /// Most bytes of blocks that are not kept; above it, [`Shipper::ship`] waits.
+    pub waiting: usize,
+    /// Bounds of the owner.
+    pub limits: OwnerLimits,
+    /// Bounds of the takeover.
+    pub takeover: TakeoverLimits,
+}
+
+impl Default for ShipperOptions {
+    fn default() -> Self {
+        Self {
+            owner: String::new(),
+            address: String::new(),
+            cuts: Cuts::default(),
+            waiting: 64 << 20,
+            limits: OwnerLimits::default(),
+            takeover: TakeoverLimits::default(),
+        }
+    }
+}
+
+/// How a shipper stands.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShipperStatus {
+    /// The end of the kept objects: everything before it survives this host.
+    pub kept: Mark,
+    /// Bytes of blocks that are not known to be kept.
+    pub waiting: usize,
+    /// Whether a linearizable read may be answered now; see [`Owner::may_serve`].
+    pub may_serve: bool,
+    /// Number of the newest record that is known.
+    pub record: Option<u64>,
+    /// Whether a record, or the trim after it, is under way.
+    pub is_recording: bool,
+    /// Number of objects that were sent, without the retries of the client library.
+    pub puts: u64,
+    /// The last failure of a request, as text, until a request succeeds.
+    pub failure: Option<String>,
+}
+
+/// Appends blocks to the log of a store, in a thread of its own; see [`open`](Self::open).
+#[derive(Debug)]
+pub struct Shipper {
+    inputs: UnboundedSender<Input>,
+    shared: Arc<Shared>,
+    waiting: usize,
+    /// The runtime, if it is the shipper's own, until this is dropped.
+    runtime: Option<Runtime>,
+}
+
+#[derive(Debug)]
+enum Input {
+    Block { begin: u64, end: u64, block: Bytes },
+    Flush,
+    Record { mark: Mark, backup: u64 },
+    HandOver(Bytes),
+    Reply(Request<Bytes>, Result<Reply<Bytes>, String>),
+    Fatal(Error),
+}
+
+#[derive(Debug)]
+struct Shared {
+    status: Mutex<Status>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Status {
+    told: ShipperStatus,
+    /// End of the last block that was appended.
+    next: u64,
+    end: Option<Ended>,
+}
+
+#[derive(Clone, Debug)]
+enum Ended {
+    Fenced(Epoch),
+    Failed(Arc<Error>),
+}
+
+impl Shipper {
+    /// Claims a store's log, fences its last owner, hands over all blocks that were found, and
+    /// begins to append. A [`Found::Begin`] takes back what was found before it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use brooklet_archive::Bucket;
+    /// use brooklet_replica::{BucketJournal, Found, Shipper, ShipperOptions, StoreId, blocks};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let address = dir.path().to_str().unwrap();
+    /// let journal = BucketJournal::new(&Bucket::open(address)?);           // such as s3://bucket/path
+    /// let (shipper, _) = Shipper::open(journal.clone(), StoreId(7), ShipperOptions::default(), |_| Ok(()))?;
+    /// shipper.ship(0, 5, b"block")?;
+    /// shipper.wait(5)?;                                                     // now it survives this host
+    ///
+    /// // Another host takes over. The first one can append no more.
+    /// let mut found = Vec::new();
+    /// let (_other, opened) = Shipper::open(journal, StoreId(7), ShipperOptions::default(), |it| {
+    ///     match it {
+    ///         Found::Begin(_) => found.clear(),
+    ///         Found::Object(object) => found.extend(blocks(&object.payload).unwrap()),
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!((opened.end.lsn, &found[0][..]), (5, &b"block"[..]));
+    /// let late = shipper.ship(5, 9, b"late").and_then(|()| shipper.wait(9));
+    /// assert!(late.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`take_over`]; [`Error::Thread`].
+    pub fn open<J: Journal>(
+        journal: J,
+        store: StoreId,
+        options: ShipperOptions,
+        found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
+    ) -> Result<(Self, Opened), Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("brooklet-replica")
+            .enable_all()
+            .build()
+            .map_err(Error::Thread)?;
+        let (mut shipper, opened) = runtime.block_on(Self::start(journal, store, options, found))?;
+        shipper.runtime = Some(runtime);
+        Ok((shipper, opened))
+    }
+
+    /// Does what [`open`](Self::open) does, in the tokio runtime of the caller.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub async fn start<J: Journal>(
+        journal: J,
+        store: StoreId,
+        options: ShipperOptions,
+        found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
+    ) -> Result<(Self, Opened), Error> {
+        let journal = Arc::new(journal);
+        let drawn = Drawn((u128::from(system_seed()) << 64) | u128::from(system_seed()));
+        let takeover = Takeover::new(store, drawn, &options.owner, &options.address, options.takeover);
+        let opened = take_over(&journal, store, takeover, found).await?;
+        let (inputs, received) = unbounded_channel();
+        let watch = Watch::start();
+        let owner = Owner::new(opened.writer, opened.end, options.limits, watch.now());
+        let told = ShipperStatus {
+            kept: owner.kept(),
+            waiting: 0,
+            may_serve: false,
+            record: opened.record,
+            is_recording: false,
+            puts: 0,
+            failure: None,
+        };
+        let shared = Arc::new(Shared {
+            status: Mutex::new(Status { told, next: opened.end.lsn, end: None }),
+            changed: Condvar::new(),
+        });
+        let shipping = Shipping {
+            journal,
+            store,
+            owner,
+            recorder: Recorder::new(&opened),
+            cutter: Cutter::new(options.cuts),
+            records: None,
+            failures: 0,
+            replies: inputs.clone(),
+            shared: shared.clone(),
+            watch,
+        };
+        tokio::spawn(shipping.run(received));
+        Ok((Self { inputs, shared, waiting: options.waiting, runtime: None }, opened))
+    }
+
+    /// Appends a sealed block, from `begin` to `end` of the store's log. Waits while too many bytes
+    /// are not kept.
+    ///
+    /// # Panics
+    /// Panics if the block begins before the end of the last one, or ends before it begins.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`], or the error that ended the shipping.
+    pub fn ship(&self, begin: u64, end: u64, block: &[u8]) -> Result<(), Error> {
+        let bytes = block.len() + LENGTH;
+        let full = |status: &Status| status.told.waiting > 0 && status.told.waiting + bytes > self.waiting;
+        let mut status = self.wait_while(full)?;
+        if let Some(end) = &status.end {
+            return Err(end.error());
+        }
+        assert!(status.next <= begin && begin <= end, "block {begin}..{end} comes after {}", status.next);
+        status.next = end;
+        status.told.waiting += bytes;
+        self.input(Input::Block { begin, end, block: Bytes::copy_from_slice(block) });
+        Ok(())
+    }
+
+    /// Cuts an object of the blocks so far, without waiting for the next cut.
+    pub fn flush(&self) {
+        self.input(Input::Flush);
+    }
+
+    /// Waits until all blocks up to `lsn` are kept.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`], or the error that ended the shipping. Then the blocks may be in the log,
+    /// or not: the next takeover finds out.
+    pub fn wait(&self, lsn: u64) -> Result<(), Error> {
+        self.wait_while(|status| status.told.kept.lsn < lsn).map(drop)
+    }
+
+    /// Returns how the shipper stands.
+    pub fn status(&self) -> ShipperStatus {
+        self.lock().told.clone()
+    }
+
+    /// Returns why the shipping ended, or `None` while it goes on.
+    pub fn error(&self) -> Option<Error> {
+        self.lock().end.as_ref().map(Ended::error)
+    }
+
+    /// Records that the durable backup `backup` has everything before `mark`, an end of kept
+    /// objects as [`status`](Self::status) returned it, and trims the log below. Returns at once;
+    /// while an earlier record is under way, only the last call counts.
+    pub fn record(&self, mark: Mark, backup: u64) {
+        self.lock().told.is_recording = true;
+        self.input(Input::Record { mark, backup });
+    }
+
+    /// Leaves the store to another host: appends all blocks so far, then a handover. Afterwards
+    /// [`ship`](Self::ship) appends nothing.
+    pub fn hand_over(&self, to: &str) {
+        self.input(Input::HandOver(Bytes::copy_from_slice(to.as_bytes())));
+    }
+
+    fn input(&self, input: Input) {
+        // If the shipping has ended, nobody needs it.
+        let _ = self.inputs.send(input);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Status> {
+        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, wait: impl Fn(&Status) -> bool) -> Result<MutexGuard<'_, Status>, Error> {
+        let waits = |status: &mut Status| status.end.is_none() && wait(status);
+        let status =
+            self.shared.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        match &status.end {
+            Some(end) if wait(&status) => Err(end.error()),
+            _ => Ok(status),
+        }
+    }
+}
+
+impl Drop for Shipper {
+    fn drop(&mut self) {
+        // It may be dropped where blocking is not allowed.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Ended {
+    fn error(&self) -> Error {
+        match self {
+            Self::Fenced(by) => Error::Fenced { by: *by },
+            Self::Failed(error) => Error::Ended(error.clone()),
+        }
+    }
+}
+
+/// The work of a shipper's thread.
+struct Shipping<J> {
+    journal: Arc<J>,
+    store: StoreId,
+    owner: Owner<Bytes>,
+    recorder: Recorder,
+    cutter: Cutter,
+    /// The record that waits for the one under way.
+    records: Option<(Mark, u64)>,
+    /// Requests that failed since one succeeded.
+    failures: u32,
+    replies: UnboundedSender<Input>,
+    shared: Arc<Shared>,
+    watch: Watch,
+}
+
+impl<J: Journal> Shipping<J> {
+    async fn run(mut self, mut inputs: UnboundedReceiver<Input>) {
+        loop {
+            let end = self.step();
+            if let Some(end) = end {
+                self.update(|status| status.end = Some(end));
+                return;
+            }
+            let now = self.watch.now();
+            let due = self.cutter.due().filter(|_| self.owner.has_room());
+            let wait = due.map_or(TICK, |due| due.saturating_sub(now).min(TICK));
+            let Ok(input) = tokio::time::timeout(wait, inputs.recv()).await else { continue };
+            let Some(input) = input else { return };
+            if let Err(end) = self.take(input) {
+                self.update(|status| status.end = Some(end));
+                return;
+            }
+        }
+    }
+
+    /// Cuts, sends and releases what is due. Returns the end of the shipping, if it has ended.
+    fn step(&mut self) -> Option<Ended> {
+        let now = self.watch.now();
+        // While the window is full, blocks gather for a larger object.
+        if self.owner.has_room()
+            && let Some(cut) = self.cutter.cut(now)
+        {
+            self.owner.offer(cut.begin, cut.end, cut.payload);
+        }
+        if self.recorder.is_idle()
+            && let Some((mark, backup)) = self.records.take()
+        {
+            self.recorder.record(mark, backup);
+        }
+        let mut requests = self.owner.poll(now);
+        requests.extend(self.recorder.poll());
+        let puts = requests.iter().filter(|request| matches!(request, Request::Create(_))).count();
+        requests.into_iter().for_each(|request| self.send(request));
+        let released = self.owner.take_released();
+        let blocks = released.iter().filter(|object| object.kind == Kind::Blocks);
+        let bytes: usize = blocks.map(|object| object.payload.len()).sum();
+        let (kept, may_serve) = (self.owner.kept(), self.owner.may_serve(now));
+        let (record, is_recording) =
+            (self.recorder.newest(), !self.recorder.is_idle() || self.records.is_some());
+        self.update(|status| {
+            let told = &mut status.told;
+            told.waiting = told.waiting.saturating_sub(bytes);
+            (told.kept, told.may_serve, told.record) = (kept, may_serve, record);
+            told.is_recording = is_recording;
+            told.puts += puts as u64;
+        });
+        match (self.owner.state(), self.recorder.fenced_by()) {
+            (OwnerState::Fenced { by }, _) | (_, Some(by)) => Some(Ended::Fenced(by)),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, input: Input) -> Result<(), Ended> {
+        let now = self.watch.now();
+        match input {
+            Input::Block { begin, end, block } => self.cutter.push(begin, end, &block, now),
+            Input::Flush => self.flush(),
+            Input::Record { mark, backup } => self.records = Some((mark, backup)),
+            Input::HandOver(to) => {
+                self.flush();
+                self.owner.hand_over(to);
+            }
+            Input::Reply(request, reply) => {
+                let failure = reply.as_ref().err().cloned();
+                self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
+                self.update(|status| status.told.failure = failure);
+                let reply = reply.unwrap_or(Reply::Unknown);
+                match request {
+                    Request::Record(_) | Request::ReadRecord(_) | Request::Remove(_) => {
+                        self.recorder.answer(&request, reply);
+                    }
+                    _ => self.owner.answer(&request, reply, now),
+                }
+            }
+            Input::Fatal(error) => return Err(Ended::Failed(Arc::new(error))),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        if let Some(cut) = self.cutter.flush() {
+            self.owner.offer(cut.begin, cut.end, cut.payload);
+        }
+    }
+
+    /// Sends a request in a task of its own; its reply comes as an input.
+    fn send(&self, request: Request<Bytes>) {
+        let (journal, store, replies) = (self.journal.clone(), self.store, self.replies.clone());
+        let pause = pause(self.failures);
+        tokio::spawn(async move {
+            let input = match send(&*journal, store, &request).await {
+                Ok(reply) => Input::Reply(request, Ok(reply)),
+                Err(error) if error.is_temporary() => {
+                    tokio::time::sleep(pause).await;
+                    Input::Reply(request, Err(error.to_string()))
+                }
+                Err(error) => Input::Fatal(error),
+            };
+            // Nobody hears it once the shipper is dropped.
+            let _ = replies.send(input);
+        });
+    }
+
+    fn update(&self, update: impl FnOnce(&mut Status)) {
+        update(&mut self.shared.status.lock().unwrap_or_else(PoisonError::into_inner));
+        self.shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,13 @@
+//! What `replica` promises, tested from outside: one binary, a module for each subject.
+
+mod faulty;
+mod formats;
+mod machines;
+mod model;
+#[cfg(feature = "seeded-bugs")]
+mod mutations;
+mod probe;
+mod reopening;
+mod s3;
+mod store;
+mod world;

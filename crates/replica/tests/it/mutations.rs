@@ -1,0 +1,78 @@
+//! Seeded bugs of the protocol: deliberate breaks, each of which the exhaustive check must catch. A
+//! build with the feature `seeded-bugs` plants them.
+
+use brooklet_replica::TakeoverLimits;
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::model::{LOST, Protocol};
+use crate::world::Bounds;
+
+/// Bounds in which the bug shows: blocks of the first owner and of each later one, faults, records,
+/// claimants, window.
+fn is_caught(bug: &'static str, [first, later, faults, records, claimants, window]: [u8; 6]) {
+    let takeover = TakeoverLimits { objects: 0, ahead: 3 };
+    let window = window.into();
+    let bounds = Bounds { blocks: [first, later], claimants, faults, records, window, takeover };
+    let check = |bug| {
+        let checker = Protocol { bounds, bug }.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+        let checker = checker.spawn_bfs().join();
+        println!("{bug:?}: {} different states", checker.unique_state_count());
+        checker.discovery(LOST)
+    };
+    assert!(check(None).is_none(), "the bounds show a fault without the bug");
+    let path = check(Some(bug)).unwrap_or_else(|| panic!("{bug} goes unnoticed"));
+    let last = path.last_state().holds().unwrap_err();
+    println!("{bug}: {last}, by {:?}", path.into_actions());
+}
+
+#[test]
+fn fences_that_are_trimmed_are_caught() {
+    is_caught("fences-are-trimmed", [2, 1, 0, 1, 1, 2]);
+}
+
+#[test]
+fn a_missing_second_look_is_caught() {
+    is_caught("no-second-look", [1, 1, 0, 1, 1, 2]);
+}
+
+#[test]
+fn acknowledgements_out_of_order_are_caught() {
+    is_caught("acks-out-of-order", [2, 1, 0, 0, 1, 2]);
+}
+
+#[test]
+fn a_belief_that_what_exists_is_ones_own_is_caught() {
+    is_caught("exists-is-mine", [1, 1, 0, 0, 1, 2]);
+}
+
+#[test]
+fn other_bytes_on_a_retry_are_caught() {
+    is_caught("other-bytes-on-retry", [2, 1, 1, 1, 1, 1]);
+}
+
+#[test]
+fn a_record_in_spite_of_a_later_owner_is_caught() {
+    is_caught("record-is-unconditional", [1, 1, 0, 2, 1, 2]);
+}
+
+#[test]
+fn a_claimant_that_comes_too_late_is_caught() {
+    is_caught("late-claimant", [1, 1, 0, 1, 2, 2]);
+}
+
+#[test]
+fn a_trim_before_its_record_is_caught() {
+    is_caught("trims-before-the-record", [1, 1, 0, 1, 1, 2]);
+}
+
+/// The random histories over a failing store notice bugs, too.
+#[test]
+fn random_histories_catch_bugs() {
+    use brooklet::io::seeded::plant;
+    for bug in ["exists-is-mine", "acks-out-of-order", "fences-are-trimmed"] {
+        plant(Some(bug));
+        let caught = (0..200).any(|seed| std::panic::catch_unwind(|| crate::store::history(seed)).is_err());
+        plant(None);
+        assert!(caught, "{bug} goes unnoticed");
+    }
+}
