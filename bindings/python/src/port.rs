@@ -132,19 +132,20 @@ impl Port {
             };
             waits.into_iter().map(poll).collect()
         });
-        let mut ended = Vec::new();
+        let (mut ended, mut settled) = (Vec::new(), Ok(()));
         for (wait, result) in polled {
             match result {
                 Poll::Pending => drop(held(&self.waits).pending.insert(wait.number, wait)),
                 Poll::Ready(result) => {
-                    settle(py, wait.future.bind(py), result)?;
+                    // An error here must not lose the waits that follow.
+                    settled = settled.and(settle(py, wait.future.bind(py), result));
                     ended.push(wait.work);
                 }
             }
         }
         // The last handle of a store may be among them, and closing it takes time.
         py.detach(|| drop(ended));
-        Ok(())
+        settled
     }
 }
 
@@ -204,7 +205,7 @@ impl Port {
         // A future that was cancelled gets nothing more: its event stays in the tail.
         let (mut cancelled, mut wanted) = (Vec::new(), Vec::with_capacity(waits.len()));
         for wait in waits {
-            let over = is_done(wait.future.bind(py))?;
+            let over = is_done(wait.future.bind(py)).unwrap_or(false);
             if over {
                 cancelled.push(wait)
             } else {

@@ -55,7 +55,7 @@ if __name__ == "__main__":
         rate("appends/s that nobody waits for", APPENDS, lambda: single(store))
         rate("entries/s by append_many of 1,000", 5 * APPENDS, lambda: many(store))
         store.append_many("one", [PAYLOAD] * ENTRIES).wait()
-        rate("reads/s of a log of 1,000 entries", READS, lambda: reads(store))
+        rate("reads/s of a log of 1000 entries", READS, lambda: reads(store))
         rate("appends/s awaited, 1,000 at a time", APPENDS // 4, lambda: tasks(store))
         ticket = store.append("one", PAYLOAD)
 
