@@ -355,6 +355,7 @@ static void fills(brooklet_store *store) {
     brooklet_entries *entries = NULL;
     char buffer[10 * SIZE], payload[SIZE];
     memset(payload, 'p', sizeof payload);
+    memset(buffer, 0, sizeof buffer);
     for (int i = 0; i < ENTRIES; i++) ok(brooklet_append_wait(store, KEY("fill"), payload, 10, NULL, &error), &error);
     ok(brooklet_append_wait(store, KEY("fill"), buffer, sizeof buffer, NULL, &error), &error);
     size_t used = 0, count = 0;

@@ -16,7 +16,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// mostAtOnce is the most bytes of one commit. A larger batch of entries becomes several commits.
+// mostAtOnce is the most bytes of one commit: this, or a sixth of the ring. A larger batch of entries
+// becomes several commits.
 const mostAtOnce = 4 << 20
 
 // Store is the log and the stable state of one Raft group. Open each group once: the store refuses
@@ -28,6 +29,8 @@ type Store struct {
 	store *brooklet.Store
 	log   string
 	state string
+	// most is the most bytes of one commit.
+	most int
 
 	// writing is held by the write under way.
 	writing sync.Mutex
@@ -60,7 +63,17 @@ var (
 // Open opens a group of a store. A group that does not exist is empty, and begins to exist with its
 // first write. The brooklet store stays the caller's: close it when all groups have ended.
 func Open(store *brooklet.Store, group string) (*Store, error) {
-	s := &Store{store: store, log: group + "/log", state: group + "/state/", values: make(map[string][]byte)}
+	info, err := store.Info()
+	if err != nil {
+		return nil, fmt.Errorf("opening the Raft group %q: %w", group, err)
+	}
+	s := &Store{
+		store:  store,
+		log:    group + "/log",
+		state:  group + "/state/",
+		most:   int(min(mostAtOnce, info.RingSize/6)),
+		values: make(map[string][]byte),
+	}
 	if _, err := s.bounds(); err != nil {
 		return nil, err
 	}
@@ -196,7 +209,7 @@ func (s *Store) add(logs []*raft.Log, known bounds) error {
 	size := 0
 	for at, log := range logs {
 		s.entry = encode(s.entry[:0], log)
-		if size += len(s.entry); size > mostAtOnce && size > len(s.entry) {
+		if size += len(s.entry); size > s.most && size > len(s.entry) {
 			if _, err := s.store.CommitAsync(context.Background(), &s.commit); err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ func opener(t testing.TB) func() *Store {
 	return func() *Store {
 		must(t, store.Close())
 		var err error
-		store, err = brooklet.Open(path, &brooklet.Options{RingSize: 16 << 20})
+		store, err = brooklet.Open(path, &brooklet.Options{RingSize: 4 << 20})
 		must(t, err)
 		group, err := Open(store, "raft/1")
 		must(t, err)
