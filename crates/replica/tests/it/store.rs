@@ -179,7 +179,7 @@ pub fn history(seed: u64) -> [u64; 4] {
 
 #[test]
 fn hosts_over_a_failing_store_lose_nothing() {
-    let seeds = std::env::var("REPLICA_SEEDS").map_or(150, |seeds| seeds.parse().unwrap());
+    let seeds = std::env::var("REPLICA_SEEDS").map_or(60, |seeds| seeds.parse().unwrap());
     let mut sum = [0; 4];
     for seed in 0..seeds {
         let counts = std::panic::catch_unwind(|| history(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
