@@ -170,13 +170,16 @@ pub async fn take_over<J: Journal>(
     }
 }
 
+/// What a read of a place returns.
+type FoundObject = Result<Option<Object<Bytes>>, Error>;
+
 /// Reads of the objects behind a place, begun before they are asked for. An object never changes,
 /// so an early read of it is as good as a late one. An early read that finds nothing counts for
 /// nothing.
 struct Ahead<J> {
     journal: Arc<J>,
     store: StoreId,
-    reads: VecDeque<(Place, JoinHandle<Result<Option<Object<Bytes>>, Error>>)>,
+    reads: VecDeque<(Place, JoinHandle<FoundObject>)>,
     last: Option<Place>,
     /// Number of objects to read ahead: it grows while objects are found.
     depth: u64,
@@ -201,7 +204,10 @@ impl<J: Journal> Ahead<J> {
             let read = tokio::spawn(async move { object(&*journal, store, place).await });
             self.reads.push_back((place, read));
         }
-        let (_, read) = self.reads.pop_front_if(|(first, _)| *first == place)?;
+        if self.reads.front().is_none_or(|(first, _)| *first != place) {
+            return None;
+        }
+        let (_, read) = self.reads.pop_front()?;
         read.await.ok()?.ok()?
     }
 

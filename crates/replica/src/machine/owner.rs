@@ -346,8 +346,11 @@ impl<P: Payload> Owner<P> {
 
     /// A deliberate defect: the cut is made anew, with what waits by now.
     fn swap(&mut self, number: u64) {
-        if let (Some(flight), Some(next)) = (self.flights.get_mut(&number), self.waiting.front_mut()) {
+        if let (Some(flight), Some(next)) = (self.flights.get_mut(&number), self.waiting.front_mut())
+            && self.cut.place.number == number + 1
+        {
             std::mem::swap(&mut flight.object.payload, &mut next.payload);
+            self.cut.chain = flight.object.sum(self.writer.store);
         }
     }
 }

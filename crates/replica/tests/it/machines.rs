@@ -150,7 +150,7 @@ fn an_owner_that_slept_looks_for_a_later_claim() {
     };
     let (mut alone, look) = start();
     alone.answer(&look, Reply::Unknown, secs(120));
-    assert_eq!(alone.poll(secs(120)), [look.clone()]);
+    assert!(alone.poll(secs(120)).contains(&look));
     alone.answer(&look, Reply::Claim(None), secs(120));
     assert_eq!(alone.take_released().len(), 1);
     let (mut replaced, look) = start();
