@@ -1,0 +1,86 @@
+//! Request bodies: read whole, with a limit for each and a limit for all together.
+
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream, HttpBody};
+use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+
+use super::Config;
+use super::budget::{Budget, Share};
+use super::reply::Refusal;
+
+/// Most bytes of a body that is refused that are taken in all the same.
+const DISCARDED: usize = 64 << 20;
+/// Bytes of memory for a body before its first bytes are there.
+const FIRST: usize = 16 << 10;
+
+pub struct Bodies {
+    most: usize,
+    patience: Duration,
+    budget: Budget,
+}
+
+impl Bodies {
+    pub fn new(config: &Config) -> Self {
+        let budget = Budget::new(config.body_budget.max(config.max_body));
+        Self { most: config.max_body, patience: config.patience, budget }
+    }
+
+    /// The whole body, with its share of the memory. The share is for bytes that are there, and not
+    /// for bytes that are announced: so peers that send slowly hold little.
+    pub async fn collect(&self, body: Body) -> Result<(Bytes, Option<Share>), Refusal> {
+        let told = HttpBody::size_hint(&body).exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+        match told {
+            Some(0) => return Ok((Bytes::new(), None)),
+            Some(len) if len > self.most => {
+                self.discard(body.into_data_stream()).await;
+                return Err(self.too_large());
+            }
+            _ => {}
+        }
+        match tokio::time::timeout(self.patience, self.take(body.into_data_stream(), told)).await {
+            Ok(taken) => taken.map(|(body, share)| (body, Some(share))),
+            Err(_) => {
+                let patience = self.patience;
+                let why = format!("the body did not arrive within {patience:?}: send it faster, or in parts");
+                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
+            }
+        }
+    }
+
+    async fn take(&self, mut chunks: BodyDataStream, told: Option<usize>) -> Result<(Bytes, Share), Refusal> {
+        let mut body = BytesMut::with_capacity(told.unwrap_or(0).min(FIRST));
+        let mut share = self.budget.take(0).await?;
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
+            if body.len() + chunk.len() > self.most {
+                self.discard(chunks).await;
+                return Err(self.too_large());
+            }
+            self.budget.grow(&mut share, body.len() + chunk.len()).await?;
+            body.extend_from_slice(&chunk);
+        }
+        Ok((body.freeze(), share))
+    }
+
+    /// Takes in what is left of a body, up to a point: many clients hear why it is refused only
+    /// once they have sent it.
+    async fn discard(&self, mut chunks: BodyDataStream) {
+        let some = async {
+            let mut left = DISCARDED;
+            while let Some(Ok(chunk)) = chunks.next().await
+                && left > 0
+            {
+                left = left.saturating_sub(chunk.len());
+            }
+        };
+        // However it ends, the reply is the same.
+        let _ = tokio::time::timeout(self.patience, some).await;
+    }
+
+    fn too_large(&self) -> Refusal {
+        Refusal::too_large(format!("the body is over {} bytes: send it in parts", self.most))
+    }
+}

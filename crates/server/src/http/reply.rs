@@ -1,0 +1,119 @@
+//! Replies: refusals, with the reason and the remedy, and the parts that all replies share.
+
+use axum::body::Body;
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Response, StatusCode};
+use axum::response::IntoResponse;
+use brooklet::{Error, ErrorKind};
+
+use super::origin::RESOURCE_POLICY;
+
+/// Why a request was not done, as its client is told.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: StatusCode,
+    /// The store had changed: if the request is tried again, it may be done.
+    pub is_stale: bool,
+    why: String,
+    headers: Vec<(HeaderName, String)>,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self { status, is_stale: false, why: why.into(), headers: Vec::new() }
+    }
+
+    /// The request is wrong: change it.
+    pub fn invalid(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    pub fn conflict(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, why)
+    }
+
+    pub fn unsupported(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, why)
+    }
+
+    pub fn too_large(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+    }
+
+    /// The server has its hands full.
+    pub fn busy(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, why).with(header::RETRY_AFTER, "1")
+    }
+
+    /// The reason and the remedy.
+    pub fn why(self) -> String {
+        self.why
+    }
+
+    pub fn with(mut self, name: HeaderName, value: impl std::fmt::Display) -> Self {
+        self.headers.push((name, value.to_string()));
+        self
+    }
+}
+
+/// Sets a header to what is known to be allowed in one; anything else is left out.
+pub fn set(headers: &mut HeaderMap, name: HeaderName, value: impl std::fmt::Display) {
+    if let Ok(value) = HeaderValue::try_from(value.to_string()) {
+        headers.insert(name, value);
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let status = match (&error, error.kind()) {
+            (Error::PayloadTooLarge { .. } | Error::CommitTooLarge { .. }, _) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
+            // It was deleted a moment ago.
+            (Error::UnknownLog { .. }, _) => StatusCode::NOT_FOUND,
+            (Error::InvalidKey { .. }, _) => StatusCode::BAD_REQUEST,
+            // Of what a client may ask for, only what retention took is out of range.
+            (Error::OutOfRange { .. }, _) => StatusCode::GONE,
+            (_, ErrorKind::Full) => StatusCode::INSUFFICIENT_STORAGE,
+            (_, ErrorKind::Stopped | ErrorKind::Conflict | ErrorKind::Busy) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(%error, "a request failed");
+        }
+        let is_stale = matches!(error, Error::Conflict { .. } | Error::UnknownLog { .. });
+        Self { is_stale, ..Self::new(status, error.to_string()) }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response<Body> {
+        let mut response = (self.status, self.why + "\n").into_response();
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        self.headers.into_iter().for_each(|(name, value)| set(response.headers_mut(), name, value));
+        response
+    }
+}
+
+/// Answers which methods are supported.
+pub fn options(methods: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    response
+}
+
+/// Adds the headers that protect browsers from bodies: clients choose bodies and their types, and
+/// a body that is a page must not run as a page of the server.
+pub fn protect(mut response: Response<Body>) -> Response<Body> {
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, "sandbox"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (RESOURCE_POLICY, "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
