@@ -75,17 +75,19 @@ async fn a_document_that_is_deleted_and_made_again_says_so() {
     let deleted = events(&mut body, "event: deleted\ndata: {}\n\n").await;
     assert_eq!(names(&parsed(&deleted)), [(0, "deleted")]);
     let version = server.document("d", json!("new")).await;
-    let made = parsed(&events(&mut body, "\"new\"}\n\n").await);
+    // The last event of each follower.
+    let new = format!("\"version\":{version}}}\n\n");
+    let made = parsed(&events(&mut body, &new).await);
     assert_eq!(names(&made), [(version, "created")]);
-    let early = parsed(&events(&mut early, "\"new\"}\n\n").await);
+    let early = parsed(&events(&mut early, &new).await);
     let names_of_early = names(&early);
     assert_eq!(names_of_early, [(1, "created"), (2, "update"), (0, "deleted"), (version, "created")]);
     // Who was away meanwhile goes on from an old version, or from the deletion.
     let mut away = server.follow("d", &[("last-event-id", "1")]).await;
-    let away = parsed(&events(&mut away, "\"new\"}\n\n").await);
+    let away = parsed(&events(&mut away, &new).await);
     assert_eq!(names(&away), [(0, "deleted"), (version, "created")]);
     let mut knows = server.follow("d", &[("last-event-id", "0")]).await;
-    let knows = parsed(&events(&mut knows, "\"new\"}\n\n").await);
+    let knows = parsed(&events(&mut knows, &new).await);
     assert_eq!(names(&knows), [(version, "created")]);
 }
 
