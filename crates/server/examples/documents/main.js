@@ -7,7 +7,7 @@ const author = at("author");
 author.value = `Guest ${Math.floor(Math.random() * 90) + 10}`;
 
 const first = { title: "Notes", text: "", tasks: {} };
-const replica = new Replica("shared", first, () => author.value, show);
+const replica = new Replica("shared", first, () => author.value, show, accept);
 // What of each field was last seen of the document.
 const seen = { title: "", text: "" };
 
@@ -22,6 +22,11 @@ function show() {
   showHistory(updates);
   at("undo").disabled = replica.base <= replica.oldest;
   at("redo").disabled = replica.base >= replica.top || replica.base === version;
+}
+
+/** What was sent is part of the document: only what was typed behind that is new. */
+function accept(patch) {
+  for (const field of Object.keys(seen)) if (typeof patch[field] === "string") seen[field] = patch[field];
 }
 
 /** Shows a field, with what was typed here since and has not been sent. */

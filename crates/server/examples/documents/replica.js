@@ -1,5 +1,5 @@
 // A document in this window, and its versions at the server: changes here go there one after another, and changes of others
-// come by events. `changed` is called after each change.
+// come by events. `accepted` is called with each patch of this window that is part of the document, and `changed` after each change.
 
 const media = "application/merge-patch+json";
 
@@ -47,9 +47,12 @@ export class Replica {
   #path;
   #sending = Promise.resolve();
 
-  constructor(name, first, author, changed) {
+  /** The id of the request on its way. */
+  #own = null;
+
+  constructor(name, first, author, changed, accepted) {
     this.#path = `/v1/documents/${encodeURIComponent(name)}`;
-    Object.assign(this, { first, author, changed, version: 0, state: null, updates: [], live: false });
+    Object.assign(this, { first, author, changed, accepted, version: 0, state: null, updates: [], live: false });
   }
 
   /** Gets the document, creates it if it is the first time, and follows it. */
@@ -82,19 +85,25 @@ export class Replica {
   #take(update) {
     if (update.version !== this.version + 1) return;
     const { type, patch } = update.change;
+    if (update.request === this.#own) this.accepted(patch);
     this.state = type === media ? merge(this.state, patch) : apply(this.state, patch);
     this.version = update.version;
     this.updates.push(update);
   }
 
-  async #send(method, query, headers, body) {
+  /** Sends what `make` returns of the document as it is known, until no change of others is first. */
+  async #send(make) {
     // The same key for each try: the change happens once.
-    const own = { "Idempotency-Key": crypto.randomUUID(), "Document-Author": encodeURIComponent(this.author()), ...headers };
+    this.#own = crypto.randomUUID();
+    const own = { "Idempotency-Key": this.#own, "Document-Author": encodeURIComponent(this.author()) };
     for (;;) {
-      const reply = await fetch(this.#path + query, { method, headers: { ...own, "If-Match": `"${this.version}"` }, body });
-      if (reply.ok) return;
-      if (reply.status !== 412) throw new Error((await reply.json()).detail);
+      const request = make();
+      if (!request) return;
+      const { method, query, headers, body } = request;
+      const reply = await fetch(this.#path + query, { method, headers: { ...own, ...headers, "If-Match": `"${this.version}"` }, body });
+      if (!reply.ok && reply.status !== 412) throw new Error((await reply.json()).detail);
       await this.#catchUp();
+      if (reply.ok) return;
     }
   }
 
@@ -104,22 +113,16 @@ export class Replica {
     this.#show(() => updates.forEach((update) => this.#take(update)));
   }
 
-  /** Sends what `make` returns, after all that was sent before, and takes the new version. */
+  /** Sends a change, after all that was sent before. */
   #queue(make) {
-    const sent = this.#sending.then(async () => {
-      const request = make();
-      if (!request) return;
-      await this.#send(...request);
-      await this.#catchUp();
-    });
-    this.#sending = sent.catch((error) => console.error(error));
-    return sent;
+    this.#sending = this.#sending.then(() => this.#send(make)).catch((error) => console.error(error));
+    return this.#sending;
   }
 
   patch(make) {
     return this.#queue(() => {
       const patch = make(this.state);
-      return patch && ["PATCH", "", { "Content-Type": media }, JSON.stringify(patch)];
+      return patch && { method: "PATCH", query: "", headers: { "Content-Type": media }, body: JSON.stringify(patch) };
     });
   }
 
@@ -140,6 +143,6 @@ export class Replica {
 
   /** Goes back by one version, or forward by one after that. */
   step(by) {
-    return this.#queue(() => ["POST", `?rewind=${this.base + by}`, {}, undefined]);
+    return this.#queue(() => ({ method: "POST", query: `?rewind=${this.base + by}` }));
   }
 }
