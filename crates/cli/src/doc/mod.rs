@@ -35,7 +35,7 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
         /// The document, as JSON [default: the standard input]
-        #[arg(value_name = "JSON")]
+        #[arg(value_name = "JSON", allow_negative_numbers = true)]
         state: Option<String>,
         /// Fail if the document exists
         #[arg(long, conflicts_with = "expect")]
@@ -48,6 +48,7 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
         /// The patch, as JSON [default: the standard input]
+        #[arg(allow_negative_numbers = true)]
         patch: Option<String>,
         /// The form of the patch [default: json for an array, merge for another value]
         #[arg(long, value_enum)]

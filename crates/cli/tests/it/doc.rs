@@ -126,15 +126,15 @@ fn random_documents_read_back_at_each_version() {
     for round in 0..6 {
         let document = format!("d{round}");
         let mut states = vec![value(&mut rng, 3)];
-        place.ok(&["doc", "put", "STORE", &document, &states[0].to_string()]);
+        place.ok(&["doc", "put", "STORE", &document, "--", &states[0].to_string()]);
         for _ in 0..5 {
             let (now, next) = (states.last().unwrap(), value(&mut rng, 3));
             if rng.below(3) == 0 {
-                place.ok(&["doc", "put", "STORE", &document, &next.to_string()]);
+                place.ok(&["doc", "put", "STORE", &document, "--", &next.to_string()]);
                 states.push(next);
             } else {
                 let patch = next.to_string();
-                place.ok(&["doc", "patch", "STORE", &document, &patch, "--form", "merge"]);
+                place.ok(&["doc", "patch", "STORE", &document, "--form", "merge", "--", &patch]);
                 states.push(merge(now, &next));
             }
         }
