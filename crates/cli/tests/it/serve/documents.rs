@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use brooklet_documents::{Json, JsonChange, Model};
@@ -186,9 +186,10 @@ fn each_request_happens_once_in_one_order_whatever_is_killed() {
         assert_eq!(ask(&socket, &head, &first.to_string()).unwrap().status, 201);
     }
     let stop = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| {
-            let (socket, stop) = (socket.clone(), stop.clone());
+            let (socket, stop, done) = (socket.clone(), stop.clone(), done.clone());
             std::thread::spawn(move || {
                 let name = format!("c{n}");
                 let chance = Chance(n + 1);
@@ -201,6 +202,7 @@ fn each_request_happens_once_in_one_order_whatever_is_killed() {
                     let version = &mut versions[document as usize];
                     if *version < 80 {
                         *version = client.work(document, *version, n);
+                        done.fetch_add(1, Ordering::Relaxed);
                     } else if versions.iter().all(|version| *version >= 80) {
                         break;
                     }
@@ -210,10 +212,16 @@ fn each_request_happens_once_in_one_order_whatever_is_killed() {
         })
         .collect();
     for _ in 0..40 {
-        if clients.iter().all(|client| client.is_finished()) {
+        // Some requests are through, and others are on their way.
+        let next = done.load(Ordering::Relaxed) + 1 + chance.below(12);
+        let is_over = || clients.iter().all(|client| client.is_finished());
+        while done.load(Ordering::Relaxed) < next && !is_over() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if is_over() {
             break;
         }
-        std::thread::sleep(Duration::from_micros(2_000 + chance.below(20_000)));
+        std::thread::sleep(Duration::from_micros(chance.below(3_000)));
         process.kill();
         process.start();
     }
