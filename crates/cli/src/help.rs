@@ -118,6 +118,28 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "tags import",
         &["brooklet tags import logs.brooklet orders.ndjson --field status --field city --id-field id"],
     ),
+    (
+        "doc",
+        &[
+            "brooklet doc put docs.brooklet notes '{\"title\": \"Notes\"}'",
+            "brooklet doc patch docs.brooklet notes '{\"stars\": 5}'",
+            "brooklet doc rewind docs.brooklet notes 1",
+        ],
+    ),
+    ("doc get", &["brooklet doc get docs.brooklet notes", "brooklet doc get docs.brooklet notes --at 3"]),
+    ("doc put", &["brooklet doc put docs.brooklet notes '{\"title\": \"Notes\"}' --new"]),
+    (
+        "doc patch",
+        &[
+            "brooklet doc patch docs.brooklet notes '{\"stars\": 5}' --expect 1 --author Ada",
+            "brooklet doc patch docs.brooklet notes '[{\"op\": \"remove\", \"path\": \"/stars\"}]'",
+        ],
+    ),
+    ("doc rewind", &["brooklet doc rewind docs.brooklet notes 1"]),
+    ("doc history", &["brooklet doc history docs.brooklet notes --reverse --limit 10"]),
+    ("doc delete", &["brooklet doc delete docs.brooklet notes"]),
+    ("doc watch", &["brooklet doc watch docs.brooklet notes --since 3"]),
+    ("doc changes", &["brooklet doc changes docs.brooklet notes 3 --merged"]),
     ("inspect", &["brooklet inspect logs.brooklet", "brooklet inspect logs.brooklet doc/1"]),
     ("top", &["brooklet top metrics.prom"]),
     ("check", &["brooklet check logs.brooklet"]),

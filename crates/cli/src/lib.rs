@@ -18,6 +18,7 @@ mod demo;
 #[cfg(feature = "serve")]
 mod descriptors;
 mod device;
+mod doc;
 mod export;
 mod failure;
 mod format;
@@ -119,6 +120,9 @@ enum Command {
     /// Manage tagged records: put them, find them by their tags, import the lines of a file
     #[command(subcommand)]
     Tags(tags::Command),
+    /// Manage JSON documents with versions: put, patch, rewind, read and watch them
+    #[command(subcommand)]
+    Doc(doc::Command),
     /// Show the structure of a store, or the bounds of a log
     Inspect(inspect::Inspect),
     /// Watch a running store: rates, latencies by stage, queues, stalls and their reasons
@@ -229,6 +233,7 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Restore(args) => archive::restore(args, store_args, out),
         Command::Space(args) => space::run(args, store_args, out),
         Command::Tags(args) => tags::run(args, store_args, out),
+        Command::Doc(args) => doc::run(args, store_args, out),
         Command::Inspect(args) => inspect::inspect(args, store_args, out),
         Command::Check(args) => inspect::check(args, store_args, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, store_args, out),

@@ -121,6 +121,21 @@ impl<'a> Octets<'a> {
         Self { bytes: Some(bytes), names: ["key", "key_base16"] }
     }
 
+    /// The name of a document: `document` and `document_base16`.
+    pub fn document(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["document", "document_base16"] }
+    }
+
+    /// The author of an update: `author` and `author_base16`.
+    pub fn author(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["author", "author_base16"] }
+    }
+
+    /// The id of a request: `request` and `request_base16`.
+    pub fn request(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["request", "request_base16"] }
+    }
+
     /// The first key of a file: `first` and `first_base16`.
     pub fn first(bytes: &'a [u8]) -> Self {
         Self { bytes: Some(bytes), names: ["first", "first_base16"] }

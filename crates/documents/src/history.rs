@@ -9,7 +9,7 @@ use crate::documents::{Document, Documents, RETRIES};
 use crate::error::{Error, Result, text};
 use crate::format::{DocEntry, UpdateEntry};
 use crate::head::Head;
-use crate::load::{apply, expect_version, state_of, trusted};
+use crate::load::{expect_version, guarded, replay, state_of, trusted};
 use crate::model::Model;
 
 /// An update of a document.
@@ -88,20 +88,28 @@ impl<M: Model> Documents<M> {
         if goes_back {
             entries.reverse();
         }
-        let mut state = None;
-        for Entry { seq, payload } in entries {
-            let entry = DocEntry::decode(seq, &payload).map_err(|what| Error::damaged(name, seq, what))?;
-            match (entry, &mut state) {
-                (DocEntry::Snapshot(snapshot), None) => state = Some(state_of(model, name, seq, &snapshot)?),
-                (DocEntry::Update(update), Some(state)) if goes_back => {
-                    let no_undo = || Error::NoUndo { document: text(name), model: model.name().into() };
-                    apply(model, name, seq, state, &update.undo.ok_or_else(no_undo)?)?;
+        let (mut state, mut changes) = (None, Vec::new());
+        for entry in entries {
+            match (DocEntry::of(name, &entry)?, &state) {
+                (DocEntry::Snapshot(snapshot), None) => {
+                    state = Some(state_of(model, name, entry.seq, &snapshot)?);
                 }
-                (DocEntry::Update(update), Some(state)) => apply(model, name, seq, state, &update.change)?,
-                _ => return Err(Error::damaged(name, seq, "a snapshot was expected before or after it")),
+                (DocEntry::Update(update), Some(_)) if goes_back => {
+                    let no_undo = || Error::NoUndo { document: text(name), model: model.name().into() };
+                    changes.push((entry.seq, update.undo.ok_or_else(no_undo)?));
+                }
+                (DocEntry::Update(update), Some(_)) => changes.push((entry.seq, update.change)),
+                _ => {
+                    return Err(Error::damaged(
+                        name,
+                        entry.seq,
+                        "a snapshot was expected before or after it",
+                    ));
+                }
             }
         }
-        let state = state.ok_or_else(|| Error::damaged(name, head.first, "it has no snapshot"))?;
+        let mut state = state.ok_or_else(|| Error::damaged(name, head.first, "it has no snapshot"))?;
+        replay(model, name, &mut state, changes.iter().map(|(seq, change)| (*seq, change)))?;
         Ok(Document { version, state: Arc::new(state) })
     }
 
@@ -130,24 +138,46 @@ impl<M: Model> Documents<M> {
     /// [`Error::NoSuchVersion`]; [`Error::NotFound`]; [`Error::Damaged`]; [`Error::Store`].
     pub fn changes(&self, name: impl AsRef<[u8]>, since: u64) -> Result<Changes<M::Change>> {
         let name = name.as_ref();
+        let mut reader = self.updates(name, since)?;
+        let version = reader.version();
+        let updates = reader.by_ref().collect::<Result<Vec<_>>>()?;
+        let changes: Vec<M::Change> = updates.iter().map(|update| update.change.clone()).collect();
+        let composed = (!changes.is_empty()).then(|| guarded(name, || Ok(self.core.model.compose(&changes))));
+        Ok(Changes { version, updates, merged: composed.transpose()?.flatten() })
+    }
+
+    /// Returns the updates after version `since`, oldest first, one after another: for histories
+    /// that should not be in memory as a whole, as [`changes`](Self::changes) returns them.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, JsonChange, Options};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// documents.create("notes", "r1", &json!({}).into())?;
+    /// documents.patch("notes", 1, "r2", &JsonChange::merge(json!({"a": 1})))?;
+    /// documents.patch("notes", 2, "r3", &JsonChange::merge(json!({"a": 2})))?;
+    /// let mut updates = documents.updates("notes", 2)?;
+    /// assert_eq!(updates.version(), 3);
+    /// assert_eq!(updates.next().unwrap()?.version, 3);
+    /// assert!(updates.next().is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`changes`](Self::changes); [`Error::Damaged`] also by the iterator.
+    pub fn updates(&self, name: impl AsRef<[u8]>, since: u64) -> Result<History<M>> {
+        let name = name.as_ref();
         let (head, entries) = self.read_part(name, |head| {
             self.expect_reached(name, head, since)?;
             self.expect_kept(name, since, head.oldest())?;
             let first = if since == head.version { head.next } else { seq(head, since + 1) };
             Ok((first, head.next))
         })?;
-        let mut expected = since;
-        let mut updates = Vec::new();
-        for update in History::new(self, name, entries) {
-            let update = update?;
-            expected += 1;
-            expect_version(name, head.first, expected, update.version)?;
-            updates.push(update);
-        }
-        let changes: Vec<M::Change> = updates.iter().map(|update| update.change.clone()).collect();
-        let composed = (!changes.is_empty())
-            .then(|| trusted(name, head.first, || Ok(self.core.model.compose(&changes))));
-        Ok(Changes { version: head.version, updates, merged: composed.transpose()?.flatten() })
+        Ok(History { last: Some(since), ..History::new(self, name, &head, entries) })
     }
 
     /// Returns all updates that the document still has, oldest first; `.rev()` reads the newest
@@ -173,8 +203,8 @@ impl<M: Model> Documents<M> {
     /// [`Error::NotFound`]; [`Error::Damaged`], also by the iterator; [`Error::Store`].
     pub fn history(&self, name: impl AsRef<[u8]>) -> Result<History<M>> {
         let name = name.as_ref();
-        let (_, entries) = self.read_part(name, |head| Ok((head.first, head.next)))?;
-        Ok(History::new(self, name, entries))
+        let (head, entries) = self.read_part(name, |head| Ok((head.first, head.next)))?;
+        Ok(History::new(self, name, &head, entries))
     }
 
     /// Returns the head of a document, when it is durable.
@@ -253,12 +283,31 @@ pub(crate) fn update_of<M: Model>(
 pub struct History<M: Model> {
     documents: Documents<M>,
     name: Box<[u8]>,
+    version: u64,
     entries: Entries,
+    /// Version of the update that was read last from the front.
+    last: Option<u64>,
 }
 
 impl<M: Model> History<M> {
-    fn new(documents: &Documents<M>, name: &[u8], entries: Entries) -> Self {
-        Self { documents: documents.clone(), name: name.into(), entries }
+    fn new(documents: &Documents<M>, name: &[u8], head: &Head, entries: Entries) -> Self {
+        Self { documents: documents.clone(), name: name.into(), version: head.version, entries, last: None }
+    }
+
+    /// Returns the version of the document when the history was asked for: that of the last update.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn following(&mut self, entry: Entry) -> Result<Option<Update<M::Change>>> {
+        let seq = entry.seq;
+        let update = self.update(entry)?;
+        if let Some(update) = &update {
+            let expected = self.last.map_or(update.version, |last| last + 1);
+            expect_version(&self.name, seq, expected, update.version)?;
+            self.last = Some(update.version);
+        }
+        Ok(update)
     }
 
     fn update(&self, entry: Entry) -> Result<Option<Update<M::Change>>> {
@@ -277,7 +326,7 @@ impl<M: Model> Iterator for History<M> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let entry = self.entries.next()?;
-            let update = entry.map_err(Error::from).and_then(|entry| self.update(entry));
+            let update = entry.map_err(Error::from).and_then(|entry| self.following(entry));
             if let Some(update) = update.transpose() {
                 return Some(update);
             }

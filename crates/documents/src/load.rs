@@ -32,10 +32,15 @@ pub(crate) fn guarded<T>(name: &[u8], run: impl FnOnce() -> Result<T, Refusal>) 
 
 /// Calls the model with bytes of the store, which the model wrote: it has no reason to refuse them.
 pub(crate) fn trusted<T>(name: &[u8], seq: u64, run: impl FnOnce() -> Result<T, Refusal>) -> Result<T> {
-    guarded(name, run).map_err(|error| match error {
+    guarded(name, run).map_err(|error| damaged(name, seq, error))
+}
+
+/// Returns the error for a model that refuses its own bytes.
+fn damaged(name: &[u8], seq: u64, error: Error) -> Error {
+    match error {
         Error::Refused { refusal, .. } => Error::damaged(name, seq, refusal.to_string()),
         other => other,
-    })
+    }
 }
 
 /// Reads the last snapshot and the updates behind it, newest first. Reads nothing before the
@@ -88,15 +93,20 @@ pub(crate) fn state_of<M: Model>(
     trusted(name, seq, || model.load(snapshot.model_version, &snapshot.state))
 }
 
-/// Applies a change that the store has.
-pub(crate) fn apply<M: Model>(
+/// Applies changes that the store has, each with the number of its entry.
+pub(crate) fn replay<'a, M: Model>(
     model: &M,
     name: &[u8],
-    seq: u64,
     state: &mut M::State,
-    change: &Bytes,
+    changes: impl Iterator<Item = (u64, &'a Bytes)>,
 ) -> Result<()> {
-    trusted(name, seq, || model.apply(state, &model.decode(change)?).map(drop))
+    let mut last = 0;
+    let mut changes = changes.map(|(seq, change)| {
+        last = seq;
+        change
+    });
+    let replayed = guarded(name, || model.replay(state, &mut changes));
+    replayed.map_err(|error| damaged(name, last, error))
 }
 
 impl Loaded {
@@ -104,9 +114,8 @@ impl Loaded {
     pub fn state<M: Model>(&self, model: &M, name: &[u8]) -> Result<M::State> {
         let seq = self.head.last_mark().seq;
         let mut state = state_of(model, name, seq, &self.snapshot)?;
-        for (update, seq) in self.updates.iter().zip(seq + 1..) {
-            apply(model, name, seq, &mut state, &update.change)?;
-        }
+        let changes = self.updates.iter().zip(seq + 1..).map(|(update, seq)| (seq, &update.change));
+        replay(model, name, &mut state, changes)?;
         Ok(state)
     }
 }

@@ -117,6 +117,23 @@ pub trait Model: Send + Sync + 'static {
     /// The reason.
     fn apply(&self, state: &mut Self::State, change: &Self::Change) -> Result<Option<Self::Change>, Refusal>;
 
+    /// Applies changes that [`encode`](Self::encode) wrote, and that [`apply`](Self::apply) took in
+    /// this order. For a load, which has no use for the undo of each change: a model that computes
+    /// undo can be faster here. After a failure, the caller drops the state.
+    ///
+    /// # Errors
+    /// The defect of the change that the iterator returned last.
+    fn replay(
+        &self,
+        state: &mut Self::State,
+        changes: &mut dyn Iterator<Item = &Bytes>,
+    ) -> Result<(), Refusal> {
+        for change in changes {
+            self.apply(state, &self.decode(change)?)?;
+        }
+        Ok(())
+    }
+
     /// Returns one change with the effect of several in this order, on every state that takes
     /// these. `None` if the model has none: then [`changes`](crate::Documents::changes) returns the
     /// updates only, and [`rewind`](crate::Documents::rewind) goes back by one version only.

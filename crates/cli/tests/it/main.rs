@@ -9,6 +9,7 @@ mod codex;
 mod colours;
 mod common;
 mod damage;
+mod doc;
 mod export;
 mod faults;
 mod import;

@@ -171,12 +171,17 @@ fn replace(path: PointerBuf, value: Value) -> PatchOperation {
 
 /// Runs one operation, which changes nothing if it fails.
 fn run(value: &mut Value, operation: &PatchOperation) -> Result<(), Refusal> {
-    json_patch::patch(value, std::slice::from_ref(operation)).map_err(|error| match error.kind {
+    json_patch::patch(value, std::slice::from_ref(operation)).map_err(|error| refusal(&error.kind))
+}
+
+/// Returns the refusal for an error of `json_patch`.
+pub(super) fn refusal(kind: &PatchErrorKind) -> Refusal {
+    match kind {
         PatchErrorKind::TestFailed => {
             Refusal::new(RefusalKind::TestFailed, "the value is another one than the test expects")
         }
         _ => nowhere(),
-    })
+    }
 }
 
 /// The undo of a merge patch, and the change of the size.

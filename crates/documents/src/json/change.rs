@@ -1,6 +1,7 @@
 //! Changes of JSON documents: parsing, encoding, composing.
 
-use json_patch::{Patch, PatchOperation};
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation, ReplaceOperation};
 use serde_json::{Map, Value};
 
 use crate::json::{malformed, numbers};
@@ -76,6 +77,35 @@ impl JsonChange {
             Self::Merge(patch) => patch.to_string(),
             Self::Patch(patch) => patch.to_string(),
         }
+    }
+
+    /// Returns the media type of the change: `application/merge-patch+json` or
+    /// `application/json-patch+json`.
+    ///
+    /// ```
+    /// use brooklet_documents::JsonChange;
+    ///
+    /// let change = JsonChange::merge(serde_json::json!({"title": "Notes"}));
+    /// assert_eq!(change.media_type(), "application/merge-patch+json");
+    /// ```
+    pub fn media_type(&self) -> &'static str {
+        match self {
+            Self::Merge(_) => "application/merge-patch+json",
+            Self::Patch(_) => "application/json-patch+json",
+        }
+    }
+
+    /// Returns the change that replaces the whole document by a value.
+    ///
+    /// ```
+    /// use brooklet_documents::JsonChange;
+    ///
+    /// let change = JsonChange::replace(serde_json::json!([1]));
+    /// assert_eq!(change.to_json(), r#"[{"op":"replace","path":"","value":[1]}]"#);
+    /// ```
+    pub fn replace(value: Value) -> Self {
+        let whole = ReplaceOperation { path: PointerBuf::new(), value };
+        Self::Patch(Patch(vec![PatchOperation::Replace(whole)]))
     }
 
     /// Calls `check` for each value of the change, with the number of levels above it.

@@ -3,6 +3,7 @@
 mod apply;
 mod change;
 mod numbers;
+mod replay;
 mod size;
 
 use std::ops::Deref;
@@ -173,6 +174,18 @@ impl Model for Json {
             JsonChange::Merge(patch) => self.apply_merge(state, patch).map(Some),
             JsonChange::Patch(patch) => self.apply_patch(state, patch).map(Some),
         }
+    }
+
+    fn replay(
+        &self,
+        state: &mut JsonState,
+        changes: &mut dyn Iterator<Item = &Bytes>,
+    ) -> Result<(), Refusal> {
+        for change in changes {
+            replay::replay(&mut state.value, JsonChange::decode(change)?)?;
+        }
+        state.size = size(&state.value);
+        Ok(())
     }
 
     fn compose(&self, changes: &[JsonChange]) -> Option<JsonChange> {

@@ -98,6 +98,23 @@ proptest! {
     }
 
     #[test]
+    fn a_replay_leads_to_the_state_that_the_changes_led_to(
+        value in value(),
+        changes in prop::collection::vec(change(), 1..8),
+    ) {
+        let model = Json::new();
+        let mut now = state(value);
+        let mut replayed = now.clone();
+        let taken: Vec<Bytes> = changes
+            .iter()
+            .filter(|change| model.apply(&mut now, change).is_ok())
+            .map(|change| model.encode(change).unwrap().into())
+            .collect();
+        model.replay(&mut replayed, &mut taken.iter()).unwrap();
+        prop_assert_eq!(replayed, now);
+    }
+
+    #[test]
     fn composed_changes_do_what_their_parts_do(value in value(), changes in prop::collection::vec(change(), 1..4)) {
         let model = Json::new();
         let mut one_by_one = state(value);

@@ -1,5 +1,5 @@
-//! The HTTP frontend: Durable Streams, below a prefix of the path ([`Config::prefix`]), and the
-//! pages about the server in [`watch`].
+//! The HTTP frontend: Durable Streams, below a prefix of the path ([`Config::prefix`]), documents
+//! below `/v1/documents/`, and the pages about the server in [`watch`].
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,10 +18,15 @@
 //! The routers serve every client. [`guard`] adds passwords, and keeps web pages of other origins
 //! out.
 
+mod body;
+mod budget;
 mod config;
+mod documents;
 mod guard;
+mod limits;
 mod origin;
 mod patience;
+mod reply;
 mod serve;
 mod streams;
 pub mod watch;
@@ -33,15 +38,17 @@ use brooklet::Store;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
+pub(crate) use documents::SPACE as DOCUMENTS;
 pub use guard::{Access, guard};
 pub use origin::Origin;
 pub use serve::serve;
 pub(crate) use streams::SPACE as STREAMS;
 
-/// The streams of a store, for HTTP. Clones are handles to the same.
+/// The streams and the documents of a store, for HTTP. Clones are handles to the same.
 #[derive(Clone)]
 pub struct Http {
     streams: Arc<streams::Streams>,
+    documents: Arc<documents::Face>,
 }
 
 impl Http {
@@ -49,14 +56,16 @@ impl Http {
     /// cancelled.
     ///
     /// # Errors
-    /// Where the space for streams is not there and cannot be made.
+    /// Where a space for streams or documents is not there and cannot be made.
     pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Self, brooklet::Error> {
-        Ok(Self { streams: streams::Streams::new(store, config, stop)? })
+        let limits = limits::Limits::new(&config);
+        let documents = documents::Face::new(&store, &config, limits.clone(), stop.clone())?;
+        Ok(Self { streams: streams::Streams::new(store, config, limits, stop)?, documents })
     }
 
-    /// The routes of streams, to be merged with others.
+    /// The routes of streams and documents, to be merged with others.
     pub fn router(&self) -> Router {
-        self.streams.router()
+        self.streams.router().merge(self.documents.router())
     }
 
     /// Removes streams that have expired, until the server stops. To be run beside it, once.

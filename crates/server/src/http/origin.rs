@@ -11,15 +11,16 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, Response, StatusCode};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+pub const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// Headers of replies that allowed pages may read.
 const EXPOSED: &str = "ETag, Location, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, \
                        Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, \
-                       Producer-Expected-Seq, Producer-Received-Seq";
+                       Producer-Expected-Seq, Producer-Received-Seq, Accept-Patch, Idempotency-Replayed";
 /// Headers of requests that allowed pages may send.
-const ACCEPTED: &str = "Authorization, Content-Type, If-None-Match, Stream-Seq, Stream-TTL, Stream-Expires-At, \
+const ACCEPTED: &str = "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, Last-Event-ID, \
+                        Document-Author, Stream-Seq, Stream-TTL, Stream-Expires-At, \
                         Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, \
                         Producer-Epoch, Producer-Seq";
 /// Seconds for which a browser may remember the reply to a preflight.

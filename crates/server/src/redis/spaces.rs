@@ -2,13 +2,16 @@
 
 use brooklet::{SpaceInfo, Store, WhenFull};
 
-use crate::http::STREAMS;
+use crate::http::{DOCUMENTS, STREAMS};
 
 /// Returns an error with the reason if a space may not be a database.
 pub fn check(space: &SpaceInfo) -> Result<(), String> {
     let SpaceInfo { name, config, .. } = space;
     if name == STREAMS {
         return Err(format!("space {name} holds the HTTP streams: select another space"));
+    }
+    if name == DOCUMENTS {
+        return Err(format!("space {name} holds the documents: select another space"));
     }
     if config.retention.is_limited() {
         return Err(format!(

@@ -73,6 +73,10 @@ fn pages_of_other_origins_neither_see_nor_change_anything() {
             ("GET", "/v1/stream/s"),
             ("HEAD", "/v1/stream/s"),
             ("GET", "/v1/stream/s?offset=-1&live=sse"),
+            ("PUT", "/v1/documents/d"),
+            ("PATCH", "/v1/documents/d"),
+            ("GET", "/v1/documents/d"),
+            ("DELETE", "/v1/documents/d"),
             ("GET", "/api/live"),
             ("GET", "/api/logs"),
             ("GET", "/api/log?key=0/x"),
@@ -100,7 +104,7 @@ fn pages_of_other_origins_neither_see_nor_change_anything() {
 fn a_name_that_somebody_points_here_reads_nothing() {
     let server = server(Config::default());
     for host in ["evil.example", "evil.example:80", "[::1].evil.example", "localhost@evil.example"] {
-        for path in ["/", "/api/logs", "/v1/stream/s"] {
+        for path in ["/", "/api/logs", "/v1/stream/s", "/v1/documents/d"] {
             assert_eq!(status(&server, "GET", path, &[("host", host)]), 403, "{host} {path}");
         }
     }
@@ -124,6 +128,17 @@ fn pages_of_allowed_origins_may_use_the_streams() {
             assert!(answer.header("access-control-allow-headers").contains(name), "{name}");
         }
         assert_eq!(answer.header("vary"), "Origin");
+        let answer = ask(&server, "OPTIONS", "/v1/documents/d", &asks, "");
+        assert!(answer.header("access-control-allow-methods").contains("PATCH"));
+        for name in ["If-Match", "Idempotency-Key", "Last-Event-ID", "Document-Author"] {
+            assert!(answer.header("access-control-allow-headers").contains(name), "{name}");
+        }
+        let made = [APP, CROSS, BASIC, ("if-none-match", "*"), ("content-type", "application/json")];
+        let made = ask(&server, "PUT", "/v1/documents/d", &made, "1");
+        assert_eq!((made.status, made.header("access-control-allow-origin")), (201, APP.1));
+        assert!(made.header("access-control-expose-headers").contains("ETag"));
+        let refused = status(&server, "GET", "/v1/documents/d", &[APP, CROSS]);
+        assert_eq!(refused, if needs_password { 401 } else { 200 });
         let asks = [EVIL, CROSS, ("access-control-request-method", "PUT")];
         let answer = ask(&server, "OPTIONS", "/v1/stream/s", &asks, "");
         assert_eq!(answer.header("access-control-allow-origin"), "");
@@ -150,7 +165,10 @@ fn bodies_do_not_run_as_pages_of_the_server() {
     let made = ask(&server, "PUT", "/v1/stream/s", &html, "<script>document.title = 'ran'</script>");
     let read = ask(&server, "GET", "/v1/stream/s", &[], "");
     let missing = ask(&server, "GET", "/v1/stream/missing", &[], "");
-    for answer in [made, read, missing] {
+    let document = ask(&server, "PUT", "/v1/documents/d", &[("if-none-match", "*")], "\"<script>\"");
+    let got = ask(&server, "GET", "/v1/documents/d", &[], "");
+    let absent = ask(&server, "GET", "/v1/documents/none", &[], "");
+    for answer in [made, read, missing, document, got, absent] {
         assert_eq!(answer.header("content-security-policy"), "sandbox", "{answer:?}");
         assert_eq!(answer.header("x-content-type-options"), "nosniff", "{answer:?}");
         assert_eq!(answer.header("cross-origin-resource-policy"), "same-origin", "{answer:?}");

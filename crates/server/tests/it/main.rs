@@ -1,6 +1,8 @@
 //! What `server` promises, tested from outside: one binary, a module for each subject.
 
 mod browsers;
+mod documents;
+mod documents_events;
 mod http_client;
 mod redis;
 mod streams;

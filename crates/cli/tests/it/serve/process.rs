@@ -22,13 +22,27 @@ impl Chance {
 pub struct Process {
     place: Place,
     child: Option<Child>,
+    has_http: bool,
 }
 
 impl Process {
     pub fn new() -> Self {
-        let mut process = Self { place: Place::new(), child: None };
+        Self::with(false)
+    }
+
+    /// Serves HTTP, too, at a socket of its own.
+    pub fn with_http() -> Self {
+        Self::with(true)
+    }
+
+    fn with(has_http: bool) -> Self {
+        let mut process = Self { place: Place::new(), child: None, has_http };
         process.start();
         process
+    }
+
+    pub fn http_socket(&self) -> PathBuf {
+        self.place.dir.path().join("http")
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -37,8 +51,10 @@ impl Process {
 
     pub fn start(&mut self) {
         let listen = format!("unix:{}", self.socket().display());
+        let http =
+            if self.has_http { format!("unix:{}", self.http_socket().display()) } else { String::new() };
         let args =
-            ["serve", "STORE", "--listen", &listen, "--http", "", "--ring-size", "4M", "--memory", "4M"];
+            ["serve", "STORE", "--listen", &listen, "--http", &http, "--ring-size", "4M", "--memory", "4M"];
         let mut child =
             self.place.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();

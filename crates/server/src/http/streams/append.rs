@@ -13,9 +13,9 @@ use super::headers::{self as names, Batch};
 use super::json;
 use super::metadata::{Change, Closing, Form, Metadata, Producer};
 use super::offset::Offset;
-use super::reply::{Refusal, set};
 use super::stream::{Stream, Written};
 use super::{Streams, time};
+use crate::http::reply::{Refusal, set};
 
 /// What is asked for.
 struct Request {

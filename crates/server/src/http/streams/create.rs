@@ -15,9 +15,9 @@ use super::headers::{self as names, Expiry, ForkFrom};
 use super::metadata::{Change, Closing, Fork, Form, Identity, Metadata};
 use super::name::Name;
 use super::offset::Offset;
-use super::reply::{Refusal, set};
 use super::stream::{Stream, Written};
 use super::{Streams, time};
+use crate::http::reply::{Refusal, set};
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
 /// Forks of forks: readers go through all of them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brooklet::{Commit, Retention, Store, Ticket};
 use bytes::Bytes;
 
-use super::reply::Refusal;
+use crate::http::reply::Refusal;
 
 #[derive(Debug, Default)]
 pub struct Draft {

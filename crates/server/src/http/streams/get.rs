@@ -8,15 +8,15 @@ use axum::http::header::{self, HeaderMap};
 use axum::http::{Response, StatusCode, Uri};
 use bytes::Bytes;
 
-use super::budget::hold;
 use super::headers as names;
 use super::json;
 use super::metadata::{Change, Form, Identity};
 use super::offset::{Offset, Start};
 use super::read::Chunk;
-use super::reply::{Refusal, set};
 use super::stream::{Seen, Stream};
 use super::{Streams, time};
+use crate::http::budget::hold;
+use crate::http::reply::{Refusal, set};
 
 /// Seconds that a reply may be given again by caches, and beyond that while they ask whether it
 /// still holds.
@@ -159,7 +159,7 @@ impl Streams {
         if from >= end {
             return Ok(Chunk { messages: Vec::new(), next: from, share: None });
         }
-        let share = self.replies.take(self.config.chunk).await?;
+        let share = self.limits.replies.take(self.config.chunk).await?;
         let (stream, identity) = (stream.clone(), identity.clone());
         let read = move |streams: &Self| streams.chunk(&stream.name, &identity, from, end, skips);
         let chunk = self.blocking(&self.reads, read).await?;
@@ -177,7 +177,7 @@ impl Streams {
         let is_over = |seen: &Seen| seen.end.0 > from || seen.closed || !seen.is_of(&identity);
         let mut seen = seen;
         if !is_over(&seen) {
-            let _place = self.place()?;
+            let _place = self.limits.place()?;
             let _attendance = stream.hold_open();
             let mut watch = stream.watch();
             tokio::select! {

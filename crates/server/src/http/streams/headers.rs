@@ -3,8 +3,8 @@
 use axum::http::header::{self, HeaderMap, HeaderName};
 
 use super::offset::Offset;
-use super::reply::Refusal;
 use super::time;
+use crate::http::reply::Refusal;
 
 pub const CLOSED: HeaderName = HeaderName::from_static("stream-closed");
 pub const CURSOR: HeaderName = HeaderName::from_static("stream-cursor");
@@ -22,7 +22,6 @@ pub const PRODUCER_EPOCH: HeaderName = HeaderName::from_static("producer-epoch")
 pub const PRODUCER_SEQ: HeaderName = HeaderName::from_static("producer-seq");
 pub const PRODUCER_EXPECTED_SEQ: HeaderName = HeaderName::from_static("producer-expected-seq");
 pub const PRODUCER_RECEIVED_SEQ: HeaderName = HeaderName::from_static("producer-received-seq");
-pub const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// Longest producer id, writer's sequence and content type, in bytes: all of them are kept with the
 /// stream.

@@ -8,7 +8,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::reply::Refusal;
+use crate::http::reply::Refusal;
 
 /// The messages of a body: the elements of an array, which may be none, or the one value that is
 /// there; up to `most`.

@@ -13,8 +13,6 @@
 //! a line feed: such streams should have a binary type. Subscriptions are not offered.
 
 mod append;
-mod body;
-mod budget;
 mod create;
 mod draft;
 mod get;
@@ -24,13 +22,13 @@ mod metadata;
 mod name;
 mod offset;
 mod read;
+mod refusals;
 mod registry;
 mod remove;
-mod reply;
 mod sse;
 mod stream;
 mod sweep;
-mod time;
+pub(super) mod time;
 
 use std::sync::{Arc, Mutex};
 
@@ -41,18 +39,17 @@ use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
 use brooklet::{SpaceConfig, Store};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::body::Bodies;
-use self::budget::Budget;
 use self::name::Name;
 pub use self::name::SPACE;
 use self::registry::Registry;
 use self::remove::Why;
-use self::reply::Refusal;
 use self::stream::Stream;
 use super::Config;
+use super::limits::Limits;
+use crate::http::reply::{self, Refusal};
 
 /// Calls that may wait for the store at once, of each kind: reads go on while writers wait for
 /// room.
@@ -69,14 +66,17 @@ pub struct Streams {
     family: Mutex<()>,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
-    bodies: Bodies,
-    replies: Budget,
-    waiting: Arc<Semaphore>,
+    limits: Arc<Limits>,
     stop: CancellationToken,
 }
 
 impl Streams {
-    pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Arc<Self>, brooklet::Error> {
+    pub fn new(
+        store: Store,
+        config: Config,
+        limits: Arc<Limits>,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, brooklet::Error> {
         if store.space(SPACE).is_err() {
             match store.create_space(SPACE, SpaceConfig::new()) {
                 Ok(_) | Err(brooklet::Error::ReadOnly) => {}
@@ -88,9 +88,7 @@ impl Streams {
             family: Mutex::default(),
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
-            bodies: Bodies::new(&config),
-            replies: Budget::new(config.reply_budget.max(config.chunk)),
-            waiting: Arc::new(Semaphore::new(config.max_waiting)),
+            limits,
             store,
             config,
             stop,
@@ -158,14 +156,6 @@ impl Streams {
         Ok(stream)
     }
 
-    /// A place among those who wait.
-    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.waiting.clone().try_acquire_owned().map_err(|_| {
-            let most = self.config.max_waiting;
-            Refusal::busy(format!("{most} readers wait already: retry later, or read without waiting"))
-        })
-    }
-
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Refusal> {
         let (head, body) = request.into_parts();
         let name = Name::of_path(head.uri.path(), &self.config.prefix)?;
@@ -176,11 +166,11 @@ impl Streams {
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
             Method::POST => {
-                let (body, _share) = self.bodies.collect(body).await?;
+                let (body, _share) = self.limits.bodies.collect(body).await?;
                 self.post(&self.open(&name, false).await?, &head.headers, body).await
             }
             Method::PUT => {
-                let (body, _share) = self.bodies.collect(body).await?;
+                let (body, _share) = self.limits.bodies.collect(body).await?;
                 self.put(&self.open(&name, false).await?, &head, body).await
             }
             Method::DELETE => self.delete(&self.open(&name, false).await?).await,

@@ -11,7 +11,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::reply::Refusal;
+use crate::http::reply::Refusal;
 
 /// The space that streams are in.
 pub const SPACE: &str = "streams";

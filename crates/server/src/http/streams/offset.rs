@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::reply::Refusal;
+use crate::http::reply::Refusal;
 
 const WIDTH: usize = 16;
 

@@ -4,10 +4,10 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::Streams;
-use super::budget::Share;
 use super::metadata::Identity;
 use super::name::Name;
-use super::reply::Refusal;
+use crate::http::budget::Share;
+use crate::http::reply::Refusal;
 
 /// Messages that are asked of the store at once: what is in memory of them, it looks up in one go.
 const AT_ONCE: u64 = 1024;

@@ -11,8 +11,8 @@ use super::Streams;
 use super::draft::Draft;
 use super::metadata::Change;
 use super::name::Name;
-use super::reply::Refusal;
 use super::stream::{Stream, Written};
+use crate::http::reply::Refusal;
 
 /// Why a stream goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,16 +16,16 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::budget::hold;
 use super::get::{Request, joined};
 use super::headers as names;
 use super::json;
 use super::metadata::{Form, Identity};
 use super::offset::{Offset, Start};
 use super::read::Chunk;
-use super::reply::{Refusal, set};
 use super::stream::{HeldOpen, Seen, Stream};
 use super::{Streams, time};
+use crate::http::budget::hold;
+use crate::http::reply::{Refusal, set};
 
 /// A sign of life, which tells a peer that is gone from one that waits.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -78,7 +78,7 @@ impl Streams {
             is_first: true,
             is_over: false,
             until: Instant::now() + self.config.events,
-            _place: self.place()?,
+            _place: self.limits.place()?,
             _attendance: stream.hold_open(),
             stream,
         };

@@ -18,8 +18,8 @@ use super::headers::Expiry;
 use super::metadata::{Change, Identity, Metadata, read_notes};
 use super::name::Name;
 use super::offset::Offset;
-use super::reply::Refusal;
 use super::time;
+use crate::http::reply::Refusal;
 
 /// Readers that are woken by who has a commit become durable.
 const FEW: usize = 32;

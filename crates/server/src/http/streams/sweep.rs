@@ -10,8 +10,8 @@ use super::draft::Draft;
 use super::metadata::Change;
 use super::name::{DUE, Name};
 use super::remove::Why;
-use super::reply::Refusal;
 use super::{Streams, time};
+use crate::http::reply::Refusal;
 
 const MINUTE: u64 = 60_000;
 const LAST_MINUTE: u64 = 9_999_999_999;
@@ -98,6 +98,7 @@ mod tests {
 
     use super::*;
     use crate::http::Config;
+    use crate::http::limits::Limits;
     use crate::http::streams::stream::Stream;
 
     async fn make(streams: &Arc<Streams>, name: &str, headers: &[(&'static str, &str)]) -> Arc<Stream> {
@@ -119,7 +120,9 @@ mod tests {
     #[tokio::test]
     async fn what_has_expired_goes_without_being_asked_for() {
         let store = brooklet::Store::in_memory(1).unwrap();
-        let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
         make(&streams, "stays", &[]).await;
         make(&streams, "idle", &[("stream-ttl", "0")]).await;
         make(&streams, "past", &[("stream-expires-at", "2020-01-01T00:00:00Z")]).await;
@@ -140,7 +143,9 @@ mod tests {
     #[tokio::test]
     async fn what_was_used_meanwhile_is_due_later() {
         let store = brooklet::Store::in_memory(1).unwrap();
-        let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
         let stream = make(&streams, "used", &[("stream-ttl", "600")]).await;
         let due = || stream.turn(&streams.store).unwrap().metadata.clone().unwrap().due.unwrap();
         let before = due();

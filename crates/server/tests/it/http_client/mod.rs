@@ -97,7 +97,8 @@ impl Server {
         self.store
     }
 
-    /// The head of the reply, and its body as it comes.
+    /// The head of the reply, and its body as it comes. A path without a slash at its begin names a
+    /// stream.
     pub async fn open(
         &self,
         method: &str,
@@ -110,7 +111,7 @@ impl Server {
         tokio::spawn(connection);
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("/v1/stream/{path}"))
+            .uri(if path.starts_with('/') { path.to_owned() } else { format!("/v1/stream/{path}") })
             .header("host", self.address.to_string());
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -131,6 +132,10 @@ impl Server {
             Reply { status: head.status.as_u16(), headers: head.headers, body }
         };
         tokio::time::timeout(FOREVER, exchange).await.unwrap()
+    }
+
+    pub async fn patch(&self, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Reply {
+        self.send("PATCH", path, headers, body).await
     }
 
     pub async fn put(&self, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Reply {

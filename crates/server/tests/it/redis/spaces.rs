@@ -53,6 +53,7 @@ fn spaces_that_change_by_themselves_are_no_databases() {
         ("limited", "has a retention limit"),
         ("drops", "drops its oldest"),
         ("streams", "holds the HTTP streams"),
+        ("documents", "holds the documents"),
     ] {
         let told = client.say(&format!("SELECT {name}"));
         assert!(told.starts_with("-ERR") && told.contains(why), "{name}: {told}");

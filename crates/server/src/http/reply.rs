@@ -6,14 +6,13 @@ use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use brooklet::{Error, ErrorKind};
 
-use super::headers as names;
-use super::offset::Offset;
+use super::origin::RESOURCE_POLICY;
 
 /// Why a request was not done, as its client is told.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
-    /// The stream was not what it was thought to be; looked up anew, it may be done.
+    /// The store had changed: if the request is tried again, it may be done.
     pub is_stale: bool,
     why: String,
     headers: Vec<(HeaderName, String)>,
@@ -46,21 +45,9 @@ impl Refusal {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, why).with(header::RETRY_AFTER, "1")
     }
 
-    pub fn unknown(name: &impl std::fmt::Display) -> Self {
-        Self::new(StatusCode::NOT_FOUND, format!("there is no stream {name}: create it with PUT"))
-    }
-
-    pub fn gone(name: &impl std::fmt::Display) -> Self {
-        let why =
-            format!("stream {name} was deleted; the server keeps it only until its last fork is deleted");
-        Self::new(StatusCode::GONE, why)
-    }
-
-    /// The stream takes nothing any more; it ends here.
-    pub fn closed(name: &impl std::fmt::Display, end: Offset) -> Self {
-        Self::conflict(format!("stream {name} is closed: nothing can be appended"))
-            .with(names::CLOSED, "true")
-            .with(names::NEXT_OFFSET, end)
+    /// The reason and the remedy.
+    pub fn why(self) -> String {
+        self.why
     }
 
     pub fn with(mut self, name: HeaderName, value: impl std::fmt::Display) -> Self {
@@ -110,7 +97,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Answers which methods streams support.
+/// Answers which methods are supported.
 pub fn options(methods: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -124,7 +111,7 @@ pub fn protect(mut response: Response<Body>) -> Response<Body> {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, "sandbox"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (names::CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
+        (RESOURCE_POLICY, "same-origin"),
     ] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }

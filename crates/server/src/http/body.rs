@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
+use super::Config;
 use super::budget::{Budget, Share};
 use super::reply::Refusal;
-use crate::http::Config;
 
 /// Most bytes of a body that is refused that are taken in all the same.
 const DISCARDED: usize = 64 << 20;

@@ -1,0 +1,169 @@
+//! Events of a document (server-sent events): each update once, as soon as it is durable. An event
+//! is made when the connection takes it, so a slow client costs one chunk of memory.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Response, header};
+use brooklet_documents::{Event, Json, JsonChange, JsonState, Watch};
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::Face;
+use super::asked::{Asked, Part};
+use super::problem::{Kind, Problem};
+use super::shown::{Shown, text};
+use crate::http::budget::hold;
+use crate::http::reply::set;
+
+/// Time between two signs of life, by which a server notices that a client has left.
+const ALIVE: Duration = Duration::from_secs(15);
+/// The first lines: how soon a client connects again after the end of the reply, in milliseconds.
+const RETRY: &str = "retry: 100\n\n";
+
+/// A connection that takes events later than this has a slow client.
+const LATE: Duration = Duration::from_secs(1);
+
+type DocumentEvent = Event<JsonState, JsonChange>;
+
+/// A client that follows a document.
+struct Follower {
+    face: Arc<Face>,
+    /// `None` after the end, and while another thread has it.
+    watch: Option<Watch<Json>>,
+    is_first: bool,
+    /// When the connection last got bytes, and there was nothing more to send.
+    returned: Option<Instant>,
+    until: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Face {
+    /// Answers with the events after a version.
+    pub async fn events(self: &Arc<Self>, name: Vec<u8>, asked: &Asked) -> Result<Response<Body>, Problem> {
+        let from = match (asked.last_event, asked.part) {
+            // A client that connects again keeps the query of its first request.
+            (Some(version), Part::Since(_) | Part::Now) | (None, Part::Since(version)) => version,
+            (None, Part::Now) => 0,
+            _ => {
+                let why = "events begin after a version: use ?since=VERSION, or omit the query";
+                return Err(Problem::new(Kind::BadRequest, why));
+            }
+        };
+        let place = self.limits.place()?;
+        let watch = self.blocking(&self.reads, move |face| Ok(face.documents.watch(name, from)?)).await?;
+        let follower = Follower {
+            face: self.clone(),
+            watch: Some(watch),
+            is_first: true,
+            returned: None,
+            until: Instant::now() + self.config.events,
+            _place: place,
+        };
+        let body = stream::unfold(follower, async |mut follower| {
+            let events = follower.next().await?;
+            Some((Ok::<_, Infallible>(events), follower))
+        });
+        let mut response = Response::new(Body::from_stream(body));
+        set(response.headers_mut(), header::CONTENT_TYPE, "text/event-stream");
+        set(response.headers_mut(), header::CACHE_CONTROL, "no-cache");
+        Ok(response)
+    }
+}
+
+impl Follower {
+    /// Returns what is to be sent next; `None` at the end of the reply.
+    async fn next(&mut self) -> Option<Bytes> {
+        if std::mem::take(&mut self.is_first) {
+            return Some(Bytes::from_static(RETRY.as_bytes()));
+        }
+        // New entries are in memory. Older ones are in files, which another thread reads.
+        if self.returned.is_none_or(|returned| returned.elapsed() > LATE)
+            && let Some(events) = self.there().await?
+        {
+            return Some(events);
+        }
+        let face = self.face.clone();
+        let watch = self.watch.as_mut()?;
+        let event = tokio::select! {
+            event = watch.next_async() => event,
+            () = tokio::time::sleep(ALIVE) => return Some(self.returning(Bytes::from_static(b":\n\n"))),
+            () = tokio::time::sleep_until(self.until) => return None,
+            () = face.stop.cancelled() => return None,
+        };
+        match event {
+            Ok(event) => {
+                let line = line(&event);
+                let share = face.limits.replies.take(line.len()).await.ok()?;
+                Some(self.returning(hold(line.into(), Some(share))))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "events of a document end early");
+                None
+            }
+        }
+    }
+
+    /// Notes that the connection gets bytes that end all events that are there.
+    fn returning(&mut self, bytes: Bytes) -> Bytes {
+        self.returned = Some(Instant::now());
+        bytes
+    }
+
+    /// Returns the events that are there, up to a chunk: they may be in files, which another thread
+    /// reads. `Some(None)` if there are none, and `None` at the end.
+    async fn there(&mut self) -> Option<Option<Bytes>> {
+        if Instant::now() >= self.until || self.face.stop.is_cancelled() {
+            return None;
+        }
+        let mut watch = self.watch.take()?;
+        let chunk = self.face.config.chunk;
+        let mut share = self.face.limits.replies.take(chunk).await.ok()?;
+        let work = move |_: &Face| {
+            let mut events = String::new();
+            while events.len() < chunk
+                && let Some(event) = watch.try_next()?
+            {
+                events.push_str(&line(&event));
+            }
+            Ok((watch, events))
+        };
+        match self.face.blocking(&self.face.reads, work).await {
+            Ok((watch, events)) => {
+                self.watch = Some(watch);
+                self.face.limits.replies.grow(&mut share, events.len()).await.ok()?;
+                Some((!events.is_empty()).then(|| hold(events.into(), Some(share))))
+            }
+            Err(problem) => {
+                // The client asks again, and the status says why.
+                tracing::debug!(?problem, "events of a document end early");
+                None
+            }
+        }
+    }
+}
+
+/// Returns an event as the lines of a reply. Its id is the version from which a client goes on.
+/// JSON has no line ends.
+fn line(event: &DocumentEvent) -> String {
+    let (id, name, data) = match event {
+        Event::Update(update) => (update.version, "update", text(&Shown::from(update)).get().to_owned()),
+        Event::Created { version, state, author } => {
+            let author = String::from_utf8_lossy(author);
+            let data = json!({"version": version, "author": author, "state": state.value()});
+            (*version, "created", data.to_string())
+        }
+        Event::Missed { from, to } => (*to, "missed", json!({"from": from, "to": to}).to_string()),
+        // A client that goes on after the deletion has no document.
+        _ => (0, "deleted", "{}".to_owned()),
+    };
+    let mut line = String::with_capacity(data.len() + 40);
+    _ = write!(line, "id: {id}\nevent: {name}\ndata: {data}\n\n");
+    line
+}

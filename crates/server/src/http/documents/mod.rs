@@ -1,0 +1,160 @@
+//! Documents over HTTP: JSON values that clients read, patch at an expected version, take back to
+//! an earlier version, and follow.
+//!
+//! Documents are those of `brooklet-documents`, in the space `documents`. The server parses a
+//! request (`name`, `asked`), and runs the module of its method: `read`, `write`, or `events`.
+//! `shown` has the JSON of replies, and `problem` that of refusals (RFC 9457).
+
+mod asked;
+mod events;
+mod name;
+mod problem;
+mod read;
+mod shown;
+mod write;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{any, get};
+use brooklet::{SpaceConfig, Store};
+use brooklet_documents::{Documents, Json, Options};
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::asked::Asked;
+use self::problem::{Kind, Problem};
+use super::Config;
+use super::budget::hold;
+use super::limits::Limits;
+use super::reply::{options, protect};
+
+/// The space that documents are in.
+pub const SPACE: &str = "documents";
+/// Where documents are: the rest of a path names the document.
+const PREFIX: &str = "/v1/documents/";
+/// Calls that may wait for the store at once, of each kind: reads go on while writers wait.
+const WRITERS: usize = 96;
+const READERS: usize = 64;
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+/// The documents of a store.
+pub struct Face {
+    documents: Documents<Json>,
+    config: Config,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+    limits: Arc<Limits>,
+    stop: CancellationToken,
+}
+
+impl Face {
+    pub fn new(
+        store: &Store,
+        config: &Config,
+        limits: Arc<Limits>,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, brooklet::Error> {
+        if store.space(SPACE).is_err() {
+            match store.create_space(SPACE, SpaceConfig::new()) {
+                Ok(_) | Err(brooklet::Error::ReadOnly) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let documents = Documents::open(store, Json::new(), Options::new(format!("{SPACE}/")));
+        Ok(Arc::new(Self {
+            documents: documents.expect("the options are valid"),
+            reads: Arc::new(Semaphore::new(READERS)),
+            writes: Arc::new(Semaphore::new(WRITERS)),
+            limits,
+            config: config.clone(),
+            stop,
+        }))
+    }
+
+    pub fn router(self: &Arc<Self>) -> Router {
+        Router::new()
+            .route(&format!("{PREFIX}{{*name}}"), any(serve))
+            .route(&format!("{}{{kind}}", problem::PREFIX), get(problem::explain))
+            .with_state(self.clone())
+    }
+
+    /// Does on another thread what may wait for the store.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let turn = turns.clone().acquire_owned().await.expect("it is never closed");
+        let face = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&face);
+            drop(turn);
+            done
+        });
+        done.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request on a document panicked");
+            Err(Problem::new(Kind::Failed, "the server failed: see its log"))
+        })
+    }
+
+    /// Makes the body of a reply, within the memory for replies.
+    async fn body<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<(T, Vec<u8>), Problem> + Send + 'static,
+    ) -> Result<(T, Bytes), Problem> {
+        let mut share = self.limits.replies.take(self.config.chunk).await?;
+        let (found, body) = self.blocking(&self.reads, work).await?;
+        self.limits.replies.grow(&mut share, body.len()).await?;
+        Ok((found, hold(body.into(), Some(share))))
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Problem> {
+        let (head, body) = request.into_parts();
+        let name = name::of_path(head.uri.path())?;
+        let asked = Asked::of(&head)?;
+        match head.method {
+            Method::GET if asked.wants_events => self.events(name, &asked).await,
+            Method::GET => self.get(name, asked).await,
+            Method::HEAD => self.head(name, asked).await,
+            Method::PUT => {
+                let (body, _share) = self.limits.bodies.collect(body).await?;
+                self.put(name, asked, body).await
+            }
+            Method::PATCH => {
+                let (body, _share) = self.limits.bodies.collect(body).await?;
+                self.patch(name, asked, body).await
+            }
+            Method::POST => self.post(name, asked).await,
+            Method::DELETE => self.delete(name, asked).await,
+            method => {
+                let why = format!("documents do not support {method}: use one of {METHODS}");
+                Err(Problem::new(Kind::Method, why).with(header::ALLOW, METHODS))
+            }
+        }
+    }
+}
+
+async fn serve(State(face): State<Arc<Face>>, request: Request<Body>) -> Response<Body> {
+    let response = match *request.method() {
+        Method::OPTIONS => options(METHODS),
+        _ => face.answer(request).await.unwrap_or_else(IntoResponse::into_response),
+    };
+    protect(response)
+}
+
+/// Returns a reply with JSON that is true now.
+fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // The same address has events.
+        (header::VARY, "Accept"),
+    ];
+    (status, headers, body.into()).into_response()
+}

@@ -1,0 +1,64 @@
+//! The JSON of replies and events.
+
+use brooklet_documents::{JsonChange, Update};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::http::streams::time;
+
+/// A change: its media type, and the patch.
+#[derive(Serialize)]
+pub struct Change {
+    #[serde(rename = "type")]
+    media_type: &'static str,
+    patch: Box<RawValue>,
+}
+
+impl From<&JsonChange> for Change {
+    fn from(change: &JsonChange) -> Self {
+        let patch = RawValue::from_string(change.to_json()).expect("a change is JSON");
+        Self { media_type: change.media_type(), patch }
+    }
+}
+
+/// An update. The undo is left out: a client that wants it asks for a rewind.
+#[derive(Serialize)]
+pub struct Shown {
+    pub version: u64,
+    time: String,
+    author: String,
+    request: String,
+    back_to: Option<u64>,
+    change: Change,
+}
+
+impl From<&Update<JsonChange>> for Shown {
+    fn from(update: &Update<JsonChange>) -> Self {
+        let since_1970 = update.time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            version: update.version,
+            time: time::format(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)),
+            author: String::from_utf8_lossy(&update.author).into_owned(),
+            request: String::from_utf8_lossy(&update.request).into_owned(),
+            back_to: update.back_to,
+            change: (&update.change).into(),
+        }
+    }
+}
+
+/// Updates that follow each other.
+#[derive(Serialize)]
+pub struct Updates {
+    /// Version of the document.
+    pub head: u64,
+    /// Version that the updates lead to.
+    pub version: u64,
+    /// One change with the effect of all updates, if there is one.
+    pub merged: Option<Change>,
+    pub updates: Vec<Box<RawValue>>,
+}
+
+/// Returns the JSON of a value of this module.
+pub fn text(value: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(value).expect("the values of this module are JSON")
+}
