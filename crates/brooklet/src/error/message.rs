@@ -5,6 +5,7 @@ use std::fmt;
 use super::{Described, Error, HERE, ReplacedData};
 
 impl fmt::Display for Error {
+    #[expect(clippy::too_many_lines, reason = "a message for each error")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Error::*;
         match self {
