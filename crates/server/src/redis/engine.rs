@@ -354,7 +354,7 @@ impl Engine {
     /// Runs a command, and commits its changes.
     fn call_and_commit(&mut self, client: &mut Client, spec: &'static Spec, request: &[Bytes]) {
         let start = client.written();
-        self.at_once = 0;
+        self.begin_at_once();
         let called = self.call_timed(client, spec, request, client.replies == Replies::On);
         match called {
             Ok(()) => {}
@@ -455,7 +455,8 @@ impl Engine {
         may_wait: bool,
         woken_by: Option<Bytes>,
     ) -> Result<(), Fail> {
-        self.limited(client, spec, |engine, client| {
+        let is_alone = woken_by.is_none();
+        self.or_load(client, spec, is_alone, |engine, client| {
             (spec.handler)(&mut Call { engine, client, args, may_wait, woken_by })?;
             engine.note_events(spec, args);
             Ok(())
@@ -463,7 +464,7 @@ impl Engine {
     }
 
     /// Runs a command, or a portion of it, with the limit of its reply.
-    fn limited<T>(
+    pub(super) fn limited<T>(
         &mut self,
         client: &mut Client,
         spec: &Spec,

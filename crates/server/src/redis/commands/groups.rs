@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::super::fail::Fail;
 use super::super::keys::stream::{Delta, Group, Id, Pending};
-use super::super::keys::{Keyspace, SlotId};
-use super::streams::{has, parse_id, parse_range, parse_start, tell_entry};
+use super::super::keys::{Finder, Keyspace, SlotId};
+use super::streams::{parse_id, parse_range, parse_start, tell_entry};
 use super::{Call, Done, integer};
 
 /// The largest id that was deleted from the midst of a stream: from later ids on, it has no gaps.
@@ -325,11 +325,11 @@ pub fn xclaim(call: &mut Call<'_>) -> Done {
         let read = kept.read;
         call.keys().change_stream(id, Delta::Group { name: name.clone(), last, read });
     }
-    let (mut claimed, mut gone) = (Vec::new(), Vec::new());
+    let (mut claimed, mut gone, mut finder) = (Vec::new(), Vec::new(), Finder::default());
     for entry in ids {
         let stream = call.engine.keys.stream(id).expect("it has the group");
         let pending = stream.kept.groups[&name].pending.get(&entry).cloned();
-        if !has(call, id, entry)? {
+        if call.engine.keys.find_entry(&mut finder, id, entry)?.is_none() {
             // What was deleted is not to be claimed, and pending no more.
             gone.extend(pending.map(|_| entry));
             continue;
@@ -348,7 +348,7 @@ pub fn xclaim(call: &mut Call<'_>) -> Done {
     take_over(call, id, &name, &consumer, &claimed, gone);
     call.reply().array(claimed.len());
     for (entry, ..) in claimed {
-        tell_claimed(call, id, entry, claim.ids_only)?;
+        tell_claimed(call, &mut finder, id, entry, claim.ids_only)?;
     }
     Ok(())
 }
@@ -372,11 +372,11 @@ fn take_over(
     }
 }
 
-fn tell_claimed(call: &mut Call<'_>, id: SlotId, entry: Id, id_only: bool) -> Done {
+fn tell_claimed(call: &mut Call<'_>, finder: &mut Finder, id: SlotId, entry: Id, id_only: bool) -> Done {
     if id_only {
         call.reply().bulk(entry.to_string());
     } else {
-        match call.engine.keys.entries(id, (entry, entry), 1, false)?.pop() {
+        match call.engine.keys.find_entry(finder, id, entry)? {
             Some(entry) => tell_entry(call.reply(), &entry),
             None => call.reply().null_array(),
         }
@@ -417,14 +417,14 @@ pub fn xautoclaim(call: &mut Call<'_>) -> Done {
         .map(|(id, pending)| (*id, pending.clone()))
         .collect();
     let now = call.engine.keys.now;
-    let (mut claimed, mut gone) = (Vec::new(), Vec::new());
+    let (mut claimed, mut gone, mut finder) = (Vec::new(), Vec::new(), Finder::default());
     let mut next = Id::MIN;
     for (looked, (entry, pending)) in candidates.into_iter().enumerate() {
         if looked == looks || claimed.len() + gone.len() == count {
             next = entry;
             break;
         }
-        if !has(call, id, entry)? {
+        if call.engine.keys.find_entry(&mut finder, id, entry)?.is_none() {
             gone.push(entry);
         } else if now.saturating_sub(pending.at) >= least_idle {
             claimed.push((entry, now, pending.times + u64::from(!ids_only)));
@@ -435,7 +435,7 @@ pub fn xautoclaim(call: &mut Call<'_>) -> Done {
     call.reply().bulk(next.to_string());
     call.reply().array(claimed.len());
     for (entry, ..) in claimed {
-        tell_claimed(call, id, entry, ids_only)?;
+        tell_claimed(call, &mut finder, id, entry, ids_only)?;
     }
     let gone: Vec<String> = gone.iter().map(Id::to_string).collect();
     call.reply().bulks(&gone);

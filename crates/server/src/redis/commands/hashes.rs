@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use super::super::fail::Fail;
-use super::super::keys::{SlotId, Value};
+use super::super::keys::{NewFields, SlotId, Value};
 use super::super::reply::{Reply, Version};
 use super::strings::float_sum;
 use super::{Call, Done, integer};
@@ -28,29 +28,49 @@ pub fn fields<'a>(call: &'a Call<'_>, id: SlotId) -> &'a BTreeMap<Bytes, Bytes> 
     if let Value::Hash(fields) = call.value(id) { fields } else { &NONE }
 }
 
-/// Sets fields by pairs of words; how many were not there.
-fn put(call: &mut Call<'_>) -> Result<usize, Fail> {
+/// Pairs of fields and values that one portion prepares.
+const PAIRS: usize = 2_000;
+
+/// Sets fields by pairs of words, all at once, and tells how many were not there. Many fields are
+/// prepared in portions before.
+fn put(call: &mut Call<'_>, tell: fn(&mut Reply, usize)) -> Done {
     if !call.args.len().is_multiple_of(2) {
         let name = call.word(0).to_ascii_lowercase();
         return Err(Fail::err(format!("wrong number of arguments for '{name}' command")));
     }
     let id = open(call)?;
+    if call.args.len() > 2 * PAIRS && !call.is_whole() {
+        let (mut new, mut at) = (NewFields::default(), 2);
+        return call.in_portions(move |call| {
+            let end = call.args.len().min(at + 2 * PAIRS);
+            new.add(call.args[at..end].chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect());
+            at = end;
+            call.client.work_bytes = new.memory();
+            if at < call.args.len() {
+                return Ok(false);
+            }
+            let id = open(call)?;
+            let before = fields(call, id).len();
+            call.keys().put_prepared(id, std::mem::take(&mut new));
+            let added = fields(call, id).len() - before;
+            tell(call.reply(), added);
+            Ok(true)
+        });
+    }
     let before = fields(call, id).len();
     let pairs = call.args[2..].chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
     call.keys().put_fields(id, pairs);
-    Ok(fields(call, id).len() - before)
+    let added = fields(call, id).len() - before;
+    tell(call.reply(), added);
+    Ok(())
 }
 
 pub fn hset(call: &mut Call<'_>) -> Done {
-    let added = put(call)?;
-    call.reply().count(added);
-    Ok(())
+    put(call, Reply::count)
 }
 
 pub fn hmset(call: &mut Call<'_>) -> Done {
-    put(call)?;
-    call.reply().ok();
-    Ok(())
+    put(call, |reply, _| reply.ok())
 }
 
 pub fn hsetnx(call: &mut Call<'_>) -> Done {

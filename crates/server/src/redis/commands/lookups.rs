@@ -42,6 +42,8 @@ pub struct Lookups {
     values: usize,
     /// Number of portions since all keys had their turns.
     late: usize,
+    /// Number of reads of keys.
+    reads: u64,
     take: Take,
     changes: Follower,
 }
@@ -62,6 +64,7 @@ impl Lookups {
             bytes: 0,
             values: 0,
             late: 0,
+            reads: 0,
             take: Box::new(take),
             changes: call.keys().follow(),
         }
@@ -101,6 +104,11 @@ impl Lookups {
     /// Returns the bytes of all that was found for the keys.
     pub fn value_bytes(&self) -> usize {
         self.values
+    }
+
+    /// Returns the number of reads of keys so far.
+    pub fn reads(&self) -> u64 {
+        self.reads
     }
 
     fn number(&self, name: &[u8]) -> Option<u32> {
@@ -150,6 +158,7 @@ impl Lookups {
     }
 
     fn read(&mut self, call: &mut Call<'_>, at: usize) -> Result<(), Fail> {
+        self.reads += 1;
         let id = call.engine.keys.open(&self.database, &self.names[at])?;
         let found = (self.take)(call.value(id));
         let len = |found: &Option<Bytes>| found.as_ref().map_or(0, Bytes::len);

@@ -38,6 +38,7 @@ use super::keys::{Keyspace, SlotId, Value, names};
 use super::proto::integer;
 use super::reply::Reply;
 pub use clients::describe;
+pub use portions::after_load;
 pub use spec::{Access, CATEGORIES, Channels, Spec, find, flags, resolve};
 pub use table::TABLE;
 

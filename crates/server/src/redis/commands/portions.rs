@@ -1,14 +1,17 @@
 //! Long commands in portions: other clients have their turns in between.
 
 use super::super::fail::{Fail, Portion};
+use super::super::keys::Loading;
 use super::super::reply::Reply;
 use super::lookups::READS;
-use super::{Call, Done};
+use super::{Call, Done, Spec};
 
 /// Parts of a reply that one portion writes.
 const PARTS: usize = 2_000;
 /// Bytes of a reply that one portion writes, about.
 const BYTES: usize = 1 << 20;
+/// Fields of a long hash that one portion loads.
+const FIELDS: usize = 4_000;
 
 impl Call<'_> {
     /// Runs a command in portions of about a millisecond. `portion` returns whether it was the
@@ -94,6 +97,20 @@ impl Call<'_> {
         }
         self.client.has_room().map(drop)
     }
+}
+
+/// Goes on with a command once a long hash is loaded, in portions.
+pub fn after_load(spec: &'static Spec, loading: Box<Loading>) -> Fail {
+    let mut loading = Some(loading);
+    Fail::Long(Portion(Box::new(move |call| {
+        let Some(hash) = &mut loading else { return (spec.handler)(call).map(|()| true) };
+        let is_done = hash.go_on(FIELDS)?;
+        call.client.work_bytes = hash.memory();
+        if is_done && let Some(hash) = loading.take() {
+            call.keys().end_load(*hash);
+        }
+        Ok(false)
+    })))
 }
 
 /// Writes a portion of a reply; returns whether there may be more.

@@ -49,7 +49,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Done {
     }
     let (id, len) = call.list(1)?;
     let is_long = len > long::RUN && asked.gets.len() <= long::GETS;
-    if is_long && asked.store.is_none() && !call.is_whole() {
+    if is_long && !call.is_whole() {
         return long::sort(call, asked, id, len);
     }
     at_once(call, &asked, id, len)
@@ -275,6 +275,10 @@ fn store(call: &mut Call<'_>, asked: &Asked, at: usize, elements: Vec<Bytes>) ->
             }
         }
     }
+    store_result(call, at, result)
+}
+
+fn store_result(call: &mut Call<'_>, at: usize, result: Vec<Bytes>) -> Done {
     let id = call.open(at)?;
     call.keys().delete(id);
     let count = result.len();

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::super::fail::Fail;
-use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Id, Meta, Stream};
+use super::super::keys::{Finder, SlotId};
 use super::super::reply::Reply;
 use super::{Call, Done, integer};
 
@@ -319,22 +319,14 @@ pub fn xrevrange(call: &mut Call<'_>) -> Done {
     range(call, true)
 }
 
-/// Whether a stream has an entry.
-pub fn has(call: &Call<'_>, id: SlotId, entry: Id) -> Result<bool, Fail> {
-    let Some(stream) = call.engine.keys.stream(id) else { return Ok(false) };
-    let seq = call.engine.keys.seek_entry(id, entry)?;
-    let is_in_log = stream.seqs().contains(&seq) && call.engine.keys.entry_at(id, seq)?.id == entry;
-    Ok(is_in_log && !stream.kept.gone.contains(&entry))
-}
-
 pub fn xdel(call: &mut Call<'_>) -> Done {
     let mut ids = call.args[2..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
     ids.sort();
     ids.dedup();
     let (id, _) = call.stream(1)?;
-    let mut gone = Vec::new();
+    let (mut gone, mut finder) = (Vec::new(), Finder::default());
     for entry in ids {
-        if has(call, id, entry)? {
+        if call.engine.keys.find_entry(&mut finder, id, entry)?.is_some() {
             gone.push(entry);
         }
     }

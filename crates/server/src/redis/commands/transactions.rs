@@ -4,7 +4,11 @@ use super::super::acl::Denied;
 use super::super::client::Queue;
 use super::super::fail::Fail;
 use super::blocking::plain_logs;
-use super::{Call, Done, resolve};
+use super::lookups::READS;
+use super::{Call, Done, check_name, resolve};
+
+/// Most keys of one command that are loaded before a transaction.
+const KEYS: usize = 4;
 
 pub fn multi(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
@@ -24,9 +28,37 @@ pub fn discard(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+/// Does all that was gathered, at once. The keys of many commands are loaded before, in portions.
+pub fn exec(call: &mut Call<'_>) -> Done {
+    let is_long = call.client.queue.as_ref().is_some_and(|queue| queue.requests.len() > READS);
+    if !is_long {
+        return exec_now(call);
+    }
+    let mut at = 0;
+    call.in_portions(move |call| {
+        let mut names = Vec::new();
+        let requests = call.client.queue.as_ref().map_or(&[][..], |queue| &queue.requests[..]);
+        for request in requests.iter().skip(at).take(READS) {
+            let spec = resolve(request).expect("it was found before");
+            names.extend(spec.keys(request).into_iter().take(KEYS).cloned());
+        }
+        let is_done = at + READS >= requests.len();
+        at += READS;
+        for name in names.iter().filter(|name| check_name(name).is_ok()) {
+            call.engine.keys.open(&call.client.database, name)?;
+            call.keys().make_room();
+        }
+        if is_done {
+            call.engine.begin_at_once();
+            exec_now(call)?;
+        }
+        Ok(is_done)
+    })
+}
+
 /// Does all that was gathered. What one of the commands is refused for is told in its place; what
 /// the store fails at takes all of it back.
-pub fn exec(call: &mut Call<'_>) -> Done {
+fn exec_now(call: &mut Call<'_>) -> Done {
     let Some(queue) = call.client.queue.take() else {
         return Err(Fail::err("EXEC without MULTI"));
     };

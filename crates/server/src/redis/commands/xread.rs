@@ -5,8 +5,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 use bytes::Bytes;
 
 use super::super::fail::{Fail, TimeoutReply, Wait};
-use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Group, Id};
+use super::super::keys::{Finder, SlotId};
 use super::super::reply::{Reply, Version};
 use super::blocking::{milliseconds, waited_logs};
 use super::groups::{distance, last_gap};
@@ -263,9 +263,9 @@ fn read_as(
             let mine = mine.take(asked.count).map(|(id, pending)| (*id, pending.times));
             let mine: Vec<(Id, u64)> = mine.collect();
             let mut history = Vec::with_capacity(mine.len());
-            let (now, mut ids) = (call.engine.keys.now, Vec::new());
+            let (now, mut ids, mut finder) = (call.engine.keys.now, Vec::new(), Finder::default());
             for (entry, times) in mine {
-                let found = call.engine.keys.entries(id, (entry, entry), 1, false)?.pop();
+                let found = call.engine.keys.find_entry(&mut finder, id, entry)?;
                 ids.extend(found.is_some().then_some((entry, now, times + 1)));
                 history.push((entry, found));
             }

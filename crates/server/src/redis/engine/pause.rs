@@ -60,7 +60,9 @@ impl Engine {
     /// so, notes it of the client.
     pub(super) fn holds_back_rest(&self, client: &mut Client) -> bool {
         let is_paused = self.pause.is_some_and(|pause| pause.until > self.steady);
-        let may_write = client.work.as_ref().is_some_and(|work| work.spec.has(flags::WRITE));
+        // The work of a client with a queue is its EXEC.
+        let is_write = client.work.as_ref().is_some_and(|work| work.spec.has(flags::WRITE));
+        let may_write = is_write || client.queue.is_some();
         client.is_held_back = is_paused && may_write;
         client.is_held_back
     }

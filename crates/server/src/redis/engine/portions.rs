@@ -6,7 +6,7 @@
 
 use super::Engine;
 use crate::redis::client::{Client, Work};
-use crate::redis::commands::Call;
+use crate::redis::commands::{Call, Spec, after_load, flags};
 use crate::redis::fail::Fail;
 
 /// Most portions that one transaction or script runs at once. A portion takes about a millisecond.
@@ -56,6 +56,31 @@ impl Engine {
         }
     }
 
+    /// Runs a command. If the command stops at a long hash that is not in memory, the hash is
+    /// loaded in portions, and the command runs again.
+    pub(super) fn or_load(
+        &mut self,
+        client: &mut Client,
+        spec: &'static Spec,
+        is_alone: bool,
+        run: impl FnOnce(&mut Self, &mut Client) -> Result<(), Fail>,
+    ) -> Result<(), Fail> {
+        let start = client.written();
+        let is_whole = client.is_in_exec || client.is_in_script || !is_alone;
+        // A command that only opens the keys of its words has done nothing when it stops.
+        let is_of_keys = spec.key_range().0 > 0 && !spec.has(flags::BLOCKING | flags::CONTROLS_TRANSACTION);
+        self.keys.set_may_stop(is_of_keys && !is_whole);
+        let done = self.limited(client, spec, run);
+        self.keys.set_may_stop(false);
+        match self.keys.take_loading() {
+            Some(loading) if done.is_err() => {
+                client.cut(start);
+                Err(after_load(spec, loading))
+            }
+            _ => done,
+        }
+    }
+
     /// Appends the pushes that came while a long command of the client ran.
     fn tell_late(&mut self, client: &mut Client) {
         let (bytes, epoch) = std::mem::take(&mut client.late);
@@ -67,6 +92,11 @@ impl Engine {
         if client.mark(epoch) {
             self.promised.push_back((epoch, client.id));
         }
+    }
+
+    /// Begins to count the portions that run at once.
+    pub fn begin_at_once(&mut self) {
+        self.at_once = 0;
     }
 
     /// Counts a portion of a command that other clients have no turn in.

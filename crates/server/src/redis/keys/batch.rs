@@ -1,15 +1,24 @@
 //! The operations of a command or a transaction on logs: collected, then committed as one.
+//!
+//! Appends to one log that follow each other are one operation here. The last one may still change:
+//! so ten changes of a long list in one transaction write its end once, and not ten times.
 
 use brooklet::{Commit, Error, Store, Ticket};
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::names::LogKey;
+
+/// Most bytes of one commit of operations that are committed before the others.
+const EARLY: usize = 32 << 10;
+/// Bytes of an operation besides its key.
+const OP: usize = 32;
 
 /// An operation on a log.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Appends an entry.
-    Append(Bytes),
+    /// Appends entries.
+    Append(SmallVec<[Bytes; 1]>),
     /// Appends an entry, and drops all earlier entries.
     Snapshot(Bytes),
     /// Drops the entries before this number.
@@ -26,42 +35,123 @@ pub struct Batch {
     /// Epoch of the commit.
     pub epoch: u64,
     /// Operations with their logs, in order.
-    pub ops: Vec<(LogKey, Op)>,
-    /// Size of the appended entries of these operations, in bytes.
+    ops: Vec<(LogKey, Op)>,
+    /// Operations that nobody sees, in any number of commits before the others.
+    early: Vec<(LogKey, Op)>,
+    /// Whether operations are early ones now.
+    pub is_early: bool,
+    /// Size of the appended entries of the operations, in bytes.
     pub size: u64,
 }
 
 impl Batch {
-    /// Adds an operation.
+    /// Creates an empty batch.
+    pub fn of(epoch: u64) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
+    /// Returns whether there is no operation.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.early.is_empty()
+    }
+
+    /// Adds an operation that appends nothing, or a snapshot.
     pub fn push(&mut self, key: LogKey, op: Op) {
-        if let Op::Append(payload) | Op::Snapshot(payload) = &op {
+        if let Op::Snapshot(payload) = &op {
             self.size += payload.len() as u64;
         }
-        self.ops.push((key, op));
+        if self.is_early { self.early.push((key, op)) } else { self.ops.push((key, op)) }
+    }
+
+    /// Appends entries to a log.
+    pub fn append(&mut self, key: LogKey, payloads: impl IntoIterator<Item = Bytes>) {
+        if self.last_run(&key).is_none() {
+            self.ops.push((key, Op::Append(SmallVec::new())));
+        }
+        if let Some((_, Op::Append(run))) = self.ops.last_mut() {
+            let before = run.len();
+            run.extend(payloads);
+            self.size += run[before..].iter().map(|payload| payload.len() as u64).sum::<u64>();
+            if run.is_empty() {
+                self.ops.pop();
+            }
+        }
+    }
+
+    /// Returns the entries that the last operation appends, if it appends to this log.
+    fn last_run(&mut self, key: &LogKey) -> Option<&mut SmallVec<[Bytes; 1]>> {
+        match self.ops.last_mut() {
+            Some((last, Op::Append(run))) if last == key => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Takes up to `most` of the last entries of a log back that the last operation appends. Its
+    /// first entry stays: the log may exist only because of this entry. Returns their number.
+    pub fn take_back(&mut self, key: &LogKey, most: u64) -> u64 {
+        let Some(run) = self.last_run(key) else { return 0 };
+        let kept = run.len() - most.min(run.len() as u64 - 1) as usize;
+        let taken: u64 = run[kept..].iter().map(|payload| payload.len() as u64).sum();
+        let count = run.len() - kept;
+        run.truncate(kept);
+        self.size -= taken;
+        count as u64
+    }
+
+    /// Replaces an entry of a log, by its place from the end, if the last operation appends it;
+    /// returns whether it does.
+    pub fn replace(&mut self, key: &LogKey, from_end: u64, payload: &Bytes) -> bool {
+        let Some(run) = self.last_run(key) else { return false };
+        let Some(at) = (run.len() as u64).checked_sub(from_end) else { return false };
+        let old = std::mem::replace(&mut run[at as usize], payload.clone());
+        self.size = self.size + payload.len() as u64 - old.len() as u64;
+        true
     }
 
     /// Removes all operations.
     pub fn clear(&mut self) {
         self.ops.clear();
+        self.early.clear();
         self.size = 0;
     }
 
-    /// Commits all operations.
+    /// Commits all operations. After an error, some of the early ones may have taken effect.
     pub fn commit(&self, store: &Store) -> Result<Ticket, Error> {
-        // Most commands append one entry.
-        if let [(key, Op::Append(payload))] = &self.ops[..] {
-            return store.append(key, payload);
-        }
-        let mut commit = Commit::new();
-        for (key, op) in &self.ops {
-            match op {
-                Op::Append(payload) => commit.append(key, payload),
-                Op::Snapshot(payload) => commit.snapshot(key, payload),
-                Op::Trim(before) => commit.trim(key, *before),
-                Op::Truncate(from) => commit.truncate(key, *from),
-                Op::Delete => commit.delete(key),
+        let mut early = &self.early[..];
+        while !early.is_empty() {
+            let mut bytes = 0;
+            let fits = |(key, _): &&(LogKey, Op)| {
+                bytes += key.len() + OP;
+                bytes <= EARLY
             };
+            let (ops, rest) = early.split_at(early.iter().take_while(fits).count().max(1));
+            // A commit is durable after those before it.
+            let ticket = commit(ops, store)?;
+            if rest.is_empty() && self.ops.is_empty() {
+                return Ok(ticket);
+            }
+            early = rest;
         }
-        store.commit(&commit)
+        commit(&self.ops, store)
     }
+}
+
+fn commit(ops: &[(LogKey, Op)], store: &Store) -> Result<Ticket, Error> {
+    // Most commands append one entry.
+    if let [(key, Op::Append(run))] = ops
+        && let [payload] = &run[..]
+    {
+        return store.append(key, payload);
+    }
+    let mut commit = Commit::new();
+    for (key, op) in ops {
+        match op {
+            Op::Append(run) => run.iter().fold(&mut commit, |commit, payload| commit.append(key, payload)),
+            Op::Snapshot(payload) => commit.snapshot(key, payload),
+            Op::Trim(before) => commit.trim(key, *before),
+            Op::Truncate(from) => commit.truncate(key, *from),
+            Op::Delete => commit.delete(key),
+        };
+    }
+    store.commit(&commit)
 }

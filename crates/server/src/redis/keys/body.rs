@@ -104,12 +104,22 @@ impl Body {
         &self.tail[(seq - self.solid) as usize].1
     }
 
-    /// Appends an entry.
-    pub fn push(&mut self, batch: &mut Batch, key: LogKey, payload: Bytes) {
-        self.is_there = true;
-        self.next += 1;
-        self.tail.push_back((batch.epoch, payload.clone()));
-        batch.push(key, Op::Append(payload));
+    /// Appends entries.
+    pub fn push(&mut self, batch: &mut Batch, key: LogKey, payloads: impl IntoIterator<Item = Bytes>) {
+        let (epoch, before, tail) = (batch.epoch, self.tail.len(), &mut self.tail);
+        batch.append(key, payloads.into_iter().inspect(|payload| tail.push_back((epoch, payload.clone()))));
+        let added = self.tail.len() - before;
+        self.next += added as u64;
+        self.is_there |= added > 0;
+    }
+
+    /// Replaces an entry, if this takes no other entry to be written; returns whether it did.
+    pub fn replace(&mut self, batch: &mut Batch, key: &LogKey, seq: u64, payload: &Bytes) -> bool {
+        let is_replaced = batch.replace(key, self.next - seq, payload);
+        if is_replaced {
+            self.tail[(seq - self.solid) as usize].1 = payload.clone();
+        }
+        is_replaced
     }
 
     /// Drops the entries before `before`.
@@ -125,10 +135,13 @@ impl Body {
     pub fn truncate(&mut self, batch: &mut Batch, key: LogKey, from: u64) {
         if from < self.next {
             assert!(from >= self.first, "a truncation to {from} of a log that begins at {}", self.first);
+            let left = self.next - batch.take_back(&key, self.next - from);
             self.next = from;
             self.tail.truncate(from.saturating_sub(self.solid) as usize);
             self.solid = self.solid.min(from);
-            batch.push(key, Op::Truncate(from));
+            if from < left {
+                batch.push(key, Op::Truncate(from));
+            }
         }
     }
 
@@ -161,7 +174,7 @@ mod tests {
             let (mut epoch, mut durable, mut waiting) = (0_u64, 0, Vec::new());
             for step in 0..200_u64 {
                 epoch += 1;
-                let mut batch = Batch { epoch, ..Batch::default() };
+                let mut batch = Batch::of(epoch);
                 let len = plain.len() as u64;
                 match draw(8) {
                     0 => {
@@ -180,11 +193,11 @@ mod tests {
                     }
                     _ => {
                         let payload = Bytes::from(step.to_string());
-                        body.push(&mut batch, key.clone(), payload.clone());
+                        body.push(&mut batch, key.clone(), [payload.clone()]);
                         plain.push(payload);
                     }
                 }
-                if !batch.ops.is_empty() {
+                if !batch.is_empty() {
                     waiting.push((epoch, batch.commit(&store).unwrap()));
                 }
                 if draw(5) == 0 {

@@ -6,8 +6,8 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::batch::Op;
-use super::cache::{FIELD, SlotId};
-use super::head::{Record, Snapshot, What};
+use super::cache::SlotId;
+use super::head::{Record, WhatShown, encode_value};
 use super::list::{End, List, MAX_REWRITTEN, collect};
 use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
@@ -40,7 +40,7 @@ impl Keyspace {
     }
 
     /// Records that a key changes.
-    fn touch(&mut self, id: SlotId) {
+    pub(super) fn touch(&mut self, id: SlotId) {
         self.touch_state(id);
         self.cache.get_mut(id).is_modified = true;
     }
@@ -84,22 +84,25 @@ impl Keyspace {
     }
 
     /// Rewrites the whole head.
-    fn write_head(&mut self, id: SlotId) {
+    pub(super) fn write_head(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
         let what = match &slot.value {
             Value::Absent => return,
-            Value::List(list) => What::List { has_left: list.left().is_there() },
-            Value::String(text) => What::String(text.clone()),
-            Value::Hash(fields) => What::Hash(fields.clone()),
-            Value::Stream(stream) => What::Stream(stream.kept.clone()),
+            Value::List(list) => WhatShown::List { has_left: list.left().is_there() },
+            Value::String(text) => WhatShown::String(text),
+            Value::Hash(fields) => WhatShown::Hash(fields),
+            Value::Stream(stream) => WhatShown::Stream(&stream.kept),
         };
-        let snapshot = Record::Snapshot(Snapshot { expire: slot.expire.unwrap_or(0), what });
-        slot.head_entries = 1;
-        self.batch.push(names::head(&slot.key), Op::Snapshot(snapshot.encode()));
+        let (snapshot, changes) = encode_value(slot.expire.unwrap_or(0), &what);
+        slot.head_entries = 1 + changes.len();
+        self.batch.push(names::head(&slot.key), Op::Snapshot(snapshot));
+        if !changes.is_empty() {
+            self.batch.append(names::head(&slot.key), changes);
+        }
     }
 
     /// Appends a change to the head, or rewrites the head if it would become too long.
-    fn add_to_head(&mut self, id: SlotId, record: &Record) {
+    pub(super) fn add_to_head(&mut self, id: SlotId, record: Record) {
         let slot = self.cache.get_mut(id);
         let size = match &slot.value {
             Value::Hash(fields) => fields.len(),
@@ -109,8 +112,14 @@ impl Keyspace {
         if slot.head_entries == 0 || slot.head_entries > LONG_HEAD + 2 * size {
             return self.write_head(id);
         }
-        slot.head_entries += 1;
-        self.batch.push(names::head(&slot.key), Op::Append(record.encode()));
+        let head = names::head(&slot.key);
+        if !record.is_long() {
+            slot.head_entries += 1;
+            return self.batch.append(head, [record.encode()]);
+        }
+        let records = record.split();
+        slot.head_entries += records.len();
+        self.batch.append(head, records.iter().map(Record::encode));
     }
 
     /// Sets or removes the expiry of a key.
@@ -120,7 +129,7 @@ impl Keyspace {
         let key = self.key(id).clone();
         self.forget_deadline(old, &key);
         self.note_deadline(expire, &key);
-        self.add_to_head(id, &Record::Expire(expire.unwrap_or(0)));
+        self.add_to_head(id, Record::Expire(expire.unwrap_or(0)));
     }
 
     /// Makes a key a string, whatever its value was.
@@ -141,45 +150,6 @@ impl Keyspace {
         self.cache.measure(id);
     }
 
-    /// Sets fields of a hash; creates the hash if necessary.
-    pub fn put_fields(&mut self, id: SlotId, fields: Vec<(Bytes, Bytes)>) {
-        self.touch(id);
-        let slot = self.cache.get_mut(id);
-        if !slot.value.is_there() {
-            slot.value = Value::Hash(Default::default());
-        }
-        let (mut added, mut removed) = (0, 0);
-        if let Value::Hash(all) = &mut slot.value {
-            let copy = Bytes::copy_from_slice;
-            for (field, value) in &fields {
-                added += value.len();
-                match all.insert(copy(field), copy(value)) {
-                    Some(old) => removed += old.len(),
-                    None => added += field.len() + FIELD,
-                }
-            }
-        }
-        self.add_to_head(id, &Record::Put(fields));
-        self.cache.adjust(id, added, removed);
-    }
-
-    /// Removes existing fields of a hash, and the hash with its last field.
-    pub fn remove_fields(&mut self, id: SlotId, fields: Vec<Bytes>) {
-        self.touch(id);
-        let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
-        let mut removed = 0;
-        for field in &fields {
-            removed += all.remove(field).map_or(0, |old| field.len() + old.len() + FIELD);
-        }
-        let is_empty = all.is_empty();
-        self.cache.adjust(id, 0, removed);
-        if is_empty {
-            self.delete(id);
-        } else {
-            self.add_to_head(id, &Record::Remove(fields));
-        }
-    }
-
     /// Adds elements at an end of a list; creates the list if necessary.
     pub fn push(&mut self, id: SlotId, end: End, elements: impl IntoIterator<Item = Bytes>) {
         self.touch(id);
@@ -190,9 +160,7 @@ impl Keyspace {
         let key = slot.key.clone();
         let Value::List(list) = &mut slot.value else { return };
         let had_left = list.left().is_there();
-        for element in elements {
-            list.push(&mut self.batch, &key, end, element);
-        }
+        list.push(&mut self.batch, &key, end, elements);
         if list.left().is_there() && !had_left {
             self.write_head(id);
         }
@@ -280,7 +248,7 @@ impl Keyspace {
         self.touch(id);
         let (stream, batch, log) = self.stream_mut(id);
         stream.kept.meta.last = entry;
-        stream.body.push(batch, log, Entry::encode(entry, fields));
+        stream.body.push(batch, log, [Entry::encode(entry, fields)]);
     }
 
     /// Changes the state of a stream that its head holds.
@@ -296,7 +264,7 @@ impl Keyspace {
         }
         let (stream, ..) = self.stream_mut(id);
         stream.kept.apply(delta.clone());
-        self.add_to_head(id, &Record::Stream(delta));
+        self.add_to_head(id, Record::Stream(delta));
         self.cache.measure(id);
     }
 
@@ -378,19 +346,32 @@ impl Keyspace {
         self.stream(id).expect("a stream").entry(&self.store, &log, seq)
     }
 
-    /// Copies the value of `from` to `to`, and replaces the value of `to`.
-    pub fn copy(&mut self, from: SlotId, to: SlotId) -> Result<(), Error> {
+    /// Copies the value of `from` to `to`, and replaces the value of `to`. The elements of a list
+    /// may have been read before.
+    pub fn copy(&mut self, from: SlotId, to: SlotId, elements: Option<Vec<Bytes>>) -> Result<(), Error> {
         self.delete(to);
         let expire = self.expire(from);
-        match self.value(from).clone() {
+        match self.value(from) {
             Value::Absent => return Ok(()),
-            Value::String(text) => self.set_text(to, text, None),
-            Value::Hash(fields) => self.put_fields(to, fields.into_iter().collect()),
+            Value::String(text) => {
+                let text = text.clone();
+                self.set_text(to, text, None);
+            }
+            Value::Hash(fields) => {
+                let fields = fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect();
+                self.put_fields(to, fields);
+            }
             Value::List(list) => {
-                let elements = collect(self.elements(from, 0..list.len())?)?;
+                let elements = match elements {
+                    Some(elements) => elements,
+                    None => collect(self.elements(from, 0..list.len())?)?,
+                };
                 self.push(to, End::Right, elements);
             }
-            Value::Stream(stream) => self.copy_stream(from, to, &stream)?,
+            Value::Stream(stream) => {
+                let stream = stream.clone();
+                self.copy_stream(from, to, &stream)?;
+            }
         }
         if expire.is_some() {
             self.set_expire(to, expire);
@@ -410,9 +391,7 @@ impl Keyspace {
         self.write_head(to);
         let last = stream.kept.meta.last;
         let (copy, batch, log) = self.stream_mut(to);
-        for entry in entries {
-            copy.body.push(batch, log.clone(), entry.encoded);
-        }
+        copy.body.push(batch, log, entries.into_iter().map(|entry| entry.encoded));
         copy.kept.meta.last = last;
         self.cache.measure(to);
         Ok(())

@@ -151,17 +151,22 @@ impl Keyspace {
     pub(super) fn clear_opened(&mut self, id: SlotId) {
         let key = self.key(id).clone();
         let (database, name) = (names::database(&key), names::name(&key));
-        let mut is_gone = false;
+        let (mut is_gone, mut is_committed) = (false, false);
         for clearing in &mut self.clearings.all {
             if clearing.takes(database, name) {
                 self.clearings.deleted.push((clearing.number, Bytes::copy_from_slice(name)));
                 is_gone = true;
+                is_committed |= clearing.number <= self.clearings.committed;
             }
         }
         if is_gone {
             // This is no event of the command that opened the key.
             let trace = self.trace.take();
+            // Nor is it a part of the command: for clients, the key is gone already. A transaction
+            // that opens many such keys would otherwise be too large for the ring.
+            self.batch.is_early = is_committed && !self.slot(id).is_touched;
             self.delete(id);
+            self.batch.is_early = false;
             self.trace = trace;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::names::LogKey;
+use super::names::{self, LogKey};
 
 /// Most changed keys that are recorded between two portions.
 const MOST: usize = 100_000;
@@ -18,6 +18,12 @@ impl Follower {
     /// have changed.
     pub fn take(&self) -> Option<Vec<LogKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(Vec::new())
+    }
+
+    /// Returns whether a key may have changed since the last call.
+    pub fn has_changed(&self, database: &[u8], name: &[u8]) -> bool {
+        let is_key = |key: &LogKey| names::database(key) == database && names::name(key) == name;
+        self.take().is_none_or(|all| all.iter().any(is_key))
     }
 }
 

@@ -13,9 +13,22 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::stream::{Delta, Kept};
+use super::stream::{Delta, Id, Kept};
 
 const VERSION: u8 = 1;
+
+/// Bytes of a record, about, from which on a record of many parts is split.
+const PART: usize = 32 << 10;
+
+/// Bytes of a hash, or of the state of a stream, from which on several records hold it.
+const LONG: usize = 256 << 10;
+
+/// Most bytes of the delivery of an entry, and of an id.
+const DELIVERY: usize = 40;
+const ID: usize = 20;
+
+/// Room for the fields of a record besides its value.
+const ROOM: usize = 24;
 
 /// An entry of a head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,11 +70,123 @@ pub enum What {
     Stream(Kept),
 }
 
+/// A [`Record::Snapshot`] of a value that is elsewhere, in the same encoding.
+#[derive(Serialize)]
+enum Shown<'a> {
+    Snapshot { expire: u64, what: &'a WhatShown<'a> },
+}
+
+/// A [`What`] that is elsewhere, in the same encoding.
+#[derive(Serialize)]
+pub enum WhatShown<'a> {
+    /// A list.
+    List {
+        /// Whether the list has, or had, a log of elements pushed to the left.
+        has_left: bool,
+    },
+    /// A string.
+    String(&'a Bytes),
+    /// A hash.
+    Hash(&'a BTreeMap<Bytes, Bytes>),
+    /// A stream, without its entries.
+    Stream(&'a Kept),
+}
+
+/// Encodes a value as entries of the log: a snapshot, and the changes that follow it, if the value
+/// is long.
+pub fn encode_value(expire: u64, what: &WhatShown<'_>) -> (Bytes, Vec<Bytes>) {
+    let changes = match what {
+        WhatShown::Hash(fields) if bytes_of(fields.iter()) > LONG => {
+            let fields = fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect();
+            return (
+                encode_snapshot(expire, &WhatShown::Hash(&BTreeMap::new())),
+                Record::Put(fields).split().iter().map(Record::encode).collect(),
+            );
+        }
+        WhatShown::Stream(kept) if kept.size() * DELIVERY > LONG => kept.split(),
+        _ => return (encode_snapshot(expire, what), Vec::new()),
+    };
+    let (kept, changes) = changes;
+    let changes = changes.into_iter().flat_map(|delta| Record::Stream(delta).split());
+    (encode_snapshot(expire, &WhatShown::Stream(&kept)), changes.map(|record| record.encode()).collect())
+}
+
+fn bytes_of<'a>(fields: impl Iterator<Item = (&'a Bytes, &'a Bytes)>) -> usize {
+    fields.map(|(field, value)| field.len() + value.len() + 6).sum()
+}
+
+fn encode_snapshot(expire: u64, what: &WhatShown<'_>) -> Bytes {
+    let room = if let WhatShown::String(text) = what { text.len() + ROOM } else { ROOM };
+    encode(&Shown::Snapshot { expire, what }, room)
+}
+
+fn encode(record: &impl Serialize, room: usize) -> Bytes {
+    let mut entry = Vec::with_capacity(room);
+    entry.push(VERSION);
+    postcard::to_extend(record, entry).expect("memory takes it").into()
+}
+
+/// Splits the parts of a record, each with its size in bytes.
+fn split<T>(parts: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let (mut all, mut bytes) = (Vec::new(), PART);
+    for part in parts {
+        if bytes >= PART {
+            all.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += size(&part);
+        if let Some(last) = all.last_mut() {
+            last.push(part);
+        }
+    }
+    all
+}
+
 impl Record {
     /// Encodes the record as an entry of the log.
     pub fn encode(&self) -> Bytes {
-        let encoded = postcard::to_extend(self, vec![VERSION]).expect("memory takes it");
-        encoded.into()
+        encode(self, ROOM)
+    }
+
+    /// Returns whether the record may be longer than one entry should be.
+    pub fn is_long(&self) -> bool {
+        match self {
+            Self::Put(fields) => bytes_of(fields.iter().map(|(field, value)| (field, value))) > PART,
+            Self::Remove(fields) => fields.iter().map(|field| field.len() + 3).sum::<usize>() > PART,
+            Self::Stream(Delta::Gone(ids) | Delta::Ack { ids, .. }) => ids.len() * ID > PART,
+            Self::Stream(Delta::Deliver { ids, .. }) => ids.len() * DELIVERY > PART,
+            _ => false,
+        }
+    }
+
+    /// Splits a long record into several, which come to the same. A payload of the store has a
+    /// limit, and a hash or a stream may have more parts.
+    pub fn split(self) -> Vec<Self> {
+        let id = |_: &Id| ID;
+        match self {
+            Self::Put(fields) => {
+                let all = split(fields, |(field, value)| field.len() + value.len() + 6);
+                all.into_iter().map(Self::Put).collect()
+            }
+            Self::Remove(fields) => {
+                split(fields, |field| field.len() + 3).into_iter().map(Self::Remove).collect()
+            }
+            Self::Stream(Delta::Gone(ids)) => {
+                split(ids, id).into_iter().map(|ids| Self::Stream(Delta::Gone(ids))).collect()
+            }
+            Self::Stream(Delta::Ack { group, ids }) => {
+                let ack = |ids| Self::Stream(Delta::Ack { group: group.clone(), ids });
+                split(ids, id).into_iter().map(ack).collect()
+            }
+            Self::Stream(Delta::Deliver { group, consumer, ids }) => {
+                let deliver = |ids| {
+                    let (group, consumer) = (group.clone(), consumer.clone());
+                    Self::Stream(Delta::Deliver { group, consumer, ids })
+                };
+                split(ids, |_| DELIVERY).into_iter().map(deliver).collect()
+            }
+            record => vec![record],
+        }
     }
 
     /// Decodes an entry; returns the reason if it is invalid.
@@ -76,6 +201,46 @@ impl Record {
                 Err(format!("a record of it is of version {version}, which this server does not read"))
             }
             None => Err("a record of it is empty".into()),
+        }
+    }
+}
+
+/// An entry that sets fields of a hash, decoded up to the fields.
+pub struct Pairs {
+    /// Expiry of the key, if the entry is a snapshot: then there are no earlier fields.
+    pub expire: Option<u64>,
+    /// Number of fields.
+    pub count: usize,
+    /// The fields with their values.
+    pub rest: Bytes,
+}
+
+impl Pairs {
+    /// Decodes the beginning of an entry; returns `None` if it sets no fields.
+    pub fn of(entry: &Bytes) -> Option<Self> {
+        // The numbers of the variants.
+        const SNAPSHOT: u32 = 0;
+        const PUT: u32 = 2;
+        const HASH: u32 = 2;
+        let rest = entry.strip_prefix(&[VERSION])?;
+        let (variant, rest) = postcard::take_from_bytes::<u32>(rest).ok()?;
+        let (expire, rest) = match variant {
+            SNAPSHOT => {
+                let ((expire, what), rest) = postcard::take_from_bytes::<(u64, u32)>(rest).ok()?;
+                (what == HASH).then_some((Some(expire), rest))?
+            }
+            PUT => (None, rest),
+            _ => return None,
+        };
+        let (count, rest) = postcard::take_from_bytes::<usize>(rest).ok()?;
+        Some(Self { expire, count, rest: entry.slice_ref(rest) })
+    }
+
+    /// Takes the first field and its value off the rest; returns the reason if it is invalid.
+    pub fn take(rest: &Bytes) -> Result<(Bytes, Bytes, Bytes), String> {
+        match postcard::take_from_bytes::<(Bytes, Bytes)>(rest) {
+            Ok(((field, value), after)) => Ok((field, value, rest.slice_ref(after))),
+            Err(error) => Err(format!("a record of it is malformed: {error}")),
         }
     }
 }
@@ -106,7 +271,6 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::keys::stream::Id;
 
     #[test]
     fn the_bytes_of_a_head_stay_as_they_are() {
@@ -132,7 +296,81 @@ mod tests {
         ];
         for (record, expected) in cases {
             assert_eq!(record.encode(), expected, "{record:?}");
+            if let Record::Snapshot(Snapshot { expire, what }) = &record {
+                let shown = match what {
+                    What::List { has_left } => WhatShown::List { has_left: *has_left },
+                    What::String(text) => WhatShown::String(text),
+                    What::Hash(fields) => WhatShown::Hash(fields),
+                    What::Stream(kept) => WhatShown::Stream(kept),
+                };
+                assert_eq!(encode_value(*expire, &shown), (expected.into(), Vec::new()));
+            }
             assert_eq!(Record::decode(expected), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_long_record_is_split_and_comes_to_the_same() {
+        let id = |ms| Id { ms, seq: 7 };
+        let ids: Vec<Id> = (1..20_000).map(id).collect();
+        let names: Vec<Bytes> = (0..20_000_u32).map(|n| n.to_string().into()).collect();
+        let deliver = Delta::Deliver {
+            group: names[1].clone(),
+            consumer: names[2].clone(),
+            ids: ids.iter().map(|id| (*id, u64::MAX, u64::MAX)).collect(),
+        };
+        let group = Delta::Group { name: names[1].clone(), last: id(9), read: None };
+        let begin = [Record::Stream(group), Record::Stream(deliver.clone())];
+        let stream = What::Stream(Kept::default());
+        let hash = What::Hash(names.iter().map(|name| (name.clone(), Bytes::new())).collect());
+        let ack = Delta::Ack { group: names[1].clone(), ids: ids[5..].to_vec() };
+        let cases = [
+            (stream.clone(), &begin[..1], Record::Stream(deliver)),
+            (stream.clone(), &begin[..], Record::Stream(ack)),
+            (stream, &begin[..1], Record::Stream(Delta::Gone(ids))),
+            (hash.clone(), &begin[..0], Record::Put(names.iter().map(|n| (n.clone(), n.clone())).collect())),
+            (hash, &begin[..0], Record::Remove(names[1..].to_vec())),
+        ];
+        for (what, before, record) in cases {
+            let snapshot = Record::Snapshot(Snapshot { expire: 0, what });
+            let whole = [&[snapshot.clone()][..], before, std::slice::from_ref(&record)].concat();
+            assert!(record.is_long());
+            let parts = record.split();
+            assert!(parts.len() > 1 && parts.iter().all(|part| part.encode().len() < PART + 100));
+            let split = [&[snapshot][..], before, &parts[..]].concat();
+            let fold = |records: Vec<Record>| Snapshot::fold(records.into_iter().map(Ok)).unwrap();
+            assert_eq!(fold(split), fold(whole));
+        }
+    }
+
+    #[test]
+    fn a_long_value_takes_several_records() {
+        let names: Vec<Bytes> = (0..20_000_u32).map(|n| n.to_string().into()).collect();
+        let fields: BTreeMap<Bytes, Bytes> = names.iter().map(|n| (n.clone(), n.clone())).collect();
+        let id = |ms| Id { ms, seq: 7 };
+        let mut kept = Kept::default();
+        kept.meta.max_deleted = id(3);
+        kept.gone.extend((1..9_000).map(id));
+        for (at, group) in ["g", "h"].into_iter().enumerate() {
+            let name = Bytes::from(group);
+            kept.apply(Delta::Group { name: name.clone(), last: id(9), read: Some(4) });
+            kept.apply(Delta::Consumer { group: name.clone(), name: names[at].clone(), seen: 8 });
+            for consumer in 0..3 {
+                let ids = (1..5_000).map(|n| (id(3 * n + consumer), n, n % 3 + 1)).collect();
+                let consumer = names[consumer as usize].clone();
+                kept.apply(Delta::Deliver { group: name.clone(), consumer, ids });
+            }
+        }
+        let cases = [
+            (WhatShown::Hash(&fields), What::Hash(fields.clone())),
+            (WhatShown::Stream(&kept), What::Stream(kept.clone())),
+        ];
+        for (shown, what) in cases {
+            let (snapshot, changes) = encode_value(5, &shown);
+            assert!(changes.len() > 5 && changes.iter().all(|entry| entry.len() < PART + 100));
+            let entries = std::iter::once(&snapshot).chain(&changes);
+            let head = Snapshot::fold(entries.map(|entry| Record::decode(entry))).unwrap();
+            assert_eq!(head, Snapshot { expire: 5, what });
         }
     }
 

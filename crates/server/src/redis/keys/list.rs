@@ -40,13 +40,19 @@ pub enum End {
 /// Most bytes that one change writes again.
 pub const MAX_REWRITTEN: usize = 256 << 20;
 
+/// Returns an error if one change writes more than the limit of bytes again.
+pub fn check_rewritten(len: usize) -> Result<(), Error> {
+    let limit = MAX_REWRITTEN;
+    if len > limit { Err(Error::CommitTooLarge { len, limit }) } else { Ok(()) }
+}
+
 /// Collects what one change writes again, within the limit of bytes.
 pub fn collect(all: impl Iterator<Item = Result<Bytes, Error>>) -> Result<Vec<Bytes>, Error> {
-    let (mut len, limit) = (0, MAX_REWRITTEN);
+    let mut len = 0;
     all.map(|bytes| {
         let bytes = bytes?;
         len += bytes.len();
-        if len > limit { Err(Error::CommitTooLarge { len, limit }) } else { Ok(bytes) }
+        check_rewritten(len).map(|()| bytes)
     })
     .collect()
 }
@@ -120,11 +126,34 @@ impl List {
         collect(self.iter(store, plain, range)?)
     }
 
-    /// Adds an element at an end.
-    pub fn push(&mut self, batch: &mut Batch, plain: &LogKey, end: End, element: Bytes) {
+    /// Adds elements at an end, one after the other.
+    pub fn push(
+        &mut self,
+        batch: &mut Batch,
+        plain: &LogKey,
+        end: End,
+        elements: impl IntoIterator<Item = Bytes>,
+    ) {
         match end {
-            End::Right => self.right.push(batch, plain.clone(), element),
-            End::Left => self.left.get_or_insert_default().push(batch, names::left(plain), element),
+            End::Right => self.right.push(batch, plain.clone(), elements),
+            End::Left => self.left.get_or_insert_default().push(batch, names::left(plain), elements),
+        }
+    }
+
+    /// Replaces an existing element, if this takes no other element to be written; returns whether
+    /// it did.
+    pub fn replace(&mut self, batch: &mut Batch, plain: &LogKey, at: usize, new: &Bytes) -> bool {
+        let at = at as u64;
+        match (at.checked_sub(self.left().len()), &mut self.left) {
+            (Some(beyond), _) => {
+                let seq = self.right.first() + beyond;
+                self.right.replace(batch, plain, seq, new)
+            }
+            (None, Some(left)) => {
+                let seq = left.next() - 1 - at;
+                left.replace(batch, &names::left(plain), seq, new)
+            }
+            (None, None) => false,
         }
     }
 
@@ -158,19 +187,21 @@ impl List {
         range: Range<usize>,
         new: &[Bytes],
     ) -> Result<(), Error> {
+        if let [element] = new
+            && range.len() == 1
+            && self.replace(batch, plain, range.start, element)
+        {
+            return Ok(());
+        }
         let (before, after) = (range.start, self.len() - range.end);
         if before < after {
             let kept = self.rewritten(store, plain, 0..before)?;
             self.drop(batch, plain, End::Left, range.end);
-            for element in kept.iter().chain(new).rev() {
-                self.push(batch, plain, End::Left, element.clone());
-            }
+            self.push(batch, plain, End::Left, kept.iter().chain(new).rev().cloned());
         } else {
             let kept = self.rewritten(store, plain, range.end..self.len())?;
             self.drop(batch, plain, End::Right, self.len() - range.start);
-            for element in new.iter().chain(&kept) {
-                self.push(batch, plain, End::Right, element.clone());
-            }
+            self.push(batch, plain, End::Right, new.iter().chain(&kept).cloned());
         }
         Ok(())
     }

@@ -35,7 +35,11 @@ impl Keyspace {
         let id = match self.cache.find(plain) {
             Some(id) => id,
             None => {
-                let slot = load(&self.store, LogKey::from_slice(plain))?;
+                let entries = head_entries(&self.store, plain)?;
+                if let Some(entries) = &entries {
+                    self.stop_at(plain, entries)?;
+                }
+                let slot = load(&self.store, LogKey::from_slice(plain), entries)?;
                 self.note_deadline(slot.expire, plain);
                 self.cache.insert(slot)
             }
@@ -82,13 +86,14 @@ impl Keyspace {
     }
 }
 
-/// Loads a key from the store.
-fn load(store: &Store, key: LogKey) -> Result<Slot, Error> {
-    let Some((head, head_entries)) = read_head(store, &key)? else {
+/// Loads a key from the store, by the entries of its head.
+fn load(store: &Store, key: LogKey, entries: Option<Vec<Bytes>>) -> Result<Slot, Error> {
+    let Some(entries) = entries else {
         let right = body(store, &key)?;
         let value = if right.is_there() { Value::List(List::of(right, Body::NONE)) } else { Value::Absent };
         return Ok(Slot { key, value, ..Slot::default() });
     };
+    let (head, head_entries) = (fold(&key, &entries)?, entries.len());
     let value = match head.what {
         What::String(text) => Value::String(text),
         What::Hash(fields) => Value::Hash(fields),
@@ -110,20 +115,29 @@ fn body(store: &Store, log: &[u8]) -> Result<Body, Error> {
     Ok(Body::of(Some(store.bounds(log)?)))
 }
 
-/// Reads the head of a key, and the number of its entries.
-pub fn read_head(store: &Store, plain: &[u8]) -> Result<Option<(Snapshot, usize)>, Error> {
+/// Reads the head of a key.
+pub fn read_head(store: &Store, plain: &[u8]) -> Result<Option<Snapshot>, Error> {
+    head_entries(store, plain)?.map(|entries| fold(plain, &entries)).transpose()
+}
+
+/// Reads the entries of the head of a key.
+fn head_entries(store: &Store, plain: &[u8]) -> Result<Option<Vec<Bytes>>, Error> {
     let log = names::head(plain);
     if !store.exists(&log)? {
         return Ok(None);
     }
-    let payloads: Vec<Bytes> =
-        store.read(&log, ..)?.map(|entry| Ok(entry?.payload)).collect::<Result<_, Error>>()?;
-    let records = payloads.iter().map(|payload| Record::decode(payload));
-    let head = Snapshot::fold(records).map_err(|what| {
-        let place = format!("the head of key {}", String::from_utf8_lossy(names::name(plain)));
-        Error::Damaged { place, what }
-    })?;
-    Ok(Some((head, payloads.len())))
+    store.read(&log, ..)?.map(|entry| Ok(entry?.payload)).collect::<Result<_, Error>>().map(Some)
+}
+
+fn fold(plain: &[u8], entries: &[Bytes]) -> Result<Snapshot, Error> {
+    let records = entries.iter().map(|entry| Record::decode(entry));
+    Snapshot::fold(records).map_err(|what| damaged(plain, what))
+}
+
+/// Returns the error of a head that is damaged.
+pub fn damaged(plain: &[u8], what: String) -> Error {
+    let place = format!("the head of key {}", String::from_utf8_lossy(names::name(plain)));
+    Error::Damaged { place, what }
 }
 
 fn stream(store: &Store, plain: &[u8], kept: Kept) -> Result<Stream, Error> {

@@ -20,10 +20,13 @@ mod cache;
 mod change;
 mod clear;
 mod count;
+mod finder;
 mod follow;
+mod hash;
 pub mod head;
 mod list;
 mod load;
+mod loading;
 pub mod names;
 mod scan;
 pub mod stream;
@@ -40,9 +43,12 @@ pub use cache::SlotId;
 use cache::{Cache, Slot};
 use clear::Clearings;
 use count::Count;
+pub use finder::Finder;
 pub use follow::Follower;
 use follow::Followers;
-pub use list::{End, List, collect};
+pub use hash::NewFields;
+pub use list::{End, List, check_rewritten, collect};
+pub use loading::Loading;
 use names::LogKey;
 pub use scan::deadlines;
 pub use stream::Stream;
@@ -121,6 +127,10 @@ pub struct Keyspace {
     /// Databases that have many keys, and were not counted.
     large: BTreeSet<Vec<u8>>,
     scratch: Vec<u8>,
+    /// Whether the current command may stop at a long hash that is not in memory.
+    may_stop: bool,
+    /// The hash that the current command has stopped at.
+    loading: Option<Box<Loading>>,
     /// Keys that were looked for by name since the engine took these numbers.
     pub lookups: Lookups,
     /// Number of keys that expired since the engine took this number.
@@ -150,7 +160,7 @@ impl Keyspace {
         Self {
             store,
             cache: Cache::new(budget),
-            batch: Batch { epoch: 1, ..Batch::default() },
+            batch: Batch::of(1),
             touched: Vec::new(),
             changed: Vec::new(),
             seen: 0,
@@ -168,6 +178,8 @@ impl Keyspace {
             counts: BTreeMap::new(),
             large: BTreeSet::new(),
             scratch: Vec::new(),
+            may_stop: false,
+            loading: None,
             lookups: Lookups::default(),
             expired: 0,
             now,
@@ -224,7 +236,7 @@ impl Keyspace {
 
     /// Returns whether changes exist that are not committed.
     pub fn is_changed(&self) -> bool {
-        !self.batch.ops.is_empty()
+        !self.batch.is_empty()
     }
 
     /// Returns the size of the entries that are not committed, in bytes.
@@ -238,7 +250,7 @@ impl Keyspace {
     /// The error of the store; no change took effect.
     pub fn commit(&mut self) -> Result<Committed, Error> {
         let mut done = Committed::default();
-        if self.batch.ops.is_empty() {
+        if self.batch.is_empty() {
             self.forget_untouched();
             self.note_cleared();
             return Ok(done);
@@ -341,7 +353,7 @@ impl Keyspace {
             Count::of(&mut self.counts, names::database(&key)).forget();
             self.cache.remove(id);
             // The key keeps its old expiry, and may get no request until then.
-            if let Ok(Some((head, _))) = load::read_head(&self.store, &key) {
+            if let Ok(Some(head)) = load::read_head(&self.store, &key) {
                 self.note_deadline((head.expire > 0).then_some(head.expire), &key);
             }
         }

@@ -216,7 +216,7 @@ pub fn deadlines(
             let mut plain = Vec::new();
             names::write_plain(&database, name, &mut plain);
             let head = load::read_head(&store, &plain)?;
-            let expire = head.map_or(0, |(Snapshot { expire, .. }, _)| expire);
+            let expire = head.map_or(0, |Snapshot { expire, .. }| expire);
             Ok((expire > 0).then(|| (expire, plain.into())))
         };
         look().transpose()

@@ -7,7 +7,7 @@
 //! An entry of the log is its id, as two varints of 7 bits a byte, and then until the end, field
 //! and value in turn, each a varint of its length and its bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::{Bound, Range};
 
@@ -289,6 +289,26 @@ impl Kept {
         }
     }
 
+    /// Splits the state: into one without ids, and changes that come to the rest.
+    pub fn split(&self) -> (Self, Vec<Delta>) {
+        let (mut brief, mut changes) = (Self { meta: self.meta, ..Self::default() }, Vec::new());
+        changes.push(Delta::Gone(self.gone.iter().copied().collect()));
+        for (name, group) in &self.groups {
+            let Group { last, read, ref consumers, .. } = *group;
+            let without_pending = Group { last, read, consumers: consumers.clone(), ..Group::default() };
+            brief.groups.insert(name.clone(), without_pending);
+            let mut pending: BTreeMap<&Bytes, Vec<(Id, u64, u64)>> = BTreeMap::new();
+            for (id, of) in &group.pending {
+                pending.entry(&of.consumer).or_default().push((*id, of.at, of.times));
+            }
+            for (consumer, ids) in pending {
+                let (group, consumer) = (name.clone(), consumer.clone());
+                changes.push(Delta::Deliver { group, consumer, ids });
+            }
+        }
+        (brief, changes)
+    }
+
     /// Returns the number of parts of the state, which bounds the length of the head.
     pub fn size(&self) -> usize {
         let group = |group: &Group| 1 + group.pending.len() + group.consumers.len();
@@ -328,6 +348,14 @@ impl Stream {
     /// Returns the entry with a number, deleted or not.
     pub fn entry(&self, store: &Store, key: &[u8], seq: u64) -> Result<Entry, Error> {
         decode(key, self.body.get(store, key, seq)?)
+    }
+
+    /// Returns the entries with some numbers, deleted or not.
+    pub fn entries(&self, store: &Store, key: &[u8], seqs: Range<u64>) -> Result<VecDeque<Entry>, Error> {
+        if seqs.is_empty() {
+            return Ok(VecDeque::new());
+        }
+        self.body.iter(store, key, seqs)?.map(|payload| decode(key, payload?)).collect()
     }
 
     /// Returns the number of the first entry whose id is `id` or larger.

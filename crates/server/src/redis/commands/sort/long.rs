@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::ops::Range;
 use std::vec::IntoIter;
 
 use bytes::Bytes;
@@ -10,7 +11,6 @@ use bytes::Bytes;
 use super::super::lookups::Lookups;
 use super::{Asked, Call, Done, Pattern, Weight, at_once, compare, held, weigh, window};
 use crate::redis::fail::Fail;
-use crate::redis::keys::names::{self, LogKey};
 use crate::redis::keys::{Follower, SlotId};
 
 /// Elements of a list that is sorted at once, and of a part of a longer one.
@@ -21,6 +21,8 @@ const NAMES: usize = 1_000;
 pub const GETS: usize = 16;
 /// Changes of the list after which a sort gives no turns any more.
 const RESTARTS: usize = 3;
+/// Rows of a result, or comparisons, of one portion.
+const PORTION: usize = 4_000;
 
 /// The values of a pattern, one for each element.
 enum Values {
@@ -92,10 +94,7 @@ impl Gathering {
 
     /// Returns whether the list has changed.
     fn is_stale(&self, call: &Call<'_>) -> bool {
-        let list = (&call.client.database[..], &call.args[1][..]);
-        let is_list =
-            |all: Vec<LogKey>| all.iter().any(|key| (names::database(key), names::name(key)) == list);
-        self.changes.take().is_none_or(is_list)
+        self.changes.has_changed(&call.client.database, &call.args[1])
     }
 
     /// Goes on; returns whether all is known, as of now.
@@ -121,6 +120,11 @@ impl Gathering {
         Ok(true)
     }
 
+    /// Returns the number of reads of keys so far.
+    fn reads(&mut self) -> u64 {
+        self.all_keys().map(|keys| keys.found.reads()).sum()
+    }
+
     /// Counts the memory.
     fn charge(&mut self, call: &mut Call<'_>) -> Result<usize, Fail> {
         let (mut values, mut memory) = (self.bytes, self.bytes);
@@ -140,37 +144,58 @@ impl Gathering {
 pub fn sort(call: &mut Call<'_>, asked: Asked, id: SlotId, len: usize) -> Done {
     let mut gathering = Some(Gathering::begin(call, &asked, id, len)?);
     let (mut asked, mut restarts) = (Some(asked), 0);
+    let mut storing: Option<Storing> = None;
     call.in_portions(move |call| {
         let (Some(all), Some(asked_for)) = (&mut gathering, &asked) else { return Ok(true) };
-        if all.is_stale(call) {
+        let is_stale = all.is_stale(call);
+        let is_done = !is_stale && all.go_on(call)?;
+        if is_stale || storing.as_ref().is_some_and(|storing| storing.reads != all.reads()) {
+            storing = None;
             restarts += 1;
-            let (id, len) = call.list(1)?;
             if restarts > RESTARTS {
+                let (id, len) = call.list(1)?;
                 return at_once(call, asked_for, id, len).map(|()| true);
             }
+        }
+        if is_stale {
+            let (id, len) = call.list(1)?;
             *all = Gathering::begin(call, asked_for, id, len)?;
         }
-        let is_done = all.go_on(call)?;
         let memory = all.charge(call)?;
-        if is_done && let (Some(all), Some(asked)) = (gathering.take(), asked.take()) {
+        if !is_done {
+            return Ok(false);
+        }
+        if let Some(at) = asked_for.store {
+            return store(call, asked_for, all, &mut storing, at, memory);
+        }
+        if let (Some(all), Some(asked)) = (gathering.take(), asked.take()) {
             tell(call, &asked, all, memory)?;
         }
-        Ok(is_done)
+        Ok(true)
     })
+}
+
+/// Begins to sort elements.
+fn sorted(asked: &Asked, elements: Vec<Bytes>, by: &Values) -> Result<Sorted, Fail> {
+    let mut rows = Vec::with_capacity(elements.len());
+    for (at, element) in elements.into_iter().enumerate() {
+        let weight = if asked.keeps_order { Weight::Text(None) } else { weigh(asked, by.of(at, &element))? };
+        rows.push(Row { weight, element, at });
+    }
+    let rule = Rule { is_kept: asked.keeps_order, by: asked.by.is_some(), descending: asked.descending };
+    Ok(Sorted { rest: rows.into_iter(), runs: BinaryHeap::new(), count: 0, rule })
+}
+
+/// Returns the places of the rows that are told, or stored, of so many.
+fn told(asked: &Asked, len: usize) -> Range<usize> {
+    if asked.keeps_order { 0..len } else { window(asked, len) }
 }
 
 /// Writes the elements, or the values in their places, in order.
 fn tell(call: &mut Call<'_>, asked: &Asked, all: Gathering, memory: usize) -> Done {
     let Gathering { elements, by, gets, .. } = all;
-    let len = elements.len();
-    let mut rows = Vec::with_capacity(len);
-    for (at, element) in elements.into_iter().enumerate() {
-        let weight = if asked.keeps_order { Weight::Text(None) } else { weigh(asked, by.of(at, &element))? };
-        rows.push(Row { weight, element, at });
-    }
-    let window = if asked.keeps_order { 0..len } else { window(asked, len) };
-    let rule = Rule { is_kept: asked.keeps_order, by: asked.by.is_some(), descending: asked.descending };
-    let mut sorted = Sorted { rest: rows.into_iter(), runs: BinaryHeap::new(), count: 0, rule };
+    let window = told(asked, elements.len());
+    let mut sorted = sorted(asked, elements, &by)?;
     let (start, per_row) = (call.client.written(), gets.len().max(1));
     call.reply().array(window.len() * per_row);
     let mut place = 0;
@@ -192,6 +217,58 @@ fn tell(call: &mut Call<'_>, asked: &Asked, all: Gathering, memory: usize) -> Do
         gets.iter().for_each(|get| reply.bulk_or_null(get.of(row.at, &row.element)));
         Some(per_row)
     })
+}
+
+/// The result of a sort that is to be stored, as far as it is made.
+struct Storing {
+    sorted: Sorted,
+    /// Number of rows so far.
+    place: usize,
+    result: Vec<Bytes>,
+    /// Number of reads of keys before.
+    reads: u64,
+}
+
+/// Makes a portion of the result, or stores the result if it is complete and nothing has changed
+/// since the list was read; returns whether it did.
+fn store(
+    call: &mut Call<'_>,
+    asked: &Asked,
+    all: &mut Gathering,
+    storing: &mut Option<Storing>,
+    to: usize,
+    memory: usize,
+) -> Result<bool, Fail> {
+    let Some(Storing { sorted, place, result, .. }) = storing else {
+        let (sorted, reads) = (sorted(asked, all.elements.clone(), &all.by)?, all.reads());
+        *storing = Some(Storing { sorted, place: 0, result: Vec::new(), reads });
+        return Ok(false);
+    };
+    let (window, mut cost) = (told(asked, all.elements.len()), 0);
+    call.client.work_bytes = 2 * memory;
+    while cost < PORTION && *place < window.end {
+        match sorted.next() {
+            Some(Step::Sorted(more)) => cost += more,
+            Some(Step::Row(row)) => {
+                *place += 1;
+                cost += all.gets.len().max(1);
+                if *place <= window.start {
+                    continue;
+                }
+                if all.gets.is_empty() {
+                    result.push(row.element);
+                } else {
+                    let values = all.gets.iter().map(|get| get.of(row.at, &row.element));
+                    result.extend(values.map(Option::unwrap_or_default));
+                }
+            }
+            None => break,
+        }
+    }
+    if *place < window.end {
+        return Ok(false);
+    }
+    super::store_result(call, to, std::mem::take(result)).map(|()| true)
 }
 
 /// An element, its weight, and its place in the list.

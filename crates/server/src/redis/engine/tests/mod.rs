@@ -7,6 +7,7 @@ mod memory;
 mod messages;
 mod model;
 mod people;
+mod portions;
 mod random;
 mod refusals;
 mod scripts;

@@ -1,0 +1,104 @@
+//! Changes of hashes, and fields that are prepared for a hash.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::cache::{FIELD, SlotId};
+use super::head::Record;
+use super::{Keyspace, Value, names};
+
+/// Fields that are prepared to be set, in any number of portions.
+#[derive(Default)]
+pub struct NewFields {
+    all: BTreeMap<Bytes, Bytes>,
+    /// The records of the head that set them.
+    records: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl NewFields {
+    /// Adds fields. Of equal fields, the last counts.
+    pub fn add(&mut self, fields: Vec<(Bytes, Bytes)>) {
+        // Copied, so that the rest of the packet does not stay in memory with the fields.
+        let copy = Bytes::copy_from_slice;
+        for (field, value) in &fields {
+            self.all.insert(copy(field), copy(value));
+            self.bytes += 2 * (field.len() + value.len()) + FIELD;
+        }
+        let put = Record::Put(fields);
+        let records = if put.is_long() { put.split() } else { vec![put] };
+        self.records.extend(records.iter().map(Record::encode));
+    }
+
+    /// Returns the bytes that this takes.
+    pub fn memory(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Keyspace {
+    /// Sets fields of a hash; creates the hash if necessary.
+    pub fn put_fields(&mut self, id: SlotId, fields: Vec<(Bytes, Bytes)>) {
+        let record = Record::Put(fields);
+        self.touch_hash(id);
+        let (Value::Hash(all), Record::Put(fields)) = (&mut self.cache.get_mut(id).value, &record) else {
+            return;
+        };
+        let (mut added, mut removed) = (0, 0);
+        let copy = Bytes::copy_from_slice;
+        for (field, value) in fields {
+            added += value.len();
+            match all.insert(copy(field), copy(value)) {
+                Some(old) => removed += old.len(),
+                None => added += field.len() + FIELD,
+            }
+        }
+        self.add_to_head(id, record);
+        self.cache.adjust(id, added, removed);
+    }
+
+    /// Sets prepared fields of a hash; creates the hash if necessary.
+    pub fn put_prepared(&mut self, id: SlotId, mut new: NewFields) {
+        self.touch_hash(id);
+        if self.slot(id).head_entries == 0 {
+            self.write_head(id);
+        }
+        let slot = self.cache.get_mut(id);
+        let Value::Hash(all) = &mut slot.value else { return };
+        if new.all.len() < all.len() / 8 {
+            all.extend(new.all);
+        } else {
+            all.append(&mut new.all);
+        }
+        slot.head_entries += new.records.len();
+        self.batch.append(names::head(&slot.key), new.records);
+        self.cache.measure(id);
+    }
+
+    /// Makes a missing key a hash, and records that the hash changes.
+    fn touch_hash(&mut self, id: SlotId) {
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        if !slot.value.is_there() {
+            slot.value = Value::Hash(BTreeMap::new());
+        }
+    }
+
+    /// Removes existing fields of a hash, and the hash with its last field.
+    pub fn remove_fields(&mut self, id: SlotId, fields: Vec<Bytes>) {
+        self.touch(id);
+        let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
+        let mut removed = 0;
+        for field in &fields {
+            removed += all.remove(field).map_or(0, |old| field.len() + old.len() + FIELD);
+        }
+        let is_empty = all.is_empty();
+        self.cache.adjust(id, 0, removed);
+        if is_empty {
+            self.delete(id);
+        } else {
+            self.add_to_head(id, Record::Remove(fields));
+        }
+    }
+}
