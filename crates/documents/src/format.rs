@@ -58,6 +58,10 @@ impl Keys {
         Self(prefix.into())
     }
 
+    pub fn prefix(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Returns the key of a document.
     pub fn document(&self, name: &[u8]) -> Result<Vec<u8>> {
         let limit = MAX_KEY.saturating_sub(self.0.len() + 1);

@@ -69,48 +69,8 @@ impl<M: Model> Documents<M> {
     /// [`get`](Self::get).
     pub fn at(&self, name: impl AsRef<[u8]>, version: u64) -> Result<Document<M::State>> {
         let name = name.as_ref();
-        let model = &self.core.model;
-        let bounds = |head: &Head| {
-            self.expect_reached(name, head, version)?;
-            Ok(match head.mark_before(version) {
-                Some(mark) if mark.version == version => (mark.seq, mark.seq + 1),
-                Some(mark) => (mark.seq, seq(head, version) + 1),
-                None => {
-                    let oldest = if M::UNSEEN { head.marks[0].version } else { head.oldest() };
-                    self.expect_kept(name, version, oldest)?;
-                    (seq(head, version + 1), head.marks[0].seq + 1)
-                }
-            })
-        };
-        let (head, entries) = self.read_part(name, bounds)?;
-        let mut entries: Vec<Entry> = entries.collect::<std::result::Result<_, _>>()?;
-        let goes_back = head.mark_before(version).is_none();
-        if goes_back {
-            entries.reverse();
-        }
-        let (mut state, mut changes) = (None, Vec::new());
-        for entry in entries {
-            match (DocEntry::of(name, &entry)?, &state) {
-                (DocEntry::Snapshot(snapshot), None) => {
-                    state = Some(state_of(model, name, entry.seq, &snapshot)?);
-                }
-                (DocEntry::Update(update), Some(_)) if goes_back => {
-                    let no_undo = || Error::NoUndo { document: text(name), model: model.name().into() };
-                    changes.push((entry.seq, update.undo.ok_or_else(no_undo)?));
-                }
-                (DocEntry::Update(update), Some(_)) => changes.push((entry.seq, update.change)),
-                _ => {
-                    return Err(Error::damaged(
-                        name,
-                        entry.seq,
-                        "a snapshot was expected before or after it",
-                    ));
-                }
-            }
-        }
-        let mut state = state.ok_or_else(|| Error::damaged(name, head.first, "it has no snapshot"))?;
-        replay(model, name, &mut state, changes.iter().map(|(seq, change)| (*seq, change)))?;
-        Ok(Document { version, state: Arc::new(state) })
+        let (head, entries) = self.read_part(name, |head| self.part_for(name, head, version))?;
+        self.state_at(name, &head, version, entries)
     }
 
     /// Returns what a client lacks that has a document at version `since`: the updates, and one
@@ -234,6 +194,60 @@ impl<M: Model> Documents<M> {
             retry += 1;
             self.forget(name);
         }
+    }
+
+    /// Returns the entries that the state at a version needs: the first, and the one after the
+    /// last.
+    pub(crate) fn part_for(&self, name: &[u8], head: &Head, version: u64) -> Result<(u64, u64)> {
+        self.expect_reached(name, head, version)?;
+        Ok(match head.mark_before(version) {
+            Some(mark) if mark.version == version => (mark.seq, mark.seq + 1),
+            Some(mark) => (mark.seq, seq(head, version) + 1),
+            None => {
+                let oldest = if M::UNSEEN { head.marks[0].version } else { head.oldest() };
+                self.expect_kept(name, version, oldest)?;
+                (seq(head, version + 1), head.marks[0].seq + 1)
+            }
+        })
+    }
+
+    /// Returns the state at a version, from the entries that [`part_for`](Self::part_for) named.
+    pub(crate) fn state_at(
+        &self,
+        name: &[u8],
+        head: &Head,
+        version: u64,
+        entries: Entries,
+    ) -> Result<Document<M::State>> {
+        let model = &self.core.model;
+        let mut entries: Vec<Entry> = entries.collect::<std::result::Result<_, _>>()?;
+        let goes_back = head.mark_before(version).is_none();
+        if goes_back {
+            entries.reverse();
+        }
+        let (mut state, mut changes) = (None, Vec::new());
+        for entry in entries {
+            match (DocEntry::of(name, &entry)?, &state) {
+                (DocEntry::Snapshot(snapshot), None) => {
+                    state = Some(state_of(model, name, entry.seq, &snapshot)?);
+                }
+                (DocEntry::Update(update), Some(_)) if goes_back => {
+                    let no_undo = || Error::NoUndo { document: text(name), model: model.name().into() };
+                    changes.push((entry.seq, update.undo.ok_or_else(no_undo)?));
+                }
+                (DocEntry::Update(update), Some(_)) => changes.push((entry.seq, update.change)),
+                _ => {
+                    return Err(Error::damaged(
+                        name,
+                        entry.seq,
+                        "a snapshot was expected before or after it",
+                    ));
+                }
+            }
+        }
+        let mut state = state.ok_or_else(|| Error::damaged(name, head.first, "it has no snapshot"))?;
+        replay(model, name, &mut state, changes.iter().map(|(seq, change)| (*seq, change)))?;
+        Ok(Document { version, state: Arc::new(state) })
     }
 
     pub(crate) fn expect_reached(&self, name: &[u8], head: &Head, asked: u64) -> Result<()> {

@@ -32,7 +32,7 @@
 //!
 //! `codec` and `format` (the entries), `head` (all that a patch needs besides the state), `load`,
 //! `cache`, `documents` (gets, creations, deletions), `patch`, `many`, `history`, `snapshot` with
-//! `due`, `watch`; `model`, `json` and `opaque` (states and changes); `request`, `options`,
+//! `due`, `watch`, `moving`, `restore`; `model`, `json` and `opaque` (states and changes); `request`, `options`,
 //! `refusal`, `error`.
 
 #![forbid(unsafe_code)]
@@ -53,11 +53,13 @@ mod json;
 mod load;
 mod many;
 mod model;
+mod moving;
 mod opaque;
 mod options;
 mod patch;
 mod refusal;
 mod request;
+mod restore;
 mod snapshot;
 mod watch;
 

@@ -90,6 +90,7 @@ pub(crate) enum Call {
     Patch = 2,
     Rewind = 3,
     PatchMany = 4,
+    Restore = 5,
 }
 
 /// Returns the hash of the content of a request.

@@ -6,9 +6,14 @@ mod documents;
 mod golden;
 mod history;
 mod model;
+mod moving;
 mod opaque;
 mod panics;
 mod refusals;
+mod restore;
 mod snapshots;
+#[path = "../../examples/traces/text.rs"]
+mod text;
 mod threads;
+mod traces;
 mod watch;
