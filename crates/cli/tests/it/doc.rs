@@ -169,7 +169,7 @@ fn a_watch_prints_each_update_of_another_process() {
     let documents = Documents::open(&store, Json::new(), Options::new("documents/")).unwrap();
     documents.create("d", "r", &json!({"n": 0}).into()).unwrap();
     documents.patch("d", 1, "r1", &JsonChange::merge(json!({"n": 1}))).unwrap();
-    // Another process sees a write once the writer has recorded its acknowledgement, a moment later.
+    // Another process sees a write once the writer has recorded its acknowledgement.
     while place.json(&["doc", "get", "STORE", "d"])[0]["version"] != 2 {}
     let watch = |args: &[&str]| {
         let args = [&["doc", "watch", "STORE", "d", "--json"], args].concat();

@@ -6,8 +6,8 @@
 //!
 //! A trace is JSON, gzipped or not: `startContent`, `endContent`, and `txns`, a list of
 //! `{patches: [[position, deleted, inserted], …]}` as josephg/editing-traces has them. Each
-//! transaction is one update: of a text, with undo; and of a CRDT document of yrs. A third log has the
-//! updates of the text alone, without undo, request ids and snapshots.
+//! transaction is one update: of a text, with undo; and of a CRDT document of yrs. A third log has
+//! the updates of the text alone, without undo, request ids and snapshots.
 
 mod text;
 
