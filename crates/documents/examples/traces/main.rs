@@ -108,12 +108,11 @@ fn play(path: &Path) -> Result<()> {
 
 /// Creates the document "doc", and makes one patch of each change.
 fn patch_all<M: Model>(documents: &Documents<M>, start: &M::State, changes: &[M::Change]) -> Result<()> {
-    let mut version = documents.create("doc", "start", start)?.version;
+    let created = documents.create("doc", "start", start)?.version;
     let mut flight = std::collections::VecDeque::new();
-    for change in changes {
+    for (version, change) in (created..).zip(changes) {
         let request = Request::new(version.to_le_bytes()).author("the author");
         flight.push_back(documents.submit("doc", version, request, change)?);
-        version += 1;
         if flight.len() >= IN_FLIGHT {
             flight.pop_front().map(|first| first.wait()).transpose()?;
         }
