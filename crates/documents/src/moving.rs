@@ -63,12 +63,14 @@ impl<M: Model> Documents<M> {
             let entries = entries.collect::<std::result::Result<Vec<Entry>, _>>()?;
             let copied = self.copied(name, &entries, &to)?;
 
+            let is_missing = |entry: &&Entry| copied.is_none_or(|next| entry.seq >= next);
+            let missing: Vec<&Entry> = entries.iter().filter(is_missing).collect();
             let copy = |commit: &mut Commit| {
                 match copied {
                     None => commit.expect_absent(&to).begin_at(&to, range.start),
                     Some(next) => commit.expect_next(&to, next),
                 };
-                for entry in entries.iter().filter(|entry| copied.is_none_or(|next| entry.seq >= next)) {
+                for entry in &missing {
                     commit.append(&to, &entry.payload);
                 }
             };
@@ -83,7 +85,9 @@ impl<M: Model> Documents<M> {
             };
             slot.last = Some(match made(&[&copy, &remove]) {
                 Err(brooklet::Error::MixedSpaces { .. }) => {
-                    made(&[&copy])?.wait()?;
+                    if !missing.is_empty() {
+                        made(&[&copy])?.wait()?;
+                    }
                     made(&[&remove])?
                 }
                 done => done?,

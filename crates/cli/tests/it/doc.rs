@@ -170,7 +170,11 @@ fn a_watch_prints_each_update_of_another_process() {
     documents.create("d", "r", &json!({"n": 0}).into()).unwrap();
     documents.patch("d", 1, "r1", &JsonChange::merge(json!({"n": 1}))).unwrap();
     // Another process sees a write once the writer has recorded its acknowledgement.
-    while place.json(&["doc", "get", "STORE", "d"])[0]["version"] != 2 {}
+    let version = || {
+        let found = place.run(&["doc", "get", "STORE", "d", "--json"]);
+        serde_json::from_str::<Value>(text(&found.stdout)).unwrap()["version"].clone()
+    };
+    while version() != 2 {}
     let watch = |args: &[&str]| {
         let args = [&["doc", "watch", "STORE", "d", "--json"], args].concat();
         let mut command = place.command(&args);
