@@ -26,7 +26,7 @@ const OPTIONS = {
 async function open (path, given) {
   if (path instanceof URL) path = require('node:url').fileURLToPath(path)
   text(path, 'a path')
-  return new Store(await answer(native.open(path, options(given, OPTIONS))))
+  return new Store(await answer(native.Store.open(path, options(given, OPTIONS))))
 }
 
 /** An open store. */

@@ -101,12 +101,6 @@ impl Value for Opened {
     }
 }
 
-/// Opens the store at `path`, or creates it.
-#[napi]
-pub fn open(path: String, options: OpenOptions) -> AsyncTask<Call<Opened>> {
-    call(move || Ok(Opened(options.options()?.open(path)?)))
-}
-
 /// An open store.
 #[napi]
 pub struct Store {
@@ -128,6 +122,12 @@ fn row(entry: Option<brooklet::Entry>) -> Result<Rows, Failure> {
 
 #[napi]
 impl Store {
+    /// Opens the store at `path`, or creates it.
+    #[napi]
+    pub fn open(path: String, options: OpenOptions) -> AsyncTask<Call<Opened>> {
+        call(move || Ok(Opened(options.options()?.open(path)?)))
+    }
+
     /// Reads the entries of a log; if `available`, without those that the log does not have.
     #[napi]
     pub fn read(
