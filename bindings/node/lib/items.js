@@ -11,6 +11,8 @@ class Items {
     this.ready = []
     this.at = 0
     this.over = false
+    // The steps that wait for a batch, or for another step.
+    this.steps = 0
     this.turn = Promise.resolve()
     if (signal) {
       this.signal = signal
@@ -20,7 +22,11 @@ class Items {
   }
 
   next () {
-    const step = this.turn.then(() => this.#step())
+    if (this.steps === 0 && this.at < this.ready.length) {
+      return Promise.resolve({ done: false, value: this.ready[this.at++] })
+    }
+    this.steps++
+    const step = this.turn.then(() => this.#step()).finally(() => this.steps--)
     this.turn = step.catch(() => {})
     return step
   }

@@ -1,7 +1,11 @@
 'use strict'
 // Rows of the native part, as objects. Payloads are copies, so that one that is kept does not keep its batch.
 
-const copied = (bytes, start, end) => Buffer.from(bytes.subarray(start, end))
+function copied (bytes, start, end) {
+  const copy = Buffer.allocUnsafe(end - start)
+  bytes.copy(copy, 0, start, end)
+  return copy
+}
 
 /** Returns entries. */
 function entries ([numbers, bytes]) {
