@@ -25,6 +25,13 @@ function wait (begin) {
   })
 }
 
+/** Has `begin` begin waits and return the number of the first one. Their promises exist already. */
+function waitEach (begin, promises) {
+  const first = begin(port)
+  if (waits.size === 0) alive.ref()
+  for (let n = 0; n < promises.length; n++) waits.set(first + n, promises[n])
+}
+
 /** Ends a wait with nothing. */
 function forget (number) {
   port.forget(number)
@@ -48,4 +55,4 @@ function drain () {
   }
 }
 
-module.exports = { forget, wait }
+module.exports = { forget, wait, waitEach }

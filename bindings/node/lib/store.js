@@ -1,6 +1,7 @@
 'use strict'
 
 const native = require('./brooklet.node')
+const { Appends } = require('./appends.js')
 const { NOTHING, boolean, key, options, payload, signal, text, whole, wrongType } = require('./argument.js')
 const { Commit, nativeOf } = require('./commit.js')
 const { answer } = require('./error.js')
@@ -32,16 +33,28 @@ async function open (path, given) {
 /** An open store. */
 class Store {
   #native
+  #appends
   #closing
 
   /** `open` makes stores. */
   constructor (opened) {
     if (!(opened instanceof native.Store)) throw new TypeError('a store is opened by open(path)')
     this.#native = opened
+    this.#appends = new Appends(opened)
+  }
+
+  /** The native store, which has made all appends so far. */
+  get #current () {
+    this.#appends.flush()
+    return this.#native
   }
 
   append (log, entry) {
-    return wait(port => port.append(this.#native, key(log), payload(entry)))
+    try {
+      return this.#appends.add(key(log), payload(entry))
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   appendMany (log, entries) {
@@ -51,14 +64,14 @@ class Store {
       }
       const payloads = Array.from(entries, payload)
       const lengths = Uint32Array.from(payloads, bytes => bytes.length)
-      return port.appendMany(this.#native, key(log), Buffer.concat(payloads), lengths)
+      return port.appendMany(this.#current, key(log), Buffer.concat(payloads), lengths)
     })
   }
 
   commit (commit) {
     return wait(port => {
       if (!(commit instanceof Commit)) throw wrongType('a commit', 'a Commit', commit)
-      return port.commit(this.#native, nativeOf(commit))
+      return port.commit(this.#current, nativeOf(commit))
     })
   }
 
@@ -128,12 +141,12 @@ class Store {
 
   async exists (log) { return answer(this.#native.exists(key(log))) }
 
-  async flush () { await answer(this.#native.flush()) }
+  async flush () { await answer(this.#current.flush()) }
 
-  async checkpoint () { await answer(this.#native.checkpoint()) }
+  async checkpoint () { await answer(this.#current.checkpoint()) }
 
   async close () {
-    this.#closing ??= answer(this.#native.close())
+    this.#closing ??= answer(this.#current.close())
     await this.#closing
   }
 }

@@ -94,9 +94,14 @@ pub fn many(key: &[u8], payloads: &[u8], lengths: &[u32]) -> brooklet::Commit {
     let mut commit = brooklet::Commit::new();
     let mut rest = payloads;
     for length in lengths {
-        let (payload, behind) = rest.split_at((*length as usize).min(rest.len()));
+        let payload;
+        (payload, rest) = cut(rest, *length);
         commit.append(key, payload);
-        rest = behind;
     }
     commit
+}
+
+/// Returns the first `length` bytes, and the others.
+pub fn cut(bytes: &[u8], length: u32) -> (&[u8], &[u8]) {
+    bytes.split_at((length as usize).min(bytes.len()))
 }

@@ -17,7 +17,7 @@ use napi::bindgen_prelude::{Float64Array, Function};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
 
-use crate::commit::{Commit, many};
+use crate::commit::{Commit, cut, many};
 use crate::failure::Failure;
 use crate::number::number;
 use crate::rows::{Arrays, Rows};
@@ -181,14 +181,22 @@ impl Port {
         self.pending.remove(&(wait as u64));
     }
 
-    /// Appends. The wait ends with the number when the entry is acknowledged.
+    /// Appends entries, each for itself. `bytes` has the key and the payload of each, `lengths` has
+    /// their lengths. Returns the number of the first wait; the numbers of the others follow. A
+    /// wait ends with the number of its entry when the entry is acknowledged.
     #[napi]
-    pub fn append(&mut self, store: &Store, key: &[u8], payload: &[u8]) -> f64 {
-        let work = match store.slot.handle() {
-            Ok(store) => Work::Append(store.append_async(key, payload)),
-            Err(failure) => Work::Failed(Some(failure)),
-        };
-        self.begin(work)
+    pub fn append_each(&mut self, store: &Store, bytes: &[u8], lengths: &[u32]) -> f64 {
+        let (first, mut rest) = (self.last + 1, bytes);
+        for pair in lengths.chunks_exact(2) {
+            let (key, payload);
+            (key, rest) = cut(rest, pair[0]);
+            (payload, rest) = cut(rest, pair[1]);
+            self.begin(match store.slot.handle() {
+                Ok(store) => Work::Append(store.append_async(key, payload)),
+                Err(failure) => Work::Failed(Some(failure)),
+            });
+        }
+        first as f64
     }
 
     /// Appends entries, all or none. The wait ends with their numbers.

@@ -126,3 +126,17 @@ test('one library, however it is loaded', () => {
   assert.equal(required.Store, Store)
   assert.equal(required.BrookletError, BrookletError)
 })
+
+test('appends of one turn keep their order with other writes, and their own results', async t => {
+  const { store } = await opened(t, { maxPayload: 1 << 20 })
+  const long = Buffer.alloc(700_000, 'l')
+  const writes = [
+    store.append('log', 'a'), store.appendMany('log', ['b']), store.append('log', long), store.append('log', 'd'),
+    store.commit(new Commit().append('log', 'e')), store.append('log', Buffer.alloc((1 << 20) + 1)), store.append('log', 'f'), store.flush()
+  ]
+  const ends = await Promise.allSettled(writes)
+  assert.deepEqual(ends.map(({ value, reason }) => reason?.code ?? value), [0, [1], 2, 3, [4], 'BROOKLET_INVALID', 5, undefined])
+  assert.deepEqual((await all(store.read('log'))).map(({ payload }) => payload.toString('latin1', 0, 1)), ['a', 'b', 'l', 'd', 'e', 'f'])
+  const many = await Promise.all(Array.from({ length: 5000 }, (_, n) => store.append(`log/${n % 3}`, `${n}`)))
+  assert.deepEqual(many, Array.from({ length: 5000 }, (_, n) => Math.floor(n / 3)))
+})
