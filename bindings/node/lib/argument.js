@@ -1,0 +1,64 @@
+'use strict'
+// Arguments: the native part gets bytes, and numbers that are whole.
+
+const NOTHING = Buffer.alloc(0)
+
+function described (value) {
+  if (value === null || value === undefined) return String(value)
+  if (typeof value === 'object') return value.constructor?.name ?? 'an object'
+  return `a ${typeof value}`
+}
+
+function wrongType (name, expected, found) {
+  return Object.assign(new TypeError(`${name} is ${expected}, not ${described(found)}`), { code: 'ERR_INVALID_ARG_TYPE' })
+}
+
+/** Returns the bytes of a string, in UTF-8, or of a Uint8Array. */
+function bytes (value, name) {
+  if (typeof value === 'string') return value === '' ? NOTHING : Buffer.from(value, 'utf8')
+  if (!(value instanceof Uint8Array)) throw wrongType(name, 'a string or a Uint8Array', value)
+  // Another thread may change shared memory while it is read.
+  return typeof SharedArrayBuffer === 'function' && value.buffer instanceof SharedArrayBuffer ? Buffer.from(value) : value
+}
+
+const key = value => bytes(value, 'a key')
+const payload = value => bytes(value, 'a payload')
+
+/** Returns a whole number that is not negative. */
+function whole (value, name) {
+  if (typeof value !== 'number') throw wrongType(name, 'a number', value)
+  if (!Number.isSafeInteger(value) || value < 0) {
+    const message = `${name} is ${value}: use a whole number from 0 to 2^53 - 1`
+    throw Object.assign(new RangeError(message), { code: 'ERR_OUT_OF_RANGE' })
+  }
+  return value
+}
+
+const boolean = (value, name) => {
+  if (typeof value !== 'boolean') throw wrongType(name, 'a boolean', value)
+  return value
+}
+
+const text = (value, name) => {
+  if (typeof value !== 'string') throw wrongType(name, 'a string', value)
+  return value
+}
+
+/** Returns the options of a call, each checked by the function that `known` has for it. */
+function options (given, known) {
+  if (given === undefined) return {}
+  if (given === null || typeof given !== 'object') throw wrongType('the argument of options', 'an object', given)
+  const checked = {}
+  for (const [name, value] of Object.entries(given)) {
+    if (!Object.hasOwn(known, name)) throw Object.assign(new TypeError(`there is no option ${name}`), { code: 'ERR_INVALID_ARG_VALUE' })
+    if (value !== undefined) checked[name] = known[name](value, name)
+  }
+  return checked
+}
+
+function signal (value, name) {
+  if (!(value instanceof AbortSignal)) throw wrongType(name, 'an AbortSignal', value)
+  return value
+}
+
+module.exports = { NOTHING, boolean, bytes, key, options, payload, signal, text, whole, wrongType }

@@ -1,0 +1,165 @@
+'use strict'
+// Documents of Yjs: the logs are those of the crate `brooklet-yrs`, which describes them. In short: the log
+// `<prefix>d<name>` has the updates, each behind a byte, 1 for a merged state and 2 for an update. The log
+// `<prefix>m<length of the name><name><key>` has a value of metadata as its last entry.
+
+const Y = require('yjs')
+const any = require('lib0/buffer')
+const { BrookletError, Commit, Store, open } = require('./index.js')
+
+const STATE = Buffer.of(1)
+const UPDATE = Buffer.of(2)
+
+/** A document is merged when it is read, and has more updates. */
+const MOST_UPDATES = 500
+
+class BrookletPersistence {
+  #store
+  #owns
+  #prefix
+  /** The last call on each document that has not ended. */
+  #turns = new Map()
+
+  constructor (location, { prefix = '', openOptions } = {}) {
+    this.#owns = !(location instanceof Store)
+    this.#store = this.#owns ? open(location, openOptions) : Promise.resolve(location)
+    // The calls report it.
+    this.#store.catch(() => {})
+    this.#prefix = prefix
+  }
+
+  getYDoc (docName) {
+    return this.#turn(docName, async (store, log) => {
+      const { doc, count, next } = await loaded(store, log)
+      if (count > MOST_UPDATES) await flush(store, log, doc, next)
+      return doc
+    })
+  }
+
+  storeUpdate (docName, update) {
+    return this.#turn(docName, (store, log) => store.append(log, Buffer.concat([UPDATE, update])))
+  }
+
+  async getStateVector (docName) {
+    return Y.encodeStateVector(await this.getYDoc(docName))
+  }
+
+  async getDiff (docName, stateVector) {
+    return Y.encodeStateAsUpdate(await this.getYDoc(docName), stateVector)
+  }
+
+  flushDocument (docName) {
+    return this.#turn(docName, async (store, log) => {
+      const { doc, count, next } = await loaded(store, log)
+      if (count > 0) await flush(store, log, doc, next)
+    })
+  }
+
+  clearDocument (docName) {
+    return this.#turn(docName, async (store, log) => {
+      const logs = await store.exists(log) ? [log] : []
+      for await (const { key } of store.scan(this.#meta(docName, ''))) logs.push(key)
+      if (logs.length > 0) await store.commit(logs.reduce((commit, key) => commit.delete(key), new Commit()))
+    })
+  }
+
+  setMeta (docName, metaKey, value) {
+    return this.#turn(docName, async store => {
+      await store.snapshot(this.#meta(docName, metaKey), Buffer.from(any.encodeAny(value)))
+    })
+  }
+
+  getMeta (docName, metaKey) {
+    return this.#turn(docName, async store => {
+      const last = await store.last(this.#meta(docName, metaKey))
+      return last === null ? undefined : any.decodeAny(last.payload)
+    })
+  }
+
+  delMeta (docName, metaKey) {
+    return this.#turn(docName, async store => {
+      const log = this.#meta(docName, metaKey)
+      if (await store.exists(log)) await store.delete(log)
+    })
+  }
+
+  getMetas (docName) {
+    return this.#turn(docName, async store => {
+      const metas = new Map()
+      const prefix = this.#meta(docName, '')
+      for await (const { key } of store.scan(prefix)) {
+        const last = await store.last(key)
+        if (last !== null) metas.set(key.toString('utf8', prefix.length), any.decodeAny(last.payload))
+      }
+      return metas
+    })
+  }
+
+  async getAllDocNames () {
+    await this.#idle()
+    const prefix = Buffer.from(`${this.#prefix}d`)
+    const names = []
+    for await (const { key } of (await this.#store).scan(prefix)) names.push(key.toString('utf8', prefix.length))
+    return names
+  }
+
+  async destroy () {
+    await this.#idle()
+    if (this.#owns) await (await this.#store).close()
+  }
+
+  /** Makes a call when those before it on the document have ended. */
+  #turn (docName, call) {
+    if (typeof docName !== 'string') return Promise.reject(new TypeError('the name of a document is a string'))
+    const before = this.#turns.get(docName)
+    const result = (async () => {
+      await before
+      return call(await this.#store, Buffer.from(`${this.#prefix}d${docName}`))
+    })()
+    const turn = result.then(() => {}, () => {}).then(() => {
+      if (this.#turns.get(docName) === turn) this.#turns.delete(docName)
+    })
+    this.#turns.set(docName, turn)
+    return result
+  }
+
+  async #idle () {
+    await Promise.all(this.#turns.values())
+  }
+
+  #meta (docName, metaKey) {
+    const name = Buffer.from(docName)
+    const length = Buffer.alloc(2)
+    length.writeUInt16BE(name.length)
+    return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, Buffer.from(metaKey)])
+  }
+}
+
+/** Returns a document of the updates of a log, their count, and the number of the next one. */
+async function loaded (store, log) {
+  const doc = new Y.Doc()
+  const updates = []
+  let next = 0
+  for await (const { seq, payload } of store.readAvailable(log)) {
+    next = seq + 1
+    if (payload[0] !== STATE[0] && payload[0] !== UPDATE[0]) {
+      throw new BrookletError({ code: 'BROOKLET_INVALID', message: `entry ${seq} of log ${JSON.stringify(log.toString())} is no update` })
+    }
+    updates.push(payload.subarray(1))
+  }
+  doc.transact(() => updates.forEach(update => Y.applyUpdate(doc, update)))
+  return { doc, count: updates.length, next }
+}
+
+/** Replaces the updates before number `next` by the state of a document. */
+async function flush (store, log, doc, next) {
+  const state = Buffer.concat([STATE, Y.encodeStateAsUpdate(doc)])
+  try {
+    await store.commit(new Commit().expectNext(log, next).snapshot(log, state))
+  } catch (error) {
+    // Another object wrote to the log. Its updates stay, and the next flush merges them.
+    if (error.code !== 'BROOKLET_CONFLICT') throw error
+  }
+}
+
+module.exports = { BrookletPersistence }

@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import test from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { BrookletError, Commit, Store, open } from 'brooklet'
+import { all, folder, opened, plain } from './common.mjs'
+
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc')
+
+const WRONG = [undefined, null, 7, 7n, true, {}, ['a'], Symbol('a'), () => 'a', new Uint16Array(2), new ArrayBuffer(2)]
+const type = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' }
+
+test('wrong types are refused, and nothing is written', async t => {
+  const { store } = await opened(t)
+  for (const wrong of WRONG) {
+    await assert.rejects(store.append(wrong, 'a'), type)
+    await assert.rejects(store.append('log', wrong), type)
+    await assert.rejects(store.appendMany('log', ['a', wrong]), type)
+    await assert.rejects(store.snapshot('log', wrong), type)
+    await assert.rejects(store.bounds(wrong), type)
+    await assert.rejects(store.readMany(['log', wrong]), type)
+    await assert.rejects(store.commit(wrong), type)
+    assert.throws(() => store.read(wrong), type)
+    assert.throws(() => store.tail(wrong), type)
+    assert.throws(() => new Commit().append('log', wrong), type)
+  }
+  for (const wrong of [undefined, null, 7, {}, 'abc']) await assert.rejects(store.appendMany('log', wrong), type)
+  assert.equal(await store.exists('log'), false)
+})
+
+test('wrong numbers are refused', async t => {
+  const { store } = await opened(t)
+  await store.appendMany('log', ['a', 'b'])
+  for (const wrong of [-1, 0.5, NaN, Infinity, 2 ** 53]) {
+    const range = { name: 'RangeError', code: 'ERR_OUT_OF_RANGE' }
+    await assert.rejects(store.trim('log', wrong), range)
+    assert.throws(() => store.read('log', { start: wrong }), range)
+    assert.throws(() => new Commit().expectNext('log', wrong), range)
+  }
+  await assert.rejects(store.truncate('log', '1'), type)
+  await assert.rejects(store.trim('log'), type)
+  await assert.rejects(store.trim('log', 1n), type)
+  assert.deepEqual(await store.bounds('log'), { first: 0, next: 2 })
+})
+
+test('wrong options are refused, and no file is made', async t => {
+  const path = join(folder(t), 'store')
+  for (const wrong of [{ readonly: true }, { readOnly: 1 }, { create: 'always' }, { capacity: '1' }, null, 7]) {
+    await assert.rejects(open(path, wrong), error => error instanceof TypeError || error.code === 'BROOKLET_INVALID')
+  }
+  for (const wrong of [undefined, null, 7, {}]) await assert.rejects(open(wrong), type)
+  assert.equal(existsSync(path), false)
+  await assert.rejects(open(path, { create: 'never' }), error => error instanceof BrookletError && error.message.includes(path))
+  assert.throws(() => new Store(), TypeError)
+  assert.throws(() => new Store({}), TypeError)
+})
+
+test('a store that is open is not opened again', async t => {
+  const { path } = await opened(t)
+  await assert.rejects(open(path), { code: 'BROOKLET_CANNOT_OPEN' })
+})
+
+test('a closed store refuses each call', async t => {
+  const { store } = await opened(t)
+  const tail = store.tail('log')
+  await store.close()
+  const calls = [
+    store.append('log', 'a'), store.appendMany('log', ['a']), store.commit(new Commit().append('log', 'a')), store.trim('log', 1),
+    store.first('log'), store.bounds('log'), store.readMany(['log']), store.exists('log'), store.flush(), store.checkpoint(),
+    all(store.read('log')), all(store.scan()), all(store.tail('log')), all(tail)
+  ]
+  for (const { status, reason } of await Promise.allSettled(calls)) {
+    assert.deepEqual([status, reason?.name, reason?.code], ['rejected', 'BrookletError', 'BROOKLET_CLOSED'])
+  }
+})
+
+test('huge and empty buffers', async t => {
+  const { store } = await opened(t, { maxPayload: 1 << 20 })
+  await assert.rejects(store.append('log', Buffer.alloc((1 << 20) + 1)), { code: 'BROOKLET_INVALID' })
+  await assert.rejects(store.append(Buffer.alloc(1 << 20), 'a'), { code: 'BROOKLET_INVALID' })
+  const huge = Buffer.alloc(1 << 20, 'x')
+  await store.append('log', huge)
+  await store.append('log', new Uint8Array(0))
+  const [first, second] = await all(store.read('log'))
+  assert(first.payload.equals(huge))
+  assert.equal(second.payload.length, 0)
+  const detached = Buffer.from(new ArrayBuffer(8))
+  structuredClone(detached.buffer, { transfer: [detached.buffer] })
+  await assert.rejects(store.append('log', detached), TypeError)
+  await assert.rejects(store.append('', 'a').then(() => { throw new Error('taken') }), error => error.message === 'taken' || error.code === 'BROOKLET_INVALID')
+})
+
+test('shared memory, and memory that changes after the call', async t => {
+  const { store } = await opened(t)
+  const shared = new Uint8Array(new SharedArrayBuffer(4)).fill(97)
+  const own = Buffer.from('bbbb')
+  const appends = [store.append('log', shared), store.append('log', own), store.appendMany('log', [own])]
+  own.fill('c')
+  shared.fill(99)
+  await Promise.all(appends)
+  assert.deepEqual(plain(await all(store.read('log'))), [[0, 'aaaa'], [1, 'bbbb'], [2, 'bbbb']])
+})
+
+test('the garbage collector in mid-call', async t => {
+  const { path, store } = await opened(t)
+  let appends = []
+  for (let n = 0; n < 300; n++) {
+    appends.push(store.append(Buffer.from(`log/${n % 7}`), Buffer.from(`entry ${n}`)))
+    appends.push(store.commit(new Commit().append('commits', Buffer.alloc(2000, n))))
+    store.tail('log/0').next().catch(() => {})
+    store.read('log/0').next().catch(() => {})
+    if (n % 10 === 0) collect()
+  }
+  await Promise.all(appends)
+  appends = undefined
+  collect()
+  assert.equal((await store.bounds('commits')).next, 300)
+  await store.close()
+
+  // A store that nobody holds is closed.
+  const lost = async () => { await (await open(path)).append('lost', 'a') }
+  await lost()
+  for (let tries = 0; ; tries++) {
+    await new Promise(resolve => setImmediate(resolve))
+    collect()
+    try {
+      const again = await open(path)
+      assert.deepEqual(plain(await all(again.read('lost'))), [[0, 'a']])
+      await again.close()
+      break
+    } catch (error) {
+      if (tries === 100 || error.code !== 'BROOKLET_CANNOT_OPEN') throw error
+    }
+  }
+})

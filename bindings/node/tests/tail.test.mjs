@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { open } from 'brooklet'
+import { all, opened } from './common.mjs'
+
+test('a tail returns what is there and what comes', async t => {
+  const { store } = await opened(t)
+  const tail = store.tail('log')
+  const first = tail.next() // before the log exists
+  await store.append('log', 'a')
+  assert.deepEqual(await first, { done: false, value: { type: 'entry', seq: 0, payload: Buffer.from('a') } })
+  const next = [tail.next(), tail.next()] // asked for at once
+  await store.appendMany('log', ['b', 'c'])
+  assert.deepEqual((await Promise.all(next)).map(({ value }) => [value.seq, value.payload.toString()]), [[1, 'b'], [2, 'c']])
+  await store.truncate('log', 1)
+  assert.deepEqual((await tail.next()).value, { type: 'truncated', next: 1 })
+  await store.delete('log')
+  assert.deepEqual((await tail.next()).value, { type: 'deleted' })
+  assert.deepEqual(await tail.return(), { done: true, value: undefined })
+  assert.deepEqual(await tail.next(), { done: true, value: undefined })
+})
+
+test('a tail returns many entries in order', async t => {
+  const { store } = await opened(t)
+  const writes = (async () => {
+    for (let n = 0; n < 5000; n += 100) await store.appendMany('log', Array.from({ length: 100 }, (_, m) => `${n + m}`))
+  })()
+  let expected = 0
+  for await (const event of store.tail('log')) {
+    assert.deepEqual([event.seq, event.payload.toString()], [expected, `${expected}`])
+    if (++expected === 5000) break
+  }
+  await writes
+})
+
+test('return and abort end a tail that waits', async t => {
+  const { store } = await opened(t)
+  const tail = store.tail('none')
+  const waits = tail.next()
+  await sleep(20)
+  await tail.return()
+  assert.deepEqual(await waits, { done: true, value: undefined })
+
+  const aborts = new AbortController()
+  const aborted = all(store.tail('none', { signal: aborts.signal }))
+  await sleep(20)
+  aborts.abort(new Error('enough'))
+  await assert.rejects(aborted, /enough/)
+  await assert.rejects(all(store.tail('none', { signal: AbortSignal.abort() })), { name: 'AbortError' })
+  await assert.rejects(all(store.scan('', { signal: AbortSignal.abort() })), { name: 'AbortError' })
+})
+
+test('a consumer that throws ends its tail only', async t => {
+  const { store } = await opened(t)
+  await store.appendMany('log', ['a', 'b'])
+  const tail = store.tail('log')
+  await assert.rejects(async () => { for await (const event of tail) throw new Error(`at ${event.seq}`) }, /at 0/)
+  assert.equal((await tail.next()).done, true)
+  for await (const event of store.tail('log', { start: 1 })) {
+    assert.equal(event.seq, 1)
+    break
+  }
+})
+
+test('a close ends tails and releases the file', async t => {
+  const { path, store } = await opened(t)
+  await store.append('log', 'a')
+  const tail = store.tail('log', { start: 1 })
+  const waits = tail.next()
+  const unused = store.read('log')
+  await sleep(20)
+  await store.close()
+  await assert.rejects(waits, { code: 'BROOKLET_CLOSED' })
+  assert.equal((await tail.next()).done, true)
+  await assert.rejects(all(unused), { code: 'BROOKLET_CLOSED' })
+  await (await open(path)).close()
+})

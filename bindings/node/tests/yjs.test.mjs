@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import test from 'node:test'
+import { BrookletPersistence } from 'brooklet/yjs'
+import { createRequire } from 'node:module'
+import { all, folder, opened } from './common.mjs'
+
+// One copy of yjs, that of the library.
+const Y = createRequire(import.meta.url)('yjs')
+
+/** A document whose updates are stored. */
+function stored (persistence, name) {
+  const doc = new Y.Doc()
+  const writes = []
+  doc.on('update', update => writes.push(persistence.storeUpdate(name, update)))
+  return { doc, text: doc.getText('text'), writes }
+}
+
+const text = async (persistence, name) => (await persistence.getYDoc(name)).getText('text').toString()
+
+test('documents are found again', async t => {
+  const path = join(folder(t), 'store')
+  const persistence = new BrookletPersistence(path)
+  assert.equal(await text(persistence, 'none'), '')
+  const { doc, text: edited, writes } = stored(persistence, 'notes')
+  edited.insert(0, 'world')
+  edited.insert(0, 'hello ')
+  assert.equal(await text(persistence, 'notes'), 'hello world') // a call waits for those before
+  assert.deepEqual(await Promise.all(writes), [0, 1])
+  assert.deepEqual(await persistence.getStateVector('notes'), Y.encodeStateVector(doc))
+  await persistence.destroy()
+
+  const again = new BrookletPersistence(path)
+  assert.equal(await text(again, 'notes'), 'hello world')
+  const behind = new Y.Doc()
+  Y.applyUpdate(behind, await again.getDiff('notes', Y.encodeStateVector(behind)))
+  assert.equal(behind.getText('text').toString(), 'hello world')
+  assert.deepEqual(await again.getAllDocNames(), ['notes'])
+  await again.destroy()
+})
+
+test('a flush merges, also by itself, and loses nothing', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store, { prefix: 'docs/' })
+  const { text: edited, writes } = stored(persistence, 'notes')
+  for (let n = 0; n < 20; n++) edited.insert(0, 'a')
+  const flushed = persistence.flushDocument('notes')
+  edited.insert(0, 'b')
+  await flushed
+  await Promise.all(writes)
+  assert.deepEqual(await store.bounds('docs/dnotes'), { first: 20, next: 22 })
+  assert.equal(await text(persistence, 'notes'), 'b' + 'a'.repeat(20))
+  for (let n = 0; n < 500; n++) edited.insert(0, 'c')
+  assert.equal((await text(persistence, 'notes')).length, 521)
+  const { first, next } = await store.bounds('docs/dnotes')
+  assert.equal(next - first, 1)
+  assert.equal((await text(persistence, 'notes')).length, 521)
+  await persistence.flushDocument('none')
+  assert.equal(await store.exists('docs/dnone'), false)
+  await persistence.destroy()
+  await store.append('the store', 'is still open')
+})
+
+test('metadata, and a clear', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  await persistence.storeUpdate('a', Y.encodeStateAsUpdate(new Y.Doc()))
+  await persistence.storeUpdate('ab', Y.encodeStateAsUpdate(new Y.Doc()))
+  const value = { list: [1, 'two', null], bytes: Uint8Array.of(1, 2) }
+  await persistence.setMeta('a', 'key', 1)
+  await persistence.setMeta('a', 'key', value)
+  await persistence.setMeta('a', 'other', 'x')
+  await persistence.setMeta('ab', 'key', 'of another')
+  assert.deepEqual(await persistence.getMeta('a', 'key'), value)
+  assert.deepEqual(await persistence.getMetas('a'), new Map([['key', value], ['other', 'x']]))
+  await persistence.delMeta('a', 'other')
+  await persistence.delMeta('a', 'none')
+  assert.equal(await persistence.getMeta('a', 'other'), undefined)
+  await persistence.clearDocument('a')
+  await persistence.clearDocument('none')
+  assert.deepEqual(await persistence.getAllDocNames(), ['ab'])
+  assert.equal((await persistence.getMetas('a')).size, 0)
+  assert.equal(await persistence.getMeta('ab', 'key'), 'of another')
+  assert.equal((await all(store.scan())).length, 2)
+})
+
+test('bad input is refused, and loses nothing', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  await assert.rejects(persistence.storeUpdate('a', null), TypeError)
+  await assert.rejects(persistence.getYDoc(7), TypeError)
+  await store.append('da', 'no update')
+  await assert.rejects(persistence.getYDoc('a'), { code: 'BROOKLET_INVALID' })
+  await assert.rejects(persistence.flushDocument('a'), { code: 'BROOKLET_INVALID' })
+  assert.equal((await store.bounds('da')).next, 1)
+  await assert.rejects(new BrookletPersistence(join(folder(t), 'no', 'folder')).getYDoc('a'), { name: 'BrookletError' })
+})
