@@ -266,8 +266,10 @@ WAITS = ["next(store.tail('doc'))", "store.wait_for('doc', 9)", "store.tail('doc
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_wait(program: Program, path: Path, wait: str) -> None:
+    # A shell starts programs in the background with the signal ignored, and so these tests.
     child = program(
         f"""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         store = brooklet.open(path)
         store.append("other", b"x")
         print("waits", flush=True)
