@@ -28,10 +28,17 @@ impl Counts {
     pub fn add(&self, mut count: Value) -> Result<(), String> {
         let Some(file) = std::env::var_os("BROOKLET_COUNTS") else { return Ok(()) };
         count["seconds"] = self.seconds().round().into();
-        let told = |error| format!("{}: {error}", Path::new(&file).display());
-        let mut file = OpenOptions::new().create(true).append(true).open(&file).map_err(told)?;
-        writeln!(file, "{count}").map_err(|error| format!("counting: {error}"))
+        add_line(Path::new(&file), &count)
     }
+}
+
+/// Adds one line by one write: threads add counts at the same time, and parts of lines would mix.
+fn add_line(file: &Path, count: &Value) -> Result<(), String> {
+    let line = format!("{count}\n");
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    opened
+        .and_then(|mut opened| opened.write_all(line.as_bytes()))
+        .map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// The marks between which a page holds the counts.
@@ -113,4 +120,27 @@ fn table<'a>(kind: &str, counts: impl Iterator<Item = &'a Value>) -> String {
         out += &format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "));
     }
     out + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_several_threads_stay_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("counts");
+        let count = json!({ "kind": "bug", "name": "several threads", "numbers": [1, 2, 3] });
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500).for_each(|_| add_line(&file, &count).unwrap()));
+            }
+        });
+        let text = read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), 2000);
+        assert!(text.lines().all(|line| line == count.to_string()));
+        assert!(tables(&file).is_ok());
+    }
 }
