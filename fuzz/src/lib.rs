@@ -8,6 +8,7 @@ pub mod codex;
 pub mod export;
 pub mod log;
 pub mod store;
+#[cfg(feature = "services")]
 pub mod wait;
 
 use std::ops::Range;
