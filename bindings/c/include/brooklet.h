@@ -1010,8 +1010,8 @@ brooklet_status brooklet_open(const char *path,
                               brooklet_error **error);
 
 /*
- Closes the store: waits until all commits are on stable media, and releases the file. Later
- calls on the store return `BROOKLET_STOPPED`. A second call does nothing.
+ Closes the store: waits until all commits are on stable media. Later writes return
+ `BROOKLET_STOPPED`. `brooklet_store_free` releases the file. A second call does nothing.
 
  # Safety
  `store` is a store that was not freed; `error` is NULL or valid for writing.
