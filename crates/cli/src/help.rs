@@ -137,6 +137,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("doc rewind", &["brooklet doc rewind docs.brooklet notes 1"]),
     ("doc history", &["brooklet doc history docs.brooklet notes --reverse --limit 10"]),
+    ("doc move", &["brooklet doc move docs.brooklet notes closed/"]),
+    (
+        "doc restore",
+        &[
+            "brooklet doc restore docs.brooklet notes s3://bucket/docs",
+            "brooklet doc restore docs.brooklet notes s3://bucket/docs --at '2026-01-31 12:00:00 UTC'",
+        ],
+    ),
     ("doc delete", &["brooklet doc delete docs.brooklet notes"]),
     ("doc watch", &["brooklet doc watch docs.brooklet notes --since 3"]),
     ("doc changes", &["brooklet doc changes docs.brooklet notes 3 --merged"]),

@@ -126,6 +126,11 @@ impl<'a> Octets<'a> {
         Self { bytes: Some(bytes), names: ["document", "document_base16"] }
     }
 
+    /// The first bytes of the keys of documents: `below` and `below_base16`.
+    pub fn below(bytes: &'a [u8]) -> Self {
+        Self { bytes: Some(bytes), names: ["below", "below_base16"] }
+    }
+
     /// The author of an update: `author` and `author_base16`.
     pub fn author(bytes: &'a [u8]) -> Self {
         Self { bytes: Some(bytes), names: ["author", "author_base16"] }

@@ -24,7 +24,7 @@ use crate::time::{Moment, age, moment};
 pub use backups::{Args as BackupsArgs, run as backups};
 pub use restore::{Args as RestoreArgs, run as restore};
 
-const BUCKETS: &str = "\
+pub const BUCKETS: &str = "\
 BUCKET is s3://bucket/path, gs://bucket/path, az://container/path, or a folder. Keys and settings come from the environment
 (AWS_…, GOOGLE_…, AZURE_…), and for s3 from the profile that AWS_PROFILE names; AWS_ENDPOINT_URL leads to other services that
 speak S3.";
@@ -248,7 +248,7 @@ struct Chosen {
 /// The choice of a backup.
 #[derive(clap::Args)]
 #[group(multiple = false)]
-struct WhichArgs {
+pub struct WhichArgs {
     /// Number of the backup [default: the last one, with the commits shipped behind it]
     #[arg(long, value_name = "N")]
     backup: Option<u64>,
@@ -260,7 +260,7 @@ struct WhichArgs {
 }
 
 impl WhichArgs {
-    fn which(&self) -> brooklet_archive::Which {
+    pub fn which(&self) -> brooklet_archive::Which {
         use brooklet_archive::Which;
         let at = self.at.map_or(Which::Latest, Which::At);
         self.backup.map_or(at, Which::Number)

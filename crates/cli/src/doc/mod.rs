@@ -1,5 +1,6 @@
 //! Commands on documents: reading, changing and following JSON documents with versions.
 
+mod elsewhere;
 mod rows;
 mod watch;
 
@@ -12,6 +13,7 @@ use brooklet::{Create, Store};
 use brooklet_documents::{Answer, Documents, Error, History, Json, JsonChange, Options, Request};
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::archive::BUCKETS;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
@@ -77,6 +79,17 @@ pub enum Command {
         #[arg(long, value_name = "N")]
         limit: Option<usize>,
     },
+    /// Move a document, with its history, below other keys: so it enters another space
+    Move {
+        #[command(flatten)]
+        place: Place,
+        /// First bytes of the keys below which the document is to be
+        #[arg(value_name = "KEYS")]
+        to: OsString,
+    },
+    /// Bring a document back from a backup, as a new version; its history begins anew
+    #[command(after_help = BUCKETS)]
+    Restore(elsewhere::RestoreArgs),
     /// Delete a document and its history
     Delete {
         #[command(flatten)]
@@ -260,6 +273,8 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
                 false => print(history.take(limit), out),
             }
         }
+        Command::Move { place, to } => elsewhere::move_to(&place, &to, store_args, out),
+        Command::Restore(args) => elsewhere::restore(&args, store_args, out),
         Command::Delete { place, expect } => {
             let version = place.write(Create::Never, store_args, |documents| {
                 let head = documents.version(place.name())?.ok_or_else(|| place.not_found())?;

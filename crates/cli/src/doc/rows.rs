@@ -76,6 +76,28 @@ impl fmt::Display for Deleted<'_> {
     }
 }
 
+/// A document that has another place.
+#[derive(Serialize)]
+pub struct Moved<'a> {
+    #[serde(flatten)]
+    name: Octets<'a>,
+    /// First bytes of the keys below which the document is now.
+    #[serde(flatten)]
+    below: Octets<'a>,
+}
+
+impl<'a> Moved<'a> {
+    pub fn new(name: &'a [u8], below: &'a [u8]) -> Self {
+        Self { name: Octets::document(name), below: Octets::below(below) }
+    }
+}
+
+impl fmt::Display for Moved<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  below {}", self.name, self.below)
+    }
+}
+
 /// A change: its media type, and the patch.
 #[derive(Serialize)]
 struct Change {

@@ -88,6 +88,42 @@ fn wrong_calls_change_nothing() {
     assert_eq!(place.run(&both).status.code(), Some(2));
 }
 
+#[test]
+fn documents_move_and_come_back_from_a_backup() {
+    let place = Place::new();
+    place.ok(&["doc", "put", "STORE", "notes", r#"{"stars":1}"#]);
+    place.ok(&["doc", "patch", "STORE", "notes", r#"{"stars":2}"#]);
+    place.ok(&["archive", "STORE", "bucket"]);
+    place.ok(&["doc", "patch", "STORE", "notes", r#"{"stars":3}"#]);
+
+    // The document of the backup, of an earlier version there, and after a deletion here.
+    let stars =
+        |place: &Place| place.json(&["doc", "get", "STORE", "notes"]).remove(0)["state"]["stars"].clone();
+    let restore = ["doc", "restore", "STORE", "notes", "bucket"];
+    let busy = place.fails(1, &[&restore[..], &["--expect", "1"]].concat());
+    assert!(busy.contains("at version 3"), "{busy}");
+    place.ok(&[&restore[..], &["--expect", "3", "--request", "r", "--author", "Ada"]].concat());
+    assert_eq!(stars(&place), 2);
+    assert!(place.ok(&[&restore[..], &["--request", "r"]].concat()).contains("by the same request before"));
+    place.ok(&[&restore[..], &["--version", "1"]].concat());
+    assert_eq!(stars(&place), 1);
+    place.ok(&["doc", "delete", "STORE", "notes"]);
+    place.ok(&[&restore[..], &["--backup", "0"]].concat());
+    assert_eq!(stars(&place), 2);
+    assert!(place.fails(3, &["doc", "restore", "STORE", "none", "bucket"]).contains("no document"));
+
+    place.ok(&["doc", "patch", "STORE", "notes", r#"{"stars":4}"#]);
+    assert_eq!(place.ok(&["doc", "move", "STORE", "notes", "closed/"]), "notes  below closed/\n");
+    assert!(place.fails(3, &["doc", "get", "STORE", "notes"]).contains("no document"));
+    let below = ["--below", "closed/"];
+    assert_eq!(place.ok(&[&["doc", "get", "STORE", "notes"][..], &below].concat()), "{\"stars\":4}\n");
+    assert_eq!(place.json(&[&["doc", "history", "STORE", "notes"][..], &below].concat()).len(), 1);
+    assert!(place.fails(3, &["doc", "move", "STORE", "notes", "open/"]).contains("no document"));
+    let moved =
+        place.json(&[&["doc", "move", "STORE", "notes", "documents/"][..], &below].concat()).remove(0);
+    assert_eq!((&moved["document"], &moved["below"]), (&json!("notes"), &json!("documents/")));
+}
+
 fn value(rng: &mut Rng, levels: u64) -> Value {
     let members = |rng: &mut Rng| (0..rng.below(4)).map(|_| (name(rng), value(rng, levels - 1))).collect();
     match rng.below(if levels > 0 { 8 } else { 5 }) {

@@ -1,0 +1,57 @@
+//! Documents that change their place: into another space, and back from a backup.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use brooklet::Create;
+use brooklet_archive::Bucket;
+use clap::Args;
+
+use super::rows::{Moved, Written};
+use super::{Change, Place};
+use crate::archive::WhichArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::store_args::StoreArgs;
+
+/// Bytes of memory for reading a document from a backup.
+const MEMORY: usize = 16 << 20;
+
+/// Arguments of `brooklet doc restore`.
+#[derive(Args)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    place: Place,
+    /// The place of the backups
+    bucket: String,
+    #[command(flatten)]
+    which: WhichArgs,
+    /// The version to bring back [default: the version of the backup]
+    #[arg(long, value_name = "VERSION")]
+    version: Option<u64>,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Moves a document below other keys.
+pub fn move_to(place: &Place, to: &OsStr, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    place.write(
+        Create::Never,
+        store_args,
+        |documents| Ok(documents.move_to(place.name(), to.as_bytes())?),
+    )?;
+    out.put(&Moved::new(place.name(), to.as_bytes()))
+}
+
+/// Brings a document back from a backup.
+pub fn restore(args: &RestoreArgs, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let (place, change) = (&args.place, &args.change);
+    let backup = Bucket::open(&args.bucket)?.backup(args.which.which())?;
+    let view = backup.view(MEMORY)?;
+    let answer = place.write(Create::Never, store_args, |documents| {
+        let head = documents.version(place.name())?.unwrap_or(0);
+        let expected = change.expect.unwrap_or(head);
+        Ok(documents.restore(place.name(), expected, change.request(), &view, args.version)?)
+    })?;
+    out.put(&Written::new(place.name(), answer))
+}
