@@ -179,8 +179,12 @@ NATIVE(void, info)(JNIEnv *env, jclass type, jlong store, jlongArray out) {
     give(env, out, sizeof numbers / sizeof *numbers, numbers);
 }
 
-/* Appends. Stores the number of the entry and the tag of its group at `out`. Returns whether the call would have to wait. */
-NATIVE(jboolean, append)(JNIEnv *env, jclass type, jlong queue, jlong store, jbyteArray key, jbyteArray payload, jboolean wait,
+/* How a write waits: the numbers of brooklet.Core.How. */
+enum { TRY, WAIT_FOR_ROOM, WAIT_TO_THE_END };
+
+/* Appends. Stores the number of the entry and the tag of its group at `out`; the tag is 0 if the entry is acknowledged. Returns
+ * whether the call would have to wait, and may not. */
+NATIVE(jboolean, append)(JNIEnv *env, jclass type, jlong queue, jlong store, jbyteArray key, jbyteArray payload, jint how,
                          jlongArray out) {
     (void)type;
     bytes name, content;
@@ -191,12 +195,15 @@ NATIVE(jboolean, append)(JNIEnv *env, jclass type, jlong queue, jlong store, jby
     }
     uint64_t seq = 0, group = 0;
     brooklet_error *error = NULL;
+    const brooklet_store *opened = HANDLE(brooklet_store, store);
     brooklet_status status =
-        brooklet_queue_append(HANDLE(brooklet_queue, queue), HANDLE(brooklet_store, store), name.data, name.length,
-                              content.data, content.length, wait, &seq, &group, &error);
+        how == WAIT_TO_THE_END
+            ? brooklet_append_wait(opened, name.data, name.length, content.data, content.length, &seq, &error)
+            : brooklet_queue_append(HANDLE(brooklet_queue, queue), opened, name.data, name.length, content.data,
+                                    content.length, how == WAIT_FOR_ROOM, &seq, &group, &error);
     drop(&name);
     drop(&content);
-    if (status == BROOKLET_BUSY && !wait) {
+    if (status == BROOKLET_BUSY && how == TRY) {
         brooklet_error_free(error);
         return JNI_TRUE;
     }
@@ -205,10 +212,10 @@ NATIVE(jboolean, append)(JNIEnv *env, jclass type, jlong queue, jlong store, jby
     return JNI_FALSE;
 }
 
-/* Commits packed operations. Stores the numbers of the entries at `out`, and the tag of the group behind them. Returns whether
- * the call would have to wait. */
+/* Commits packed operations. Stores the numbers of the entries at `out`, and the tag of the group behind them. Otherwise as
+ * `append`. */
 NATIVE(jboolean, commit)(JNIEnv *env, jclass type, jlong queue, jlong store, jbyteArray packed, jint length, jlong defer,
-                         jboolean wait, jlongArray out) {
+                         jint how, jlongArray out) {
     (void)type;
     jsize most = (*env)->GetArrayLength(env, out);
     uint64_t one[2], *numbers = most <= 2 ? one : malloc((size_t)most * sizeof *numbers);
@@ -221,11 +228,15 @@ NATIVE(jboolean, commit)(JNIEnv *env, jclass type, jlong queue, jlong store, jby
     if (take(env, &operations, packed, length)) {
         uint64_t group = 0;
         brooklet_error *error = NULL;
-        brooklet_status status = brooklet_queue_commit(
-            HANDLE(brooklet_queue, queue), HANDLE(brooklet_store, store), operations.data, operations.length,
-            defer < 0 ? UINT64_MAX : (uint64_t)defer, wait, numbers, (size_t)most - 1, NULL, &group, &error);
+        const brooklet_store *opened = HANDLE(brooklet_store, store);
+        uint64_t bound = defer < 0 ? UINT64_MAX : (uint64_t)defer;
+        brooklet_status status =
+            how == WAIT_TO_THE_END
+                ? brooklet_commit_wait(opened, operations.data, operations.length, bound, numbers, (size_t)most - 1, NULL, &error)
+                : brooklet_queue_commit(HANDLE(brooklet_queue, queue), opened, operations.data, operations.length, bound,
+                                        how == WAIT_FOR_ROOM, numbers, (size_t)most - 1, NULL, &group, &error);
         drop(&operations);
-        busy = status == BROOKLET_BUSY && !wait;
+        busy = status == BROOKLET_BUSY && how == TRY;
         if (busy) {
             brooklet_error_free(error);
         } else if (!failed(env, error)) {

@@ -6,6 +6,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -22,6 +23,22 @@ final class Core {
     /** The tag of the completion that ends the thread. */
     private static final long STOP = 0;
 
+    /**
+     * The most threads that wait for the device within the C library. Such a thread writes to the device itself, which is the
+     * fastest way for a few writers; no interrupt ends its wait. The others wait in Java.
+     */
+    private static final int MOST_DRIVING = 4;
+
+    /** How a write waits. */
+    enum How {
+        /** Not at all. */
+        TRY,
+        /** For room. */
+        FOR_ROOM,
+        /** Until it is acknowledged. */
+        TO_THE_END
+    }
+
     private final long store;
     private final long queue;
     /** How many calls use the handles. */
@@ -29,6 +46,9 @@ final class Core {
 
     private final CountDownLatch freed = new CountDownLatch(1);
     private final AtomicBoolean closing = new AtomicBoolean();
+
+    /** A place for each thread that waits for the device. */
+    final Semaphore driving = new Semaphore(MOST_DRIVING);
 
     final Executor executor;
     final Acks acks;
@@ -158,18 +178,18 @@ final class Core {
     }
 
     /**
-     * Appends. Returns the number of the entry and the tag of its group, or null if the call would have to wait, which it does if
-     * {@code wait}.
+     * Appends. Returns the number of the entry and the tag of its group, which is 0 if the entry is acknowledged; or null if the
+     * call would have to wait, and may not.
      */
-    long[] append(Key key, byte[] payload, boolean wait) {
+    long[] append(Key key, byte[] payload, How how) {
         long[] out = new long[2];
-        return Native.append(queue, store, key.bytes, payload, wait, out) ? null : out;
+        return Native.append(queue, store, key.bytes, payload, how.ordinal(), out) ? null : out;
     }
 
     /** Commits. Returns the numbers of the entries, then the tag of the group. Otherwise as {@code append}. */
-    long[] commit(Commit commit, boolean wait) {
+    long[] commit(Commit commit, How how) {
         long[] out = new long[commit.appends() + 1];
-        boolean busy = Native.commit(queue, store, commit.packed(), commit.size(), commit.bound(), wait, out);
+        boolean busy = Native.commit(queue, store, commit.packed(), commit.size(), commit.bound(), how.ordinal(), out);
         return busy ? null : out;
     }
 

@@ -25,10 +25,10 @@ final class Native {
 
     static native void info(long store, long[] out);
 
-    static native boolean append(long queue, long store, byte[] key, byte[] payload, boolean wait, long[] out);
+    static native boolean append(long queue, long store, byte[] key, byte[] payload, int how, long[] out);
 
     static native boolean commit(
-            long queue, long store, byte[] packed, int length, long defer, boolean wait, long[] out);
+            long queue, long store, byte[] packed, int length, long defer, int how, long[] out);
 
     static native long newQueue();
 

@@ -29,6 +29,9 @@ final class Patience {
 
     /** Makes a call, and waits for it. If the thread is interrupted meanwhile, the call goes on without it. */
     static <T> T wait(Callable<T> call) throws InterruptedException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
         try {
             return POOL.submit(call).get();
         } catch (ExecutionException e) {

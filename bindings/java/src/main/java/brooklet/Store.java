@@ -76,10 +76,10 @@ public final class Store implements AutoCloseable {
         }
     }
 
-    /** A write within the C library, which may have to wait for room: null if it would, and may not. */
+    /** A write within the C library: returns null if it would have to wait, and may not. */
     @FunctionalInterface
     private interface Write {
-        long[] in(Core core, boolean wait);
+        long[] in(Core core, Core.How how);
     }
 
     /** Makes a write, and waits until it is acknowledged. Returns the numbers, and the tag of the group behind them. */
@@ -87,16 +87,26 @@ public final class Store implements AutoCloseable {
         if (Thread.interrupted()) {
             throw new InterruptedException();
         }
-        Function<Boolean, Waited> joined = wait -> call(core -> {
-            long[] numbers = write.in(core, wait);
-            return numbers == null ? null : new Waited(numbers, core.acks.join(numbers[numbers.length - 1]));
-        });
-        Waited waited = joined.apply(false);
+        if (core.driving.tryAcquire()) {
+            try {
+                return call(core -> write.in(core, Core.How.TO_THE_END));
+            } finally {
+                core.driving.release();
+            }
+        }
+        Waited waited = joined(write, Core.How.TRY);
         if (waited == null) {
-            waited = Patience.wait(() -> joined.apply(true));
+            waited = Patience.wait(() -> joined(write, Core.How.FOR_ROOM));
         }
         waited.group.await();
         return waited.numbers;
+    }
+
+    private Waited joined(Write write, Core.How how) {
+        return call(core -> {
+            long[] numbers = write.in(core, how);
+            return numbers == null ? null : new Waited(numbers, core.acks.join(numbers[numbers.length - 1]));
+        });
     }
 
     private record Waited(long[] numbers, Acks.Group group) {}
@@ -104,7 +114,7 @@ public final class Store implements AutoCloseable {
     /** Makes a write, which may wait for room, and returns its ticket. */
     private Ticket ticket(Write write, Function<long[], Appended> appended) {
         return call(core -> {
-            long[] numbers = write.in(core, true);
+            long[] numbers = write.in(core, Core.How.FOR_ROOM);
             Ticket ticket = new Ticket(appended.apply(numbers));
             core.acks.add(numbers[numbers.length - 1], ticket);
             return ticket;
@@ -126,7 +136,7 @@ public final class Store implements AutoCloseable {
     public long append(Key key, byte[] payload) throws InterruptedException {
         Objects.requireNonNull(key, "key");
         Objects.requireNonNull(payload, "payload");
-        return waiting((core, wait) -> core.append(key, payload, wait))[0];
+        return waiting((core, how) -> core.append(key, payload, how))[0];
     }
 
     /**
@@ -151,7 +161,7 @@ public final class Store implements AutoCloseable {
     public Ticket appendAsync(Key key, byte[] payload) {
         Objects.requireNonNull(key, "key");
         Objects.requireNonNull(payload, "payload");
-        return ticket((core, wait) -> core.append(key, payload, wait), numbers -> new Appended(numbers[0]));
+        return ticket((core, how) -> core.append(key, payload, how), numbers -> new Appended(numbers[0]));
     }
 
     /**
@@ -208,7 +218,7 @@ public final class Store implements AutoCloseable {
      */
     public Appended commit(Commit commit) throws InterruptedException {
         Objects.requireNonNull(commit, "commit");
-        return appended(waiting((core, wait) -> core.commit(commit, wait)));
+        return appended(waiting((core, how) -> core.commit(commit, how)));
     }
 
     /**
@@ -220,7 +230,7 @@ public final class Store implements AutoCloseable {
      */
     public Ticket commitAsync(Commit commit) {
         Objects.requireNonNull(commit, "commit");
-        return ticket((core, wait) -> core.commit(commit, wait), Store::appended);
+        return ticket((core, how) -> core.commit(commit, how), Store::appended);
     }
 
     /**

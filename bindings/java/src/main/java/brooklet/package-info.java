@@ -10,7 +10,8 @@
  *       is on stable media. {@link brooklet.Store#appendAsync} and {@link brooklet.Store#commitAsync} return a {@link
  *       brooklet.Ticket} at once. No write and no tail has a thread of its own.
  *   <li><b>Interrupts</b> end a wait by {@link java.lang.InterruptedException}. They do not cancel a write: it becomes durable
- *       all the same. A call without that exception waits for room at most.
+ *       all the same. A few threads at a time write to the device themselves: their wait ends when the device has answered. A
+ *       call without that exception waits for room at most.
  *   <li><b>Exceptions</b> of the store are {@link brooklet.BrookletException}s, with a class for each kind. A null is a {@link
  *       java.lang.NullPointerException}.
  *   <li><b>Bytes.</b> The store copies keys and payloads before a call returns. Arrays that a call returns belong to the caller.
