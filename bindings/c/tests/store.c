@@ -565,6 +565,13 @@ int main(int argc, char **argv) {
     ok(brooklet_tail_open(store, KEY("last"), 1, &tail, &error), &error);
     ok(brooklet_close(store, &error), &error);
     ok(brooklet_close(store, &error), &error);
+    assert(!brooklet_error_is_closed(NULL));
+    brooklet_flush(NULL, &error);
+    assert(!brooklet_error_is_closed(error));
+    brooklet_error_free(error);
+    brooklet_append_wait(store, KEY("k"), "x", 1, NULL, &error);
+    assert(brooklet_error_is_closed(error));
+    brooklet_error_free(error);
     refused(brooklet_append_wait(store, KEY("k"), "x", 1, NULL, &error), &error, BROOKLET_STOPPED, "closed");
     brooklet_tail_event event;
     refused(brooklet_tail_next(tail, UINT64_MAX, &event, &error), &error, BROOKLET_STOPPED, "closed");

@@ -10,6 +10,7 @@ import com.typesafe.config.Config;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -69,10 +70,11 @@ public final class BrookletSnapshotStore extends SnapshotStore {
                     if (number > criteria.maxSequenceNr()) {
                         break;
                     }
-                    numbers.add(0, number);
+                    numbers.add(number);
                 }
             }
         }
+        Collections.reverse(numbers);
         return numbers;
     }
 
