@@ -17,6 +17,8 @@ final class Config {
             return ConfigFactory.parseString("""
                     pekko.persistence.journal.plugin = "brooklet.pekko.journal"
                     pekko.persistence.snapshot-store.plugin = "brooklet.pekko.snapshot-store"
+                    # The suites wait for answers at most so many times as long as they would: no test needs a speed.
+                    pekko.test.timefactor = 20
                     pekko.actor.allow-java-serialization = off
                     brooklet.pekko.journal.path = "%s"
                     brooklet.pekko.snapshot-store.path = "%s"
