@@ -609,6 +609,15 @@ bool brooklet_error_next(const brooklet_error *error, uint64_t *next);
 bool brooklet_error_first(const brooklet_error *error, uint64_t *first);
 
 /*
+ Returns whether the call failed because the store is closed: by `brooklet_close`, and not by a
+ failure.
+
+ # Safety
+ `error` is NULL or an error that was not freed.
+ */
+bool brooklet_error_is_closed(const brooklet_error *error);
+
+/*
  Frees an error. NULL is allowed.
 
  # Safety
@@ -890,6 +899,17 @@ void brooklet_queue_free(brooklet_queue *queue);
 int32_t brooklet_queue_fd(const brooklet_queue *queue);
 
 /*
+ Puts a completion with this `tag` into the queue, so that a thread which waits in
+ `brooklet_queue_take` returns.
+
+ # Safety
+ `queue` is a queue that was not freed; `error` is NULL or valid for writing.
+ */
+brooklet_status brooklet_queue_post(const brooklet_queue *queue,
+                                    uint64_t tag,
+                                    brooklet_error **error);
+
+/*
  Takes completions, in the order of their ends: at least one and at most `most`. Waits for the
  first one for `timeout` nanoseconds; 0 does not wait. Returns `BROOKLET_TIMEOUT` if none came.
  Stores how many it took at `count`.
@@ -934,6 +954,14 @@ brooklet_status brooklet_read(const brooklet_store *store,
 brooklet_status brooklet_entries_next(brooklet_entries *entries,
                                       brooklet_entry *entry,
                                       brooklet_error **error);
+
+/*
+ Has the later calls return the newest entry first. Call it before the first entry is taken.
+
+ # Safety
+ `entries` was not freed, and no other thread uses it; `error` is NULL or valid for writing.
+ */
+brooklet_status brooklet_entries_reverse(brooklet_entries *entries, brooklet_error **error);
 
 /*
  Frees entries. NULL is allowed.

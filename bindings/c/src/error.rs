@@ -70,6 +70,8 @@ pub struct brooklet_error {
     next: Option<u64>,
     /// The first entry of the log, if the store told it.
     first: Option<u64>,
+    /// Whether the store is closed.
+    closed: bool,
 }
 
 /// A failure within this library.
@@ -90,6 +92,7 @@ impl From<Error> for Failure {
 impl From<Failure> for brooklet_error {
     fn from(failure: Failure) -> Self {
         let (mut next, mut first) = (None, None);
+        let closed = matches!(failure, Failure::Store(Error::Closed));
         let (status, message) = match failure {
             Failure::Store(error) => {
                 match &error {
@@ -109,7 +112,7 @@ impl From<Failure> for brooklet_error {
         };
         // A key in a message is text already; a NUL byte would end the message.
         let message = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
-        Self { status, message, next, first }
+        Self { status, message, next, first, closed }
     }
 }
 
@@ -201,6 +204,17 @@ pub unsafe extern "C" fn brooklet_error_first(error: *const brooklet_error, firs
     let told = unsafe { error.as_ref() }.and_then(|error| error.first);
     // SAFETY: the caller's promise.
     unsafe { store_at(first, told) }
+}
+
+/// Returns whether the call failed because the store is closed: by `brooklet_close`, and not by a
+/// failure.
+///
+/// # Safety
+/// `error` is NULL or an error that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_error_is_closed(error: *const brooklet_error) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { error.as_ref() }.is_some_and(|error| error.closed)
 }
 
 /// # Safety

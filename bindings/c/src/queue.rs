@@ -128,6 +128,26 @@ pub unsafe extern "C" fn brooklet_queue_fd(queue: *const brooklet_queue) -> i32 
     unsafe { queue.as_ref() }.map_or(-1, |queue| queue.shared.waiting().reader.as_raw_fd())
 }
 
+/// Puts a completion with this `tag` into the queue, so that a thread which waits in
+/// `brooklet_queue_take` returns.
+///
+/// # Safety
+/// `queue` is a queue that was not freed; `error` is NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_post(
+    queue: *const brooklet_queue,
+    tag: u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let post = || {
+        // SAFETY: the caller's promise.
+        unsafe { Poster::of(queue) }?.post(tag, Ok(()));
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, post) }
+}
+
 /// Takes completions, in the order of their ends: at least one and at most `most`. Waits for the
 /// first one for `timeout` nanoseconds; 0 does not wait. Returns `BROOKLET_TIMEOUT` if none came.
 /// Stores how many it took at `count`.

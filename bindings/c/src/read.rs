@@ -33,16 +33,21 @@ pub struct brooklet_entries {
     lent: Option<Entry>,
     /// An entry that no buffer had room for, or an error behind entries that a buffer has.
     kept: Option<Result<Entry, Failure>>,
+    /// Whether the newest entry comes first.
+    reversed: bool,
 }
 
 impl brooklet_entries {
     pub(crate) fn new(entries: Entries) -> Self {
-        Self { entries, lent: None, kept: None }
+        Self { entries, lent: None, kept: None, reversed: false }
     }
 
     pub(crate) fn next(&mut self) -> Option<Result<Entry, Failure>> {
         self.lent = None;
-        let next = || self.entries.next().map(|entry| entry.map_err(Failure::from));
+        let next = || {
+            let next = if self.reversed { self.entries.next_back() } else { self.entries.next() };
+            next.map(|entry| entry.map_err(Failure::from))
+        };
         self.kept.take().or_else(next)
     }
 
@@ -119,6 +124,25 @@ pub unsafe extern "C" fn brooklet_entries_next(
     };
     // SAFETY: the caller's promise.
     unsafe { call(error, next) }
+}
+
+/// Has the later calls return the newest entry first. Call it before the first entry is taken.
+///
+/// # Safety
+/// `entries` was not freed, and no other thread uses it; `error` is NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_entries_reverse(
+    entries: *mut brooklet_entries,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let reverse = || {
+        // SAFETY: the caller's promise.
+        let entries = unsafe { object_mut(entries, "the entries are NULL") }?;
+        entries.reversed = true;
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, reverse) }
 }
 
 /// Frees entries. NULL is allowed.

@@ -79,6 +79,15 @@ static void writes_and_reads(brooklet_store *store) {
     assert(brooklet_entries_next(entries, &entry, &error) == BROOKLET_END && error == NULL);
     brooklet_entries_free(entries);
 
+    ok(brooklet_read(store, KEY("doc/1"), 1, UINT64_MAX, false, &entries, &error), &error);
+    ok(brooklet_entries_reverse(entries, &error), &error);
+    ok(brooklet_entries_next(entries, &entry, &error), &error);
+    assert(entry.seq == 2);
+    ok(brooklet_entries_next(entries, &entry, &error), &error);
+    assert(entry.seq == 1);
+    assert(brooklet_entries_next(entries, &entry, &error) == BROOKLET_END && error == NULL);
+    brooklet_entries_free(entries);
+
     refused(brooklet_read(store, KEY("doc/1"), 0, 9, false, &entries, &error), &error, BROOKLET_NOT_FOUND, "doc/1");
     assert(entries == NULL);
     ok(brooklet_read(store, KEY("nobody"), 0, 9, true, &entries, &error), &error);
@@ -239,6 +248,10 @@ static void completions(brooklet_store *store) {
     ok(brooklet_ticket_notify(ticket, queue, 7, &error), &error);
     ok(brooklet_queue_take(queue, &one, 1, UINT64_MAX, &count, &error), &error);
     assert(count == 1 && one.tag == 7);
+    /* A wake-up without a write. */
+    ok(brooklet_queue_post(queue, 9, &error), &error);
+    ok(brooklet_queue_take(queue, &one, 1, UINT64_MAX, &count, &error), &error);
+    assert(count == 1 && one.tag == 9 && one.writes == 1 && one.status == BROOKLET_OK && one.error == NULL);
     /* A completion that comes after its queue. */
     ok(brooklet_ticket_notify(ticket, queue, 8, &error), &error);
     brooklet_ticket_free(ticket);
@@ -472,6 +485,8 @@ static void wrong_arguments(brooklet_store *store) {
     refused(brooklet_ticket_wait(NULL, 0, &error), &error, BROOKLET_INVALID, "ticket is NULL");
     refused(brooklet_ticket_on_done(NULL, NULL, NULL, &error), &error, BROOKLET_INVALID, "callback is NULL");
     refused(brooklet_entries_next(entries, &entry, &error), &error, BROOKLET_INVALID, "entries are NULL");
+    refused(brooklet_entries_reverse(NULL, &error), &error, BROOKLET_INVALID, "entries are NULL");
+    refused(brooklet_queue_post(NULL, 0, &error), &error, BROOKLET_INVALID, "queue is NULL");
     refused(brooklet_queue_take(NULL, &one, 1, 0, &count, &error), &error, BROOKLET_INVALID, "queue is NULL");
     refused(brooklet_commit_append(NULL, KEY("k"), "x", 1, &error), &error, BROOKLET_INVALID, "commit is NULL");
     refused(brooklet_options_create(NULL, 9, &error), &error, BROOKLET_INVALID, "none of 0, 1 and 2");
@@ -550,6 +565,13 @@ int main(int argc, char **argv) {
     ok(brooklet_tail_open(store, KEY("last"), 1, &tail, &error), &error);
     ok(brooklet_close(store, &error), &error);
     ok(brooklet_close(store, &error), &error);
+    assert(!brooklet_error_is_closed(NULL));
+    brooklet_flush(NULL, &error);
+    assert(!brooklet_error_is_closed(error));
+    brooklet_error_free(error);
+    brooklet_append_wait(store, KEY("k"), "x", 1, NULL, &error);
+    assert(brooklet_error_is_closed(error));
+    brooklet_error_free(error);
     refused(brooklet_append_wait(store, KEY("k"), "x", 1, NULL, &error), &error, BROOKLET_STOPPED, "closed");
     brooklet_tail_event event;
     refused(brooklet_tail_next(tail, UINT64_MAX, &event, &error), &error, BROOKLET_STOPPED, "closed");

@@ -1,0 +1,44 @@
+package brooklet;
+
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Calls that may wait for long within the C library, which no interrupt ends there: for room, for a checkpoint. A few threads
+ * make them, and end when they are idle.
+ */
+final class Patience {
+    private static final int THREADS = 8;
+
+    private static final ThreadPoolExecutor POOL =
+            new ThreadPoolExecutor(THREADS, THREADS, 5, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), call -> {
+                Thread thread = new Thread(null, call, "brooklet call", 0, false);
+                thread.setContextClassLoader(null);
+                thread.setDaemon(true);
+                return thread;
+            });
+
+    static {
+        POOL.allowCoreThreadTimeOut(true);
+    }
+
+    private Patience() {}
+
+    /** Makes a call, and waits for it. If the thread is interrupted meanwhile, the call goes on without it. */
+    static <T> T wait(Callable<T> call) throws InterruptedException {
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
+        try {
+            return POOL.submit(call).get();
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof BrookletException failure) {
+                throw failure.here();
+            }
+            throw new IllegalStateException(e.getCause());
+        }
+    }
+}

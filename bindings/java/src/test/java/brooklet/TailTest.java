@@ -1,0 +1,179 @@
+package brooklet;
+
+import static brooklet.Stores.bytes;
+import static brooklet.Stores.key;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
+import java.util.concurrent.Flow;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Tails: demand, gaps, cancelling, failures. */
+class TailTest {
+    private static final Key K = key("k");
+
+    @TempDir
+    Path folder;
+
+    @Test
+    void returnsEachEntryOnceAndHonoursDemand() throws Exception {
+        try (Store store = Stores.open(folder)) {
+            store.append(K, bytes("0"));
+            Collector tail = new Collector();
+            store.tail(K, 0).subscribe(tail);
+            Flow.Subscription subscription = tail.subscription.get();
+            subscription.request(2);
+            assertEquals(new Entry(0, bytes("0")), tail.events.take());
+            store.appendMany(K, List.of(bytes("1"), bytes("2"), bytes("3")));
+            assertEquals(new Entry(1, bytes("1")), tail.events.take());
+            // Another subscriber sees all, so the first one could have seen more by now.
+            Collector other = new Collector().demand(Long.MAX_VALUE);
+            store.tail(K, 1).subscribe(other);
+            for (int i = 1; i < 4; i++) {
+                assertEquals(new Entry(i, bytes("" + i)), other.events.take());
+            }
+            assertNull(tail.events.poll());
+            subscription.request(1);
+            assertEquals(new Entry(2, bytes("2")), tail.events.take());
+            assertNull(tail.events.poll());
+            subscription.request(Long.MAX_VALUE);
+            subscription.request(Long.MAX_VALUE);
+            assertEquals(new Entry(3, bytes("3")), tail.events.take());
+            subscription.cancel();
+            subscription.cancel();
+            other.subscription.get().cancel();
+            while (store.underWay() > 0) {
+                Thread.onSpinWait();
+            }
+            store.append(K, bytes("4"));
+            assertNull(tail.events.poll());
+            subscription.request(1);
+        }
+    }
+
+    @Test
+    void namesGaps() throws Exception {
+        try (Store store = Stores.open(folder)) {
+            store.appendMany(K, List.of(bytes("0"), bytes("1"), bytes("2")));
+            store.trim(K, 2);
+            Collector tail = new Collector().demand(Long.MAX_VALUE);
+            store.tail(K, 0).subscribe(tail);
+            assertEquals(new TailEvent.Trimmed(0, 2), tail.events.take());
+            assertEquals(new Entry(2, bytes("2")), tail.events.take());
+            store.append(K, bytes("3"));
+            assertEquals(new Entry(3, bytes("3")), tail.events.take());
+            store.truncate(K, 3);
+            assertEquals(new TailEvent.Truncated(3), tail.events.take());
+            store.append(K, bytes("3 again"));
+            assertEquals(new Entry(3, bytes("3 again")), tail.events.take());
+            store.delete(K);
+            assertEquals(new TailEvent.Deleted(), tail.events.take());
+            byte[] large = new byte[500_000];
+            large[499_999] = 7;
+            store.append(K, large);
+            Entry entry = (Entry) tail.events.take();
+            assertEquals(0, entry.seq());
+            assertArrayEquals(large, entry.payload());
+        }
+    }
+
+    @Test
+    void endsByNamedFailures() throws Exception {
+        Store store = Stores.open(folder);
+        Collector wrong = new Collector().demand(1);
+        store.tail(key(""), 0).subscribe(wrong);
+        assertTrue(wrong.failure.get() instanceof InvalidException);
+        Collector none = new Collector();
+        store.tail(K, 0).subscribe(none);
+        none.subscription.get().request(0);
+        assertTrue(none.failure.get() instanceof IllegalArgumentException);
+        Collector waits = new Collector().demand(1);
+        Collector idle = new Collector();
+        store.tail(K, 0).subscribe(waits);
+        store.tail(K, 0).subscribe(idle);
+        store.close();
+        assertTrue(waits.failure.get() instanceof ClosedException);
+        idle.subscription.get().request(1);
+        assertTrue(idle.failure.get() instanceof ClosedException);
+        Collector late = new Collector();
+        store.tail(K, 0).subscribe(late);
+        assertTrue(late.failure.get() instanceof ClosedException);
+        assertEquals(0, store.underWay());
+    }
+
+    @Test
+    void aSubscriberThatThrowsIsLeft() throws Exception {
+        CompletableFuture<Throwable> uncaught = new CompletableFuture<>();
+        Executor executor = code -> new Thread(() -> {
+            try {
+                code.run();
+            } catch (Throwable e) {
+                uncaught.complete(e);
+            }
+        }).start();
+        try (Store store = Store.open(folder.resolve("test.brooklet"), Stores.small().executor(executor))) {
+            store.appendMany(K, List.of(bytes("0"), bytes("1")));
+            Collector throwing = new Collector() {
+                @Override
+                public void onNext(TailEvent event) {
+                    super.onNext(event);
+                    throw new IllegalArgumentException("from the subscriber");
+                }
+            };
+            store.tail(K, 0).subscribe(throwing.demand(9));
+            assertEquals("from the subscriber", uncaught.get().getMessage());
+            assertEquals(1, throwing.events.size());
+            assertEquals(0, store.underWay());
+            assertEquals(2, store.append(K, bytes("2")));
+        }
+    }
+
+    @Test
+    void anExecutorThatRefusesLosesNothing() throws Exception {
+        Executor refusing = code -> {
+            throw new java.util.concurrent.RejectedExecutionException("shut down");
+        };
+        try (Store store = Store.open(folder.resolve("test.brooklet"), Stores.small().executor(refusing))) {
+            assertEquals(0, store.appendAsync(K, bytes("0")).get().seq());
+            Collector tail = new Collector().demand(1);
+            store.tail(K, 0).subscribe(tail);
+            assertEquals(new Entry(0, bytes("0")), tail.events.take());
+        }
+    }
+
+    @Test
+    void manyTailsWaitWithoutThreads() throws Exception {
+        try (Store store = Stores.open(folder)) {
+            CountDownLatch came = new CountDownLatch(1000);
+            List<Flow.Subscription> subscriptions = new ArrayList<>();
+            for (int i = 0; i < 1000; i++) {
+                Collector tail = new Collector() {
+                    @Override
+                    public void onNext(TailEvent event) {
+                        came.countDown();
+                    }
+                };
+                store.tail(key("tail/" + i % 10), 0).subscribe(tail.demand(1));
+                subscriptions.add(tail.subscription.get());
+            }
+            assertTrue(Thread.activeCount() < 100);
+            for (int i = 0; i < 10; i++) {
+                store.append(key("tail/" + i), bytes("entry"));
+            }
+            came.await();
+            subscriptions.forEach(Flow.Subscription::cancel);
+            while (store.underWay() > 0) {
+                Thread.onSpinWait();
+            }
+        }
+    }
+}
