@@ -248,6 +248,19 @@ pub enum Error {
         /// Description of the failure.
         why: String,
     },
+    /// The [mirror](crate::Options::mirror) of the store does not continue with the log that was
+    /// found here. The store keeps all of its entries.
+    MirrorRefused {
+        /// The reason.
+        why: String,
+    },
+    /// The [mirror](crate::Options::mirror) of the store has ended: for example, another host has
+    /// taken the store over. The store acknowledges no more commits; reads still work. The outcome
+    /// of an unacknowledged commit is unknown until the store is opened again.
+    MirrorEnded {
+        /// The reason.
+        why: String,
+    },
     /// The operating system refused an operation.
     Io {
         /// The operation.
@@ -311,14 +324,16 @@ impl Error {
             Conflict { .. } | LogExists { .. } => ErrorKind::Conflict,
             Cancelled { .. } => ErrorKind::Cancelled,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
-            RingNeeded { .. } | PartsNeeded { .. } | WrongRing { .. } | Shrunk { .. } => {
-                ErrorKind::CannotOpen
-            }
+            RingNeeded { .. }
+            | PartsNeeded { .. }
+            | WrongRing { .. }
+            | Shrunk { .. }
+            | MirrorRefused { .. } => ErrorKind::CannotOpen,
             OtherCapacity { .. } | NotBlank { .. } | FeatureNeeded { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } | QuotaReached { .. } | MemoryFull { .. } => ErrorKind::Full,
             Busy { .. } | Replaced { .. } => ErrorKind::Busy,
-            ReadOnly | Closed | Forked | Stopped { .. } => ErrorKind::Stopped,
+            ReadOnly | Closed | Forked | Stopped { .. } | MirrorEnded { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }
     }
@@ -392,6 +407,7 @@ impl From<WalError> for Error {
                 Error::Stopped { why: why.to_string() }
             }
             WalError::Stopped(why) => Error::Stopped { why: format!("writing the ring failed: {why}") },
+            WalError::MirrorEnded { why } => Error::MirrorEnded { why: why.to_string() },
             WalError::Closed => Error::Closed,
             WalError::Forked => Error::Forked,
             WalError::WouldWait => Error::WouldWait,

@@ -88,7 +88,10 @@ mod volume;
 pub use brooklet_codex as codex;
 pub use brooklet_io as io;
 pub(crate) use brooklet_wal::sync;
-pub use brooklet_wal::{End, Histogram, Recovery, Stages, WalStats};
+pub use brooklet_wal::{
+    End, Histogram, LocalLog, Mirror, MirrorHandle, MirrorStats, Recovery, SealedBlock, Stages, Waits,
+    WalStats,
+};
 pub use bytes::Bytes;
 pub use counters::{ReadStats, StallReason, StallStats};
 pub use engine::memory_dump::DumpReport;
@@ -103,6 +106,7 @@ pub use model::progress::Progress;
 pub use model::retention::Retention;
 pub use model::retention_rule::RetentionRule;
 pub use model::space_config::{Class, MemoryConfig, MemoryInfo, SpaceConfig, SpaceInfo, WhenFull};
+pub use options::mirror::MirrorOptions;
 pub use options::{Create, Options};
 pub use read::scan::{LogInfo, Logs};
 pub use read::{Entries, Entry};
@@ -130,4 +134,5 @@ pub use transfer::offload::OffloadReport;
 pub use transfer::parts::Part;
 pub use transfer::salvage::Salvage;
 pub use transfer::subscribe::{Commits, Subscription};
+pub use transfer::succeed::Kept;
 pub use volume::device::Formatted;

@@ -1,5 +1,6 @@
 //! The options of a store. The doc of an option states its default and the reason.
 
+pub mod mirror;
 pub mod paths;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::error::Error;
 use crate::format::manifest::PartName;
 use crate::format::superblock::{MAX_RING, Superblock};
 use crate::model::keyed_hash::Secret;
+use crate::options::mirror::MirrorOptions;
 
 /// Default size of a ring, in bytes.
 const RING_SIZE: u64 = 64 << 20;
@@ -72,6 +74,7 @@ pub struct Options {
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) metrics_permissions: u32,
     pub(crate) files: Arc<dyn Files>,
+    pub(crate) mirror: Option<MirrorOptions>,
 }
 
 type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
@@ -136,7 +139,18 @@ impl Options {
             metrics_file: None,
             metrics_permissions: PRIVATE,
             files: Arc::new(SystemFiles),
+            mirror: None,
         }
+    }
+
+    /// Sets a second place for the store's log, such as object storage. Default: none.
+    ///
+    /// An import, and a space in memory, bypass the log. A store with a mirror refuses both.
+    ///
+    /// Closing waits for the mirror if commits do. If the mirror does not answer, end it first.
+    pub fn mirror(mut self, mirror: MirrorOptions) -> Self {
+        self.mirror = Some(mirror);
+        self
     }
 
     /// Sets a file for the store's [metrics](crate::Store::metrics), in the text format of
@@ -547,6 +561,7 @@ impl Options {
             }
             _ => {}
         }
+        self.mirror.as_ref().map_or(Ok(()), MirrorOptions::check)?;
         if self.memory_budget < 64 << 10 {
             return wrong(format!("a memory budget of {} bytes: use at least 64 KiB", self.memory_budget));
         }

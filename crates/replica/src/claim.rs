@@ -45,6 +45,12 @@ impl Claim {
         fields.text(&self.owner).text(&self.address).end().into()
     }
 
+    /// Returns the store of a claim, if the bytes begin as one.
+    pub fn store(data: &[u8]) -> Option<StoreId> {
+        let id = data.strip_prefix(MAGIC)?.get(8..24)?;
+        Some(StoreId(u128::from_le_bytes(id.try_into().ok()?)))
+    }
+
     /// Reads the claim of an epoch.
     ///
     /// # Errors

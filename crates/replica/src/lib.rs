@@ -32,6 +32,7 @@ mod place;
 mod probe;
 mod reconcile;
 mod record;
+mod replica;
 mod shipper;
 
 pub use bucket::BucketJournal;
@@ -51,4 +52,5 @@ pub use place::{Drawn, Epoch, Mark, Place, StoreId, Writer};
 pub use probe::Probe;
 pub use reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 pub use record::Record;
+pub use replica::Replica;
 pub use shipper::{Shipper, ShipperOptions, ShipperStatus};

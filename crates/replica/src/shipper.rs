@@ -1,14 +1,15 @@
 //! A thread that appends a store's blocks to a log, as its owner.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use brooklet::MirrorHandle;
 use brooklet::io::system_seed;
 use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::cutter::{Cuts, Cutter, LENGTH};
+use crate::cutter::{Cut, Cuts, Cutter, LENGTH};
 use crate::drive::{Watch, pause, send, take_over};
 use crate::error::Error;
 use crate::journal::Journal;
@@ -69,6 +70,14 @@ pub struct ShipperStatus {
     pub is_recording: bool,
     /// Number of objects that were sent, without the retries of the client library.
     pub puts: u64,
+    /// Number of payloads that were cut.
+    pub cuts: u64,
+    /// Bytes of these payloads.
+    pub bytes: u64,
+    /// The last point that [`record`](Shipper::record) may name so that a block stays behind it:
+    /// the next opening compares the blocks there with those of the local file. `None` until a
+    /// block is kept.
+    pub recordable: Option<Mark>,
     /// The last failure of a request, as text, until a request succeeds.
     pub failure: Option<String>,
 }
@@ -89,6 +98,7 @@ enum Input {
     Flush,
     Record { mark: Mark, backup: u64 },
     HandOver(Bytes),
+    GiveUp,
     Reply(Request<Bytes>, Result<Reply<Bytes>, String>),
     Fatal(Error),
 }
@@ -97,6 +107,8 @@ enum Input {
 struct Shared {
     status: Mutex<Status>,
     changed: Condvar,
+    /// Whom to report what is kept, besides those who wait here.
+    mirror: OnceLock<MirrorHandle>,
 }
 
 #[derive(Debug)]
@@ -188,11 +200,15 @@ impl Shipper {
             record: opened.record,
             is_recording: false,
             puts: 0,
+            cuts: 0,
+            bytes: 0,
+            recordable: None,
             failure: None,
         };
         let shared = Arc::new(Shared {
             status: Mutex::new(Status { told, next: opened.end.lsn, end: None }),
             changed: Condvar::new(),
+            mirror: OnceLock::new(),
         });
         let shipping = Shipping {
             journal,
@@ -221,15 +237,43 @@ impl Shipper {
     pub fn ship(&self, begin: u64, end: u64, block: &[u8]) -> Result<(), Error> {
         let bytes = block.len() + LENGTH;
         let full = |status: &Status| status.told.waiting > 0 && status.told.waiting + bytes > self.waiting;
-        let mut status = self.wait_while(full)?;
+        let status = self.wait_while(full)?;
+        self.push(status, begin, end, Bytes::copy_from_slice(block))
+    }
+
+    /// Appends a sealed block like [`ship`](Self::ship), without waiting: the caller bounds the
+    /// bytes that are not kept.
+    ///
+    /// # Panics
+    /// As for [`ship`](Self::ship).
+    ///
+    /// # Errors
+    /// As for [`ship`](Self::ship).
+    pub fn ship_now(&self, begin: u64, end: u64, block: Bytes) -> Result<(), Error> {
+        self.push(self.lock(), begin, end, block)
+    }
+
+    fn push(
+        &self,
+        mut status: MutexGuard<'_, Status>,
+        begin: u64,
+        end: u64,
+        block: Bytes,
+    ) -> Result<(), Error> {
         if let Some(end) = &status.end {
             return Err(end.error());
         }
         assert!(status.next <= begin && begin <= end, "block {begin}..{end} comes after {}", status.next);
         status.next = end;
-        status.told.waiting += bytes;
-        self.input(Input::Block { begin, end, block: Bytes::copy_from_slice(block) });
+        status.told.waiting += block.len() + LENGTH;
+        self.input(Input::Block { begin, end, block });
         Ok(())
+    }
+
+    /// Reports from now on to the log of a store what is kept, and why the shipping ended.
+    pub(crate) fn report_to(&self, mirror: MirrorHandle) {
+        assert!(self.shared.mirror.set(mirror).is_ok(), "a shipper reports to one log");
+        self.shared.report();
     }
 
     /// Cuts an object of the blocks so far, without waiting for the next cut.
@@ -270,6 +314,11 @@ impl Shipper {
         self.input(Input::HandOver(Bytes::copy_from_slice(to.as_bytes())));
     }
 
+    /// Ends the shipping. Requests that were sent may still have their effect.
+    pub fn give_up(&self) {
+        self.input(Input::GiveUp);
+    }
+
     fn input(&self, input: Input) {
         // If the shipping has ended, nobody needs it.
         let _ = self.inputs.send(input);
@@ -308,6 +357,20 @@ impl Ended {
     }
 }
 
+impl Shared {
+    /// Reports how the shipping stands to the log that it serves, if any.
+    fn report(&self) {
+        let Some(mirror) = self.mirror.get() else { return };
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let (kept, end) = (status.told.kept.lsn, status.end.as_ref().map(Ended::error));
+        drop(status);
+        mirror.kept(kept);
+        if let Some(end) = end {
+            mirror.end(&end.to_string());
+        }
+    }
+}
+
 /// The work of a shipper's thread.
 struct Shipping<J> {
     journal: Arc<J>,
@@ -329,7 +392,7 @@ impl<J: Journal> Shipping<J> {
         loop {
             let end = self.step();
             if let Some(end) = end {
-                self.update(|status| status.end = Some(end));
+                self.end(end);
                 return;
             }
             let now = self.watch.now();
@@ -338,7 +401,7 @@ impl<J: Journal> Shipping<J> {
             let Ok(input) = tokio::time::timeout(wait, inputs.recv()).await else { continue };
             let Some(input) = input else { return };
             if let Err(end) = self.take(input) {
-                self.update(|status| status.end = Some(end));
+                self.end(end);
                 return;
             }
         }
@@ -351,7 +414,7 @@ impl<J: Journal> Shipping<J> {
         if self.owner.has_room()
             && let Some(cut) = self.cutter.cut(now)
         {
-            self.owner.offer(cut.begin, cut.end, cut.payload);
+            self.offer(cut);
         }
         if self.recorder.is_idle()
             && let Some((mark, backup)) = self.records.take()
@@ -364,7 +427,9 @@ impl<J: Journal> Shipping<J> {
         requests.into_iter().for_each(|request| self.send(request));
         let released = self.owner.take_released();
         let blocks = released.iter().filter(|object| object.kind == Kind::Blocks);
-        let bytes: usize = blocks.map(|object| object.payload.len()).sum();
+        let bytes: usize = blocks.clone().map(|object| object.payload.len()).sum();
+        let last = blocks.last();
+        let recordable = last.map(|it| Mark { place: it.place, lsn: it.begin, chain: it.previous });
         let (kept, may_serve) = (self.owner.kept(), self.owner.may_serve(now));
         let (record, is_recording) =
             (self.recorder.newest(), !self.recorder.is_idle() || self.records.is_some());
@@ -374,7 +439,11 @@ impl<J: Journal> Shipping<J> {
             (told.kept, told.may_serve, told.record) = (kept, may_serve, record);
             told.is_recording = is_recording;
             told.puts += puts as u64;
+            told.recordable = recordable.or(told.recordable);
         });
+        if bytes > 0 {
+            self.shared.report();
+        }
         match (self.owner.state(), self.recorder.fenced_by()) {
             (OwnerState::Fenced { by }, _) | (_, Some(by)) => Some(Ended::Fenced(by)),
             _ => None,
@@ -403,6 +472,7 @@ impl<J: Journal> Shipping<J> {
                     _ => self.owner.answer(&request, reply, now),
                 }
             }
+            Input::GiveUp => return Err(Ended::Failed(Arc::new(Error::GivenUp))),
             Input::Fatal(error) => return Err(Ended::Failed(Arc::new(error))),
         }
         Ok(())
@@ -410,7 +480,17 @@ impl<J: Journal> Shipping<J> {
 
     fn flush(&mut self) {
         if let Some(cut) = self.cutter.flush() {
-            self.owner.offer(cut.begin, cut.end, cut.payload);
+            self.offer(cut);
+        }
+    }
+
+    fn offer(&mut self, cut: Cut) {
+        let bytes = cut.payload.len() as u64;
+        if self.owner.offer(cut.begin, cut.end, cut.payload) {
+            self.update(|Status { told, .. }| {
+                told.cuts += 1;
+                told.bytes += bytes;
+            });
         }
     }
 
@@ -430,6 +510,11 @@ impl<J: Journal> Shipping<J> {
             // Nobody hears it once the shipper is dropped.
             let _ = replies.send(input);
         });
+    }
+
+    fn end(&self, end: Ended) {
+        self.update(|status| status.end = Some(end));
+        self.shared.report();
     }
 
     fn update(&self, update: impl FnOnce(&mut Status)) {

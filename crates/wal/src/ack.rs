@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use brooklet_io::Process;
 
-use crate::block_handle::Block;
+use crate::block_handle::{Block, Kept};
 use crate::calls::Callback;
 use crate::error::WalError;
 use crate::shared::Shared;
@@ -121,6 +121,18 @@ impl Ack {
     /// the log are durable, too, and their acks report so.
     pub fn is_done(&self) -> bool {
         self.block.is_durable() == Some(true)
+    }
+
+    /// Returns the acknowledgement by the log's [mirror](crate::Mirror): it resolves when the
+    /// mirror keeps the record's block and all blocks before it. `None` if the log has no mirror.
+    /// Wait for the block's own acknowledgement first, so that the block is written.
+    pub fn kept(&self) -> Option<Self> {
+        let block = match self.block.kept() {
+            Kept::Never => return None,
+            Kept::AtItsEnd => self.block.clone(),
+            Kept::Later(block) => block.clone(),
+        };
+        Some(Self { shared: self.shared.clone(), process: self.process, block, slot: None })
     }
 
     /// Calls `callback` once, with the result; immediately if the result is known already.

@@ -6,7 +6,7 @@
 //! block is placed; `state` changes once, from pending to durable or failed.
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -30,6 +30,16 @@ struct Placed {
     data: Bytes,
 }
 
+/// A block's second end: the moment when the mirror keeps it.
+pub(crate) enum Kept {
+    /// The log has no mirror.
+    Never,
+    /// The block ends only then.
+    AtItsEnd,
+    /// This block stands for that moment.
+    Later(Arc<Block>),
+}
+
 /// A block of the log. Cheap to keep: all references share the payload memory.
 pub struct Block {
     seq: u64,
@@ -39,18 +49,31 @@ pub struct Block {
     place: OnceLock<Placed>,
     /// The error of a failed block; set before `state` changes.
     failure: OnceLock<WalError>,
+    /// When the mirror of the log keeps the block.
+    kept: Kept,
     listeners: Mutex<Listeners>,
 }
 
 impl Block {
-    pub(crate) fn new(seq: u64) -> Self {
+    pub(crate) fn new(seq: u64, kept: Kept) -> Self {
         let (state, place, failure) = (AtomicU8::new(PENDING), OnceLock::new(), OnceLock::new());
-        Self { seq, state, writers: AtomicU32::new(0), place, failure, listeners: Mutex::default() }
+        Self { seq, state, writers: AtomicU32::new(0), place, failure, kept, listeners: Mutex::default() }
+    }
+
+    /// Returns when the mirror of the log keeps the block.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Returns the block that stands for the moment when the mirror keeps this one, if that is
+    /// another moment than the end of this one.
+    pub(crate) fn later(&self) -> Option<&Arc<Self>> {
+        if let Kept::Later(block) = &self.kept { Some(block) } else { None }
     }
 
     /// Creates a block that was read from the ring, or from another store: durable from the start.
     pub fn recovered(from: Cursor, to: Cursor, data: Bytes) -> Self {
-        let block = Self::new(from.seq);
+        let block = Self::new(from.seq, Kept::Never);
         block.set_place(from, to, data);
         block.finish(&Ok(()));
         block

@@ -28,6 +28,12 @@ pub enum WalError {
     /// A write or flush failed earlier. Whether unacknowledged records exist is unknown until the
     /// next opening.
     Stopped(Arc<io::Error>),
+    /// The mirror of the log has ended: for example, another host has taken the log over. Whether
+    /// unacknowledged records exist is unknown until the next opening.
+    MirrorEnded {
+        /// The reason.
+        why: Arc<str>,
+    },
     /// The log was closed.
     Closed,
     /// The log was opened by a process of which this one is a fork; nothing was done. Memory and
@@ -74,6 +80,10 @@ impl fmt::Display for WalError {
             Stopped(it) => write!(
                 f,
                 "the log stopped after a failed write ({it}): close it and open it again; unacknowledged appends may be lost"
+            ),
+            MirrorEnded { why } => write!(
+                f,
+                "the second copy of the log has ended ({why}): close the log and open it again; unacknowledged appends may be lost"
             ),
             Closed => f.write_str("the log is closed"),
             Forked => f.write_str(

@@ -82,6 +82,7 @@
 //!
 //! Modules: `config`; `format` (the bytes of a block); `ring` and `map` (the positions of blocks);
 //! `core` (every decision); `tuner` and `pace` (size and time of writes); `seal` and `compress`;
+//! `mirror` (a second place for the blocks);
 //! `block_handle`, `listeners`, `ack` and `calls` (notification); `histogram`; `wal`, `shared`,
 //! `committer` and `alarm` (the drivers); `read_ahead` and `recover` (reading); `secure` (the last
 //! blocks at an opening); `resize`; `log` (the standalone log); `slot` (the envelope of its label,
@@ -105,6 +106,7 @@ mod histogram;
 mod listeners;
 mod log;
 mod map;
+mod mirror;
 mod pace;
 mod read_ahead;
 mod recover;
@@ -134,6 +136,7 @@ pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use histogram::{Histogram, SharedHistogram};
 pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use map::{Layout, Map, Span};
+pub use mirror::{LocalLog, Mirror, MirrorHandle, MirrorStats, SealedBlock, Waits, sealed_blocks};
 pub use recover::{End, Found, Hole, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use secure::{recover_secured, secure};

@@ -190,6 +190,11 @@ impl Sealed {
         self.raw_len
     }
 
+    /// Returns the bytes of the stored payload.
+    pub fn stored_len(&self) -> usize {
+        self.stored_len
+    }
+
     /// Returns whether the payload shrinks, if that is known.
     pub fn shrinks(&self) -> Option<bool> {
         self.shrinks

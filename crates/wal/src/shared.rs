@@ -25,9 +25,10 @@ use brooklet_io::{Clock, Persist, Process, Volume, write_all_at};
 use crate::block_handle::Block;
 use crate::calls::{Call, Calls, Expected, take_tasks, wake_all};
 use crate::config::Config;
-use crate::core::{BlockTimes, CommitterWait, Core, Next, Taken, Write, WriteReason};
+use crate::core::{BlockTimes, CommitterWait, Core, Next, Released, Taken, Write, WriteReason};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
+use crate::mirror::{Mirror, Mirrored};
 use crate::seal::{Pool, seal};
 use crate::sink::{Sink, Waiters};
 use crate::sync::thread::{self, Thread};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub config: Config,
     pub clock: Arc<dyn Clock>,
     pub sink: Arc<dyn Sink>,
+    /// The second place of the blocks, if the log has one.
+    pub mirror: OnceLock<Arc<dyn Mirror>>,
     pub committer: OnceLock<CommitterHandle>,
     pub calls: Arc<Calls>,
     /// The process that opened the log.
@@ -74,8 +77,8 @@ impl Shared {
         sink: Arc<dyn Sink>,
     ) -> Self {
         let (core, committer, process) = (Mutex::new(core), OnceLock::new(), Process::current());
-        let calls = Calls::new(process);
-        Self { core, pool, volume, zone, config, clock, sink, committer, calls, process }
+        let (calls, mirror) = (Calls::new(process), OnceLock::new());
+        Self { core, pool, volume, zone, config, clock, sink, mirror, committer, calls, process }
     }
 
     /// Refuses a process that did not open the log.
@@ -214,9 +217,27 @@ impl Shared {
         }
         let now = self.clock.now();
         self.lock().complete(seq, now);
+        self.release();
+    }
+
+    /// Records that the mirror keeps the log up to a position, and releases what waited for that.
+    pub fn keep(&self, lsn: u64) {
+        let now = self.clock.now();
+        let mut core = self.lock();
+        let ends = core.kept(lsn, now);
+        let waiters = std::mem::take(&mut core.room_waiters);
+        let expected = self.calls.expect();
+        drop(core);
+        waiters.iter().for_each(Thread::unpark);
+        self.notify(finish(&ends, &Ok(())), Waiters::default(), &Ok(()), expected);
+        self.release();
+    }
+
+    /// Releases the blocks that may be released now.
+    fn release(&self) {
         loop {
             let mut core = self.lock();
-            let Some(blocks) = core.release() else {
+            let Some(Released { given, shown: blocks }) = core.release() else {
                 let next = core.next_driver();
                 drop(core);
                 return self.wake(next);
@@ -226,7 +247,15 @@ impl Shared {
             let expected = self.calls.expect();
             drop(core);
             let mut waiters = Waiters::default();
-            if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks, &mut waiters)) {
+            let show = || {
+                if let Some(mirror) = self.mirror.get().filter(|_| !given.is_empty()) {
+                    mirror.take(given);
+                }
+                if !blocks.is_empty() {
+                    self.sink.durable(&blocks, &mut waiters);
+                }
+            };
+            if let Err(panic) = caught("the log's sink", show) {
                 // The released blocks are no longer in the window, so `fail` does not return them.
                 let pending = self.fail(panic);
                 let ended = Err(self.failed());
@@ -300,9 +329,10 @@ impl Shared {
         }
     }
 
-    /// Notifies the waiters of the sink that the log is closed.
-    pub fn notify_closed(&self) {
-        self.end(&[], Err(WalError::Closed), self.calls.expect());
+    /// Notifies the waiters of the sink, and of blocks that the mirror does not keep, that the log
+    /// is closed.
+    pub fn notify_closed(&self, blocks: &[Arc<Block>]) {
+        self.end(blocks, Err(WalError::Closed), self.calls.expect());
     }
 
     /// Wakes the listening threads and the sink's waiters, and passes the other calls on. Returns
@@ -326,6 +356,24 @@ impl Shared {
         expected.hand(calls, self.committer.get().is_some());
         wake_all(tasks);
         woken
+    }
+}
+
+impl Mirrored for Shared {
+    fn kept(&self, lsn: u64) {
+        if self.here().is_ok() {
+            self.keep(lsn);
+        }
+    }
+
+    fn mirror_ended(&self, why: &str) {
+        if self.here().is_ok() {
+            tracing::error!(
+                why,
+                "the second copy of the log has ended; the log acknowledges no more appends"
+            );
+            drop(self.stop(|core| core.stop(WalError::MirrorEnded { why: why.into() })));
+        }
     }
 }
 

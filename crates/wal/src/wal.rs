@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
@@ -18,6 +18,7 @@ use crate::core::{Appended, Core, Limits, OpenBlock, Setup, Stages, WalStats};
 use crate::error::WalError;
 use crate::format::Codec;
 use crate::map::Layout;
+use crate::mirror::{Mirror, MirrorHandle, MirrorStats, Waits};
 use crate::pace::Pace;
 use crate::ring::Cursor;
 use crate::seal::Pool;
@@ -88,6 +89,26 @@ impl Wal {
         let pace = Pace { interval: config.interval, rate: config.rate };
         let core = Core::new(setup, (most, pace), pool.clone(), layout.map, opening.tail, opening.next);
         Self { shared: Arc::new(Shared::new(core, pool, (volume, layout.zone), config, clock, sink)) }
+    }
+
+    /// Gives every block from now on to a mirror, before anything is appended. Appends wait while
+    /// `most` bytes of blocks are not kept.
+    ///
+    /// # Panics
+    /// If the log has a mirror, or a record.
+    pub fn attach(&self, mirror: Arc<dyn Mirror>, waits: Waits, most: u64) {
+        let mut core = self.shared.lock();
+        let next = core.next_lsn();
+        core.attach(waits, most, next);
+        drop(core);
+        assert!(self.shared.mirror.set(mirror.clone()).is_ok(), "a log has one mirror");
+        let log: Weak<Shared> = Arc::downgrade(&self.shared);
+        mirror.start(MirrorHandle::new(log));
+    }
+
+    /// Returns how the log and its mirror stand, if it has one.
+    pub fn mirror_stats(&self) -> Option<MirrorStats> {
+        self.shared.lock().mirror_stats(self.shared.clock.now())
     }
 
     /// Appends a record to the open block, without waiting.
@@ -206,6 +227,13 @@ impl Wal {
         self.shared.lock().durable()
     }
 
+    /// Returns the number of the last block that may be trimmed, as far as the log knows: all
+    /// blocks up to it are durable, and the mirror keeps them, if the log has a mirror. An opening
+    /// gives the mirror what it lacks, and finds it in the ring.
+    pub fn settled(&self) -> u64 {
+        self.shared.lock().settled()
+    }
+
     /// Returns bytes of a block's records, also if the block is not durable yet. `ranges` count
     /// from the start of [`Block::data`]. Returns `None` while a thread compresses the block: try
     /// again soon.
@@ -293,11 +321,11 @@ impl Wal {
             core.check()?;
             if core.is_idle() || drops {
                 let end = core.end();
-                core.stop(WalError::Closed);
+                let blocks = core.stop(WalError::Closed);
                 let rest = core.rest.take();
                 drop(core);
                 self.shared.end_rest(rest);
-                self.shared.notify_closed();
+                self.shared.notify_closed(&blocks);
                 return Ok(end);
             }
         }

@@ -19,6 +19,7 @@ pub mod worker;
 use std::io;
 use std::mem;
 use std::sync::{Arc, PoisonError, TryLockError};
+use std::time::Duration;
 
 use brooklet_io::Process;
 use brooklet_io::panics::caught;
@@ -39,6 +40,7 @@ use crate::maintenance::pace::{Ages, Quiet};
 use crate::maintenance::snapshot::MaintenanceSnapshot;
 use crate::model::space_config::SpaceInfo;
 use crate::options::Options;
+use crate::options::mirror::MirrorOptions;
 use crate::run::table_cache::TableCache;
 use crate::state::StoreState;
 use crate::state::backpressure::Ration;
@@ -277,12 +279,23 @@ impl Inner {
         Ok(wal.flush()?)
     }
 
+    /// Makes all appended commits durable, for a checkpoint that waits for them. If the mirror of
+    /// the log lacks some of them, waits a moment for it.
+    pub fn settle(&self) -> Result<(), Error> {
+        self.flush()?;
+        let wal = self.wal()?;
+        if wal.settled() < wal.durable() {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        wal.failure().map_or(Ok(()), |why| Err(why.into()))
+    }
+
     /// Does the next work of the threads. Returns `false` if there is nothing to do.
     pub fn step(&self) -> Result<bool, Error> {
         let committed = self.step_committer(false);
         let mut worked = self.maintain()? || committed;
         if !worked && self.free_maintenance().is_some_and(|maintenance| maintenance.is_checkpointing()) {
-            self.flush()?;
+            self.settle()?;
             worked = true;
         }
         Ok(worked)
@@ -325,6 +338,9 @@ impl Handle {
             let ring = volumes.ring().clone();
             Wal::open(ring, superblock.layout(), config, opening, options.clock.clone(), state.clone())
         });
+        if let (Some(wal), Some(MirrorOptions { mirror, waits, window, .. })) = (&wal, &options.mirror) {
+            wal.attach(mirror.clone(), *waits, *window);
+        }
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
-use brooklet_wal::{Recovery, Start, recover, recover_beside, recover_secured, secure, slot};
+use brooklet_wal::{
+    Cursor, LocalLog, Recovery, Start, recover, recover_beside, recover_secured, sealed_blocks, secure, slot,
+};
 
 use crate::error::{Error, is_full};
 use crate::format::manifest::{Manifest, PartName, TableMeta};
@@ -13,6 +15,7 @@ use crate::format::manifest_check::check_runs;
 use crate::format::ring_label::{self, Label};
 use crate::format::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::options::Options;
+use crate::options::mirror::MirrorOptions;
 use crate::read::ReadView;
 use crate::read::asked::Asked;
 use crate::run::RunSet;
@@ -345,6 +348,19 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
     done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
     opened.superblock = next;
     Ok(())
+}
+
+/// Lets the mirror continue with the log that was found.
+pub(crate) fn open_mirror(opened: &Opened, options: &Options) -> Result<(), Error> {
+    let Some(MirrorOptions { mirror, .. }) = &options.mirror else { return Ok(()) };
+    let refused = |why| Err(Error::MirrorRefused { why });
+    if !opened.state.spaces.in_memory().is_empty() {
+        return refused("a space is kept in memory: configure it with another class first".into());
+    }
+    let Opened { volumes, superblock, start, recovery, .. } = opened;
+    let blocks = sealed_blocks(&**volumes.ring(), superblock.layout(), *start, recovery)?;
+    let Cursor { lsn: begin, chain: sum, .. } = start.cursor;
+    mirror.open(LocalLog { store: superblock.id, begin, sum, blocks }).or_else(refused)
 }
 
 /// Allocates the space before the heap that is in use, on which all later writes rely: a copy of

@@ -94,7 +94,7 @@ impl Inner {
     /// Lets maintenance make progress. If maintenance waits for the log, flushes all appended
     /// commits.
     pub fn get_on(&self) -> Result<(), Error> {
-        if self.maintain()? { Ok(()) } else { self.flush() }
+        if self.maintain()? { Ok(()) } else { self.settle() }
     }
 
     /// Writes the memtable to a run.
@@ -182,7 +182,7 @@ impl Inner {
                 Ok(false) if self.maintenance().is_checkpointing() => {
                     // The frozen memtable's last block is being written. The flush pushes it,
                     // because no other thread may be waiting for it.
-                    if self.flush().is_err() {
+                    if self.settle().is_err() {
                         self.maintenance_sleeper.sleep(None);
                     }
                 }

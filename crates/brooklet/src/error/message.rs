@@ -124,6 +124,14 @@ impl fmt::Display for Error {
                 f,
                 "the store stopped writing: {why}; repair the device, then open the store again"
             ),
+            MirrorRefused { why } => write!(
+                f,
+                "the second copy of the log does not continue this store: {why}"
+            ),
+            MirrorEnded { why } => write!(
+                f,
+                "the second copy of the log has ended: {why}; close the store, then open it again"
+            ),
             Io { doing, cause } => write!(f, "{doing} failed: {cause}"),
         }
     }

@@ -16,7 +16,10 @@ use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Class, Commit, Create, MemoryConfig, Options, Retention, Space, SpaceConfig, Store};
+use crate::{
+    Class, Commit, Create, LocalLog, MemoryConfig, Mirror, MirrorHandle, MirrorOptions, Options, Retention,
+    SealedBlock, Space, SpaceConfig, Store,
+};
 
 /// How to provoke a variant, how to react to it, and what its message holds.
 struct Case {
@@ -86,6 +89,8 @@ errors! {
     Forked, Stopped, forked, ["opened by another process", "is a fork", "then open it here"];
     WouldWait, Invalid, in_a_waker, ["a waker must not wait", "in the task"];
     Stopped, Stopped, stopped, ["stopped writing", "a planned fault", "repair the device", "open the store again"];
+    MirrorRefused, CannotOpen, mirror_refused, ["does not continue this store", "another history"];
+    MirrorEnded, Stopped, mirror_ended, ["has ended: another host has come", "close the store", "open it again"];
     Io, Io, missing, ["opening", "none failed:", "os error 2"];
 }
 
@@ -108,6 +113,34 @@ fn memory() -> Store {
     store.append_many("log", ["0", "1"]).unwrap().wait().unwrap();
     store.trim("log", 1).unwrap().wait().unwrap();
     store
+}
+
+/// Refuses a log, or ends at once.
+struct BadMirror(Option<&'static str>);
+
+impl Mirror for BadMirror {
+    fn open(&self, _: LocalLog) -> Result<(), String> {
+        self.0.map_or(Ok(()), |why| Err(why.into()))
+    }
+
+    fn start(&self, handle: MirrorHandle) {
+        handle.end("another host has come");
+    }
+
+    fn take(&self, _: Vec<SealedBlock>) {}
+}
+
+fn mirrored(mirror: BadMirror) -> Result<Store, Error> {
+    let mirror = MirrorOptions::new(Arc::new(mirror));
+    options().mirror(mirror).create_on(Arc::new(MemVolume::new(3)))
+}
+
+fn mirror_refused() -> Error {
+    mirrored(BadMirror(Some("another history"))).unwrap_err()
+}
+
+fn mirror_ended() -> Error {
+    mirrored(BadMirror(None)).unwrap().append("log", b"x").unwrap_err()
 }
 
 fn place(name: &str) -> (TempDir, PathBuf) {
@@ -403,6 +436,7 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
         WalError::Full { used: 60, size: 64 },
         WalError::Busy,
         WalError::Stopped(planned()),
+        WalError::MirrorEnded { why: "another host has come".into() },
         WalError::Closed,
         WalError::Forked,
         WalError::WouldWait,
@@ -415,6 +449,7 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
             WalError::Full { .. } => (ErrorKind::Busy, "60 of 64 bytes"),
             WalError::Busy => (ErrorKind::Busy, "too many blocks wait to be written"),
             WalError::Stopped(_) => (ErrorKind::Stopped, "a planned fault"),
+            WalError::MirrorEnded { .. } => (ErrorKind::Stopped, "another host has come"),
             WalError::Closed => (ErrorKind::Stopped, "closed"),
             WalError::Forked => (ErrorKind::Stopped, "a fork"),
             WalError::WouldWait => (ErrorKind::Invalid, "a waker must not wait"),

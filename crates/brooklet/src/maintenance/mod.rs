@@ -432,7 +432,7 @@ impl Maintenance {
             self.cache_bounds_early(context);
         }
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
-        if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
+        if context.wal.settled() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
             return Ok(false);
         }
         if checkpoint.cursor.is_none() {

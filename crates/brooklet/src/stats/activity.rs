@@ -1,7 +1,7 @@
 //! The activity of a store: counters since opening, times by stage of a write, reads by source,
 //! queues, and stalls.
 
-use brooklet_wal::{Histogram, Stages, WalStats};
+use brooklet_wal::{Histogram, MirrorStats, Stages, Wal, WalStats};
 
 use crate::counters::{ReadStats, StallReason, StallStats};
 use crate::engine::Inner;
@@ -28,6 +28,8 @@ pub struct Activity {
     pub stages: Stages,
     /// Counters and queues of the ring.
     pub wal: WalStats,
+    /// How far the mirror of the log is behind, if the store has one.
+    pub mirror: Option<MirrorStats>,
     stalls: [StallStats; StallReason::ALL.len()],
     /// Number of reads by the source that answered them.
     pub reads: ReadStats,
@@ -84,6 +86,7 @@ impl Inner {
             append: counters.appends.times(),
             stages: wal.map(|wal| wal.stages()).unwrap_or_default(),
             wal: wal.map(|wal| wal.stats()).unwrap_or_default(),
+            mirror: wal.and_then(Wal::mirror_stats),
             stalls: StallReason::ALL.map(|reason| counters.stalls.get(reason)),
             reads,
             run_lookups: counters.run_lookups.count(),

@@ -117,6 +117,7 @@ impl Options {
         let mut opened = load(&volumes, &self)?;
         if !self.read_only {
             recovery::claim(&mut opened, &self)?;
+            recovery::open_mirror(&opened, &self)?;
         }
         let is_read_only = self.read_only;
         let store = Store { handle: Arc::new(Handle::start(opened, self, tethers)?) };
@@ -161,7 +162,11 @@ impl Inner {
             match self.append(ops, durability, patience)? {
                 Tried::Accepted(accepted) => {
                     let ack = self.wal()?.ack(accepted.appended.block.clone());
-                    let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
+                    let rests = match self.waits_beyond(ops).then(|| ack.kept()).flatten() {
+                        _ if accepted.deferred => Rests::Deferred(ack),
+                        Some(kept) => Rests::Kept(ack, kept),
+                        None => Rests::Ring(ack),
+                    };
                     return Ok(Some(Ticket { seqs: accepted.seqs, rests }));
                 }
                 Tried::MustRead => return Ok(None),
@@ -172,6 +177,14 @@ impl Inner {
                 return Err(why.into());
             }
         }
+    }
+}
+
+impl Inner {
+    /// Returns whether a commit waits for the mirror, although its block does not.
+    fn waits_beyond(&self, ops: &[Op<'_>]) -> bool {
+        let mirror = self.options.mirror.as_ref();
+        mirror.is_some_and(|mirror| ops.iter().any(|op| mirror.waits_beyond(op.key)))
     }
 }
 

@@ -105,6 +105,10 @@ impl Store {
     fn change_space(&self, name: &str, config: SpaceConfig, is_new: bool) -> Result<Space, Error> {
         config.check(name)?;
         let inner = self.inner();
+        if config.class.memory().is_some() && inner.options.mirror.is_some() {
+            let why = "a store with a mirror keeps no space in memory: choose another class";
+            return Err(Error::InvalidSpace(why.into()));
+        }
         inner.may_wait()?;
         let _hush = inner.hush();
         let _alone = held(&inner.configuring);
@@ -189,6 +193,11 @@ impl Store {
     ) -> Result<(), Error> {
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
+        if self.inner().options.mirror.is_some() {
+            let why =
+                "a store with a mirror takes no import, which its log does not hold: append the entries";
+            return Err(Error::InvalidImport(why.into()));
+        }
         let mut entered = Vec::new();
         let spaces: Vec<_> = self.inner().state().spaces.configs().collect();
         for (name, config) in spaces {

@@ -44,6 +44,8 @@ pub struct Ticket {
 pub(crate) enum Rests {
     /// The ring: the data is on its way to stable media.
     Ring(Ack),
+    /// The ring and the mirror: the data is on its way to both.
+    Kept(Ack, Ack),
     /// The ring, for a deferred write that is acknowledged already.
     Deferred(Ack),
     /// The memory of this space.
@@ -63,7 +65,8 @@ impl Ticket {
     }
 
     /// Blocks until the write is acknowledged: when it is on stable media, or at once for a
-    /// deferred write and for a write in memory.
+    /// deferred write and for a write in memory. With a [mirror](crate::Options::mirror), the write
+    /// may also have to be kept there.
     ///
     /// # Errors
     /// [`Error::Stopped`] if a write to the device failed: the outcome of this commit is unknown
@@ -72,6 +75,7 @@ impl Ticket {
     pub fn wait(&self) -> Result<(), Error> {
         match &self.rests {
             Rests::Ring(ack) => Ok(ack.wait()?),
+            Rests::Kept(ack, kept) => Ok(ack.wait().and_then(|()| kept.wait())?),
             Rests::Deferred(_) | Rests::Memory(_) => Ok(()),
         }
     }
@@ -86,7 +90,7 @@ impl Ticket {
     /// The same errors as [`wait`](Self::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, Error> {
         match &self.rests {
-            Rests::Ring(ack) => Ok(ack.wait_timeout(timeout)?),
+            Rests::Ring(ack) | Rests::Kept(_, ack) => Ok(ack.wait_timeout(timeout)?),
             Rests::Deferred(_) | Rests::Memory(_) => Ok(true),
         }
     }
@@ -94,7 +98,7 @@ impl Ticket {
     /// Returns whether the write is acknowledged, without waiting.
     pub fn is_done(&self) -> bool {
         match &self.rests {
-            Rests::Ring(ack) => ack.is_done(),
+            Rests::Ring(ack) | Rests::Kept(_, ack) => ack.is_done(),
             Rests::Deferred(_) | Rests::Memory(_) => true,
         }
     }
@@ -108,7 +112,7 @@ impl Ticket {
     /// [`Space::dump`]: crate::Space::dump
     pub fn wait_durable(&self) -> Result<(), Error> {
         match &self.rests {
-            Rests::Ring(ack) | Rests::Deferred(ack) => Ok(ack.wait()?),
+            Rests::Ring(ack) | Rests::Kept(ack, _) | Rests::Deferred(ack) => Ok(ack.wait()?),
             Rests::Memory(memory_space) => Err(Error::InMemory { space: memory_space.name.clone() }),
         }
     }
@@ -117,18 +121,40 @@ impl Ticket {
     /// memory.
     pub fn is_durable(&self) -> bool {
         match &self.rests {
-            Rests::Ring(ack) | Rests::Deferred(ack) => ack.is_done(),
+            Rests::Ring(ack) | Rests::Kept(ack, _) | Rests::Deferred(ack) => ack.is_done(),
             Rests::Memory(_) => false,
         }
+    }
+
+    /// Returns the acknowledgement by the ring.
+    fn ring(&self) -> Option<&Ack> {
+        match &self.rests {
+            Rests::Ring(ack) | Rests::Kept(ack, _) | Rests::Deferred(ack) => Some(ack),
+            Rests::Memory(_) => None,
+        }
+    }
+
+    /// Blocks until the [mirror](crate::Options::mirror) of the store keeps the write, whatever the
+    /// acknowledgement waits for. Returns `false` if the store has no mirror.
+    ///
+    /// # Errors
+    /// The errors of [`wait_durable`](Self::wait_durable); [`Error::MirrorEnded`].
+    pub fn wait_kept(&self) -> Result<bool, Error> {
+        self.wait_durable()?;
+        let Some(kept) = self.ring().and_then(Ack::kept) else { return Ok(false) };
+        Ok(kept.wait().map(|()| true)?)
+    }
+
+    /// Returns whether the [mirror](crate::Options::mirror) of the store keeps the write, without
+    /// waiting. Always `false` without a mirror.
+    pub fn is_kept(&self) -> bool {
+        self.ring().and_then(Ack::kept).is_some_and(|kept| kept.is_done())
     }
 
     /// Returns whether both writes reach stable media together, so that a caller needs to wait for
     /// only one of them.
     pub fn comes_with(&self, other: &Self) -> bool {
-        match (&self.rests, &other.rests) {
-            (Rests::Ring(a) | Rests::Deferred(a), Rests::Ring(b) | Rests::Deferred(b)) => a.comes_with(b),
-            _ => false,
-        }
+        self.ring().zip(other.ring()).is_some_and(|(one, other)| one.comes_with(other))
     }
 
     /// Returns whether the written data is in memory only, as its [space](crate::Class::Memory) is.
@@ -144,6 +170,13 @@ impl Ticket {
     pub fn on_done(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
         match &self.rests {
             Rests::Ring(ack) => ack.on_done(|result| callback(result.map_err(Error::from))),
+            Rests::Kept(ack, kept) => {
+                let kept = kept.clone();
+                ack.on_done(move |result| match result {
+                    Ok(()) => kept.on_done(|result| callback(result.map_err(Error::from))),
+                    Err(error) => callback(Err(error.into())),
+                });
+            }
             Rests::Deferred(_) | Rests::Memory(_) => callback(Ok(())),
         }
     }
@@ -155,6 +188,10 @@ impl Future for Ticket {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.rests {
             Rests::Ring(ack) => Pin::new(ack).poll(context).map_err(Error::from),
+            Rests::Kept(ack, kept) => match Pin::new(ack).poll(context) {
+                Poll::Ready(Ok(())) => Pin::new(kept).poll(context).map_err(Error::from),
+                other => other.map_err(Error::from),
+            },
             Rests::Deferred(_) | Rests::Memory(_) => Poll::Ready(Ok(())),
         }
     }

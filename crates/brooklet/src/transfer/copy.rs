@@ -88,7 +88,7 @@ impl Options {
 }
 
 /// Copies the runs of a view to the heap of a new store.
-fn copy(
+pub(super) fn copy(
     view: &View,
     volumes: &Volumes,
     superblock: &mut Superblock,

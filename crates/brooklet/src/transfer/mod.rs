@@ -7,3 +7,4 @@ pub mod offload;
 pub mod parts;
 pub mod salvage;
 pub mod subscribe;
+pub mod succeed;

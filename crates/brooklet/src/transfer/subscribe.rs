@@ -27,6 +27,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use brooklet_io::seeded::bug;
@@ -188,25 +189,45 @@ impl Commits {
 
     /// Encodes the commits as bytes for [`View::with_commits`].
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD + self.bytes + self.items.len() * BLOCK + 8);
-        out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&self.store.to_le_bytes());
+        let mut out = begin(self.store, self.bytes + self.items.len() * BLOCK);
         for item in &self.items {
-            let (lsns, time, data) = match item {
-                Item::Block(block, time) => (block.lsns(), *time, &block.data()[..]),
-                Item::Mark(Moment { lsn, time_ms: time }) => (*lsn..*lsn, *time, &[][..]),
-            };
-            for number in [lsns.start, lsns.end, time] {
-                out.extend_from_slice(&number.to_le_bytes());
+            match item {
+                Item::Block(block, time) => put(&mut out, block.lsns(), *time, block.data()),
+                Item::Mark(Moment { lsn, time_ms: time }) => put(&mut out, *lsn..*lsn, *time, &[]),
             }
-            out.extend_from_slice(&(data.len() as u32).to_le_bytes());
-            out.extend_from_slice(data);
         }
-        let sum = checksum(&out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
+        end(out)
     }
+}
+
+/// Encodes blocks of a store's log, all as of one time.
+pub(super) fn encode(store: u128, blocks: &[(Range<u64>, Bytes)], time: u64) -> Vec<u8> {
+    let bytes: usize = blocks.iter().map(|(_, data)| data.len() + BLOCK).sum();
+    let mut out = begin(store, bytes);
+    blocks.iter().for_each(|(lsns, data)| put(&mut out, lsns.clone(), time, data));
+    end(out)
+}
+
+fn begin(store: u128, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + bytes + 8);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&store.to_le_bytes());
+    out
+}
+
+fn put(out: &mut Vec<u8>, lsns: Range<u64>, time: u64, data: &[u8]) {
+    for number in [lsns.start, lsns.end, time] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    out.extend_from_slice(data);
+}
+
+fn end(mut out: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
 }
 
 impl fmt::Debug for Commits {
@@ -229,7 +250,7 @@ impl Frame<'_> {
     }
 }
 
-fn damaged(what: &str) -> Error {
+pub(super) fn damaged(what: &str) -> Error {
     Error::damaged("the kept commits", what)
 }
 

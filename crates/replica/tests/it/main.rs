@@ -8,6 +8,7 @@ mod model;
 mod mutations;
 mod probe;
 mod reopening;
+mod replica;
 mod s3;
 mod store;
 mod world;

@@ -65,6 +65,26 @@ fn a_trim_before_its_record_is_caught() {
     is_caught("trims-before-the-record", [1, 1, 0, 1, 1, 2]);
 }
 
+/// A store that acknowledges before the bucket has confirmed loses entries with its host.
+#[test]
+fn an_acknowledgement_before_the_bucket_has_confirmed_is_caught() {
+    use brooklet::io::seeded::plant;
+    plant(Some("acknowledged-before-the-mirror"));
+    let caught = (0..20).any(|seed| std::panic::catch_unwind(|| crate::replica::lives(seed)).is_err());
+    plant(None);
+    assert!(caught, "it goes unnoticed");
+}
+
+/// A ring that is trimmed of what the bucket lacks cannot be continued.
+#[test]
+fn a_trim_before_the_bucket_has_confirmed_is_caught() {
+    use brooklet::io::seeded::plant;
+    plant(Some("trimmed-before-the-mirror"));
+    let caught = std::panic::catch_unwind(crate::replica::the_ring_keeps_it).is_err();
+    plant(None);
+    assert!(caught, "it goes unnoticed");
+}
+
 /// The random histories over a failing store notice a bug, too.
 #[test]
 fn random_histories_catch_a_bug() {

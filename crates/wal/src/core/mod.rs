@@ -7,6 +7,9 @@
 //! append ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
 //! ```
 //!
+//! A log with a mirror (`mirror.rs`) also gives each block to the mirror, and may wait for it
+//! before the release.
+//!
 //! Invariants:
 //! 1. Blocks are taken, placed and released in the order of their numbers; at most one is between
 //!    take and place, since a header names the checksum of the block before it.
@@ -16,6 +19,7 @@
 //! 4. After a failure, no record is accepted, and no block is taken, placed or released.
 
 mod drive;
+mod mirror;
 mod open_block;
 mod resize;
 mod stages;
@@ -29,10 +33,11 @@ use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use self::open_block::FRAME;
-use crate::block_handle::Block;
+use crate::block_handle::{Block, Kept};
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, Header, disk_len};
 use crate::map::Map;
+use crate::mirror::SealedBlock;
 use crate::pace::{Pace, Pacer};
 use crate::ring::{Cursor, Ring};
 use crate::seal::{Pool, Sealed};
@@ -40,6 +45,7 @@ use crate::sync::thread::Thread;
 use crate::tuner::{Done, Settings, Tuner};
 
 pub(crate) use self::drive::{CommitterWait, Next, Taken, WriteReason};
+pub(crate) use self::mirror::Released;
 pub(crate) use self::open_block::OpenBlock;
 pub(crate) use self::resize::Limits;
 pub(crate) use self::stages::BlockTimes;
@@ -65,6 +71,8 @@ struct InFlight {
     done: bool,
     /// Times of a block with records.
     times: Option<BlockTimes>,
+    /// The written bytes, if the log has a mirror.
+    sealed: Option<SealedBlock>,
 }
 
 /// A placed block, to be written durably.
@@ -158,6 +166,8 @@ pub(crate) struct Core {
     paused: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
+    /// The blocks that the mirror has yet to keep, if the log has a mirror.
+    mirror: Option<Box<mirror::MirrorWindow>>,
     /// Blocks that were closed when the log stopped.
     wrecked: Vec<OpenBlock>,
     /// The committer's current rest; `None` while the committer runs.
@@ -176,7 +186,7 @@ impl Core {
         tail: u64,
         next: Cursor,
     ) -> Self {
-        let open = OpenBlock::new(&pool, next.seq);
+        let open = OpenBlock::new(&pool, next.seq, Kept::Never);
         Self {
             setup,
             tuner: Tuner::new(most),
@@ -201,6 +211,7 @@ impl Core {
             ending: Vec::new(),
             marks: VecDeque::new(),
             failure: None,
+            mirror: None,
             wrecked: Vec::new(),
             rest: None,
             room_waiters: Vec::new(),
@@ -218,7 +229,8 @@ impl Core {
     }
 
     pub fn is_idle(&self) -> bool {
-        let nothing_moves = self.taken.is_none() && self.in_flight.is_empty() && !self.releasing;
+        let hides = self.mirror.as_ref().is_some_and(|mirror| mirror.is_hiding());
+        let nothing_moves = self.taken.is_none() && self.in_flight.is_empty() && !self.releasing && !hides;
         self.open.records == 0 && self.closed.is_empty() && nothing_moves
     }
 
@@ -260,7 +272,10 @@ impl Core {
         if bound > self.setup.max_record {
             return Err(WalError::TooLarge { len: bound, limit: self.setup.max_record });
         }
-        if self.closed.len() >= MAX_CLOSED || self.paused {
+        if self.closed.len() >= MAX_CLOSED
+            || self.paused
+            || self.mirror.as_ref().is_some_and(|it| it.is_full())
+        {
             return Err(WalError::Busy);
         }
         if !self.finds_room(bound, if spare { 0 } else { self.setup.reserve }) {
@@ -328,13 +343,19 @@ impl Core {
     fn close_open(&mut self) {
         self.pool.set_block_size(self.tuner.settings().block_size);
         let next_seq = self.open.block.seq() + 1;
-        let filled = std::mem::replace(&mut self.open, OpenBlock::new(&self.pool, next_seq));
+        let next = self.new_block(next_seq);
+        let filled = std::mem::replace(&mut self.open, next);
         let len = filled.buf.len() - HEADER;
         self.next_lsn += len as u64;
         self.stats.raw_bytes += len as u64;
         self.closed_bytes += disk_len(len) as u64;
         self.last = Some(filled.block.clone());
         self.closed.push_back(filled);
+    }
+
+    fn new_block(&self, seq: u64) -> OpenBlock {
+        let kept = self.mirror.as_ref().map_or(Kept::Never, |mirror| mirror.end_of(seq));
+        OpenBlock::new(&self.pool, seq, kept)
     }
 
     /// Ends the open block, so that later records are in blocks behind it; returns the number of
@@ -374,6 +395,7 @@ impl Core {
             "only the block that was taken is placed"
         );
         let (len, raw_len, shrinks) = (sealed.disk_len(), sealed.raw_len(), sealed.shrinks());
+        let whole = HEADER + sealed.stored_len();
         self.closed_bytes -= disk_len(raw_len) as u64;
         let position = self.ring.place(len as u64).expect("appending checked the room");
         let seq = block.seq();
@@ -396,12 +418,14 @@ impl Core {
         self.next =
             Cursor { position: self.ring.head(), seq: seq + 1, lsn: self.next.lsn + raw_len as u64, chain };
         block.set_place(from, self.next, payload);
+        let sealed = self.mirror.is_some().then(|| SealedBlock::placed(from, self.next, data.slice(..whole)));
         for (_, cursor) in self.marks.iter_mut().filter(|(s, _)| *s == seq) {
             *cursor = Some(self.next);
         }
         self.shrinks = shrinks.unwrap_or(self.shrinks);
         let times = times.map(|times| BlockTimes { placed: now, ..times });
-        self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false, times });
+        let shrinks = self.shrinks;
+        self.in_flight.push_back(InFlight { block, raw_len, shrinks, done: false, times, sealed });
         self.flying += 1;
         self.tuner.busy(now);
         self.pacer.charge(len as u64, now);
@@ -427,32 +451,6 @@ impl Core {
         }
     }
 
-    /// Takes the completed blocks at the front of the window, for the sink. Only one driver
-    /// releases at a time: returns `None` if another driver does so, or if no block can be
-    /// released.
-    pub fn release(&mut self) -> Option<Vec<Arc<Block>>> {
-        if self.releasing || self.failure.is_some() || !self.in_flight.front().is_some_and(|f| f.done) {
-            return None;
-        }
-        self.releasing = true;
-        let mut blocks = Vec::with_capacity(1);
-        while self.in_flight.front().is_some_and(|f| f.done || bug("acknowledged-in-flight")) {
-            let ended = self.in_flight.pop_front().expect("looked at");
-            self.ending.extend(ended.times);
-            blocks.push(ended.block);
-        }
-        Some(blocks)
-    }
-
-    /// Records that the sink has seen the released blocks.
-    pub fn released(&mut self, blocks: &[Arc<Block>], now: Duration) {
-        let last = blocks.last().expect("a release holds blocks").seq();
-        assert!(last == self.durable + blocks.len() as u64, "the window slides without gaps");
-        self.durable = last;
-        self.releasing = false;
-        self.ending.drain(..).for_each(|times| self.stages.record(&times, now));
-    }
-
     /// Stops the log for good; returns every block that will not become durable.
     pub fn fail(&mut self, error: io::Error) -> Vec<Arc<Block>> {
         self.stop(WalError::Stopped(Arc::new(error)))
@@ -464,13 +462,16 @@ impl Core {
             return Vec::new();
         }
         self.failure = Some(why);
-        let mut blocks: Vec<_> = self.in_flight.drain(..).map(|f| f.block).collect();
+        let mut blocks = self.mirror.as_mut().map(|mirror| mirror.stop()).unwrap_or_default();
+        blocks.extend(self.in_flight.drain(..).map(|f| f.block));
         // The driver of the taken block will find the log stopped.
         blocks.extend(self.taken.take().map(|(block, _)| block));
         blocks.extend(self.closed.iter().map(|f| f.block.clone()));
         // Writers may still write into the buffers of closed blocks; so the buffers stay alive.
         self.wrecked.extend(self.closed.drain(..));
         blocks.push(self.open.block.clone());
+        let later: Vec<_> = blocks.iter().filter_map(|block| block.later().cloned()).collect();
+        blocks.extend(later);
         blocks
     }
 

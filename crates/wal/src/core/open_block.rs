@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brooklet_io::{AlignedBuf, Reservation};
 
-use crate::block_handle::Block;
+use crate::block_handle::{Block, Kept};
 use crate::format::HEADER;
 use crate::seal::Pool;
 
@@ -25,11 +25,11 @@ pub(crate) struct OpenBlock {
 }
 
 impl OpenBlock {
-    pub fn new(pool: &Pool, seq: u64) -> Self {
+    pub fn new(pool: &Pool, seq: u64, kept: Kept) -> Self {
         let mut buf = pool.take(HEADER);
         buf.set_len(HEADER);
         Self {
-            block: Arc::new(Block::new(seq)),
+            block: Arc::new(Block::new(seq, kept)),
             buf,
             records: 0,
             appended: Duration::ZERO,

@@ -34,6 +34,7 @@ errors! {
     Full, full, ["ring is full", "of 262144 bytes", "trim it"];
     Busy, busy, ["too many blocks", "wait for room"];
     Stopped, stopped, ["failed write (a planned fault)", "open it again", "may be lost"];
+    MirrorEnded, mirror_ended, ["second copy of the log has ended (another host has come)", "open it again", "may be lost"];
     Closed, closed, ["the log is closed"];
     Forked, forked, ["another process", "is a fork", "then open it here"];
     WouldWait, in_a_waker, ["a waker must not wait", "in the task"];
@@ -133,6 +134,28 @@ fn stopped() -> WalError {
     let (volume, wal) = log();
     volume.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: false });
     wal.append(b"x").unwrap().1.wait().unwrap_err()
+}
+
+struct NoMirror(Mutex<Option<crate::MirrorHandle>>);
+
+impl crate::Mirror for NoMirror {
+    fn open(&self, _: crate::LocalLog) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn start(&self, handle: crate::MirrorHandle) {
+        *self.0.lock().unwrap() = Some(handle);
+    }
+
+    fn take(&self, _: Vec<crate::SealedBlock>) {}
+}
+
+fn mirror_ended() -> WalError {
+    let (_, wal) = log();
+    let mirror = Arc::new(NoMirror(Mutex::default()));
+    wal.attach(mirror.clone(), crate::Waits::Kept, 1);
+    mirror.0.lock().unwrap().as_ref().unwrap().end("another host has come");
+    wal.append(b"x").unwrap_err()
 }
 
 fn closed() -> WalError {

@@ -8,6 +8,7 @@ mod forged;
 mod fork;
 mod forks;
 mod logs;
+mod mirror;
 #[cfg(feature = "seeded-bugs")]
 mod mutations;
 mod pace;

@@ -5,13 +5,14 @@ use std::panic::catch_unwind;
 
 use brooklet_io::seeded::{met, plant};
 
-use crate::{callbacks, forks};
+use crate::{callbacks, forks, mirror};
 
 const BUGS: &[(&str, fn())] = &[
     ("callback-within-a-callback", callbacks::a_callback_never_runs_within_another),
     ("closing-overtakes-callbacks", callbacks::closing_waits_for_a_callback_of_another_thread),
     ("callback-under-a-lock", callbacks::a_callback_waits_for_the_end_of_a_hush),
     ("panic-leaves-a-write-open", callbacks::a_volume_that_panics_stops_the_log),
+    ("acknowledged-before-the-mirror", mirror::an_acknowledgement_waits_for_the_mirror),
     ("fork-goes-unnoticed", forks::a_child_is_refused),
 ];
 

@@ -74,6 +74,7 @@ fn labelled<T: Number>(
 pub(super) fn list(activity: &Activity) -> Vec<Family> {
     let mut list = List(Vec::with_capacity(80));
     writes(&mut list, activity);
+    mirror(&mut list, activity);
     stalls(&mut list, activity);
     reads(&mut list, activity);
     keeping(&mut list, activity);
@@ -227,6 +228,31 @@ fn keeping(list: &mut List, activity: &Activity) {
         "brooklet_run_dead_entries",
         "Entries in runs that are known to be dead.",
         activity.dead_entries,
+    );
+}
+
+fn mirror(list: &mut List, activity: &Activity) {
+    let Some(mirror) = &activity.mirror else { return };
+    list.gauge(
+        "brooklet_mirror_lag_seconds",
+        "Age of the oldest block that the mirror does not keep.",
+        mirror.lag,
+    );
+    list.gauge(
+        "brooklet_mirror_waiting_bytes",
+        "Bytes of blocks that the mirror does not keep.",
+        mirror.bytes,
+    );
+    list.gauge("brooklet_mirror_waiting_blocks", "Blocks that the mirror does not keep.", mirror.blocks);
+    list.counter(
+        "brooklet_mirror_kept_bytes_total",
+        "Bytes of blocks that the mirror keeps.",
+        mirror.kept_bytes,
+    );
+    list.times(
+        "brooklet_mirror_keep_seconds",
+        "Time from the end of each block here until the mirror kept it.",
+        &mirror.times,
     );
 }
 

@@ -1,0 +1,254 @@
+//! The log in a bucket as the mirror of a store: opening the store claims the log, compares both
+//! histories, and appends what the log lacks.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use brooklet::{Kept, LocalLog, Mirror, MirrorHandle, SealedBlock, View};
+use bytes::Bytes;
+
+use crate::claim::Claim;
+use crate::cutter::blocks;
+use crate::error::Error;
+use crate::journal::{Journal, Key};
+use crate::machine::takeover::Found;
+use crate::object::Kind;
+use crate::place::{Drawn, Epoch, StoreId};
+use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
+use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
+
+/// The log of a store in a bucket, as the [mirror](brooklet::Options::mirror) of the store.
+///
+/// Each opening of the store claims the log, and ends the last owner. A replica serves one opening.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use brooklet::{MirrorOptions, Options};
+/// use brooklet_archive::Bucket;
+/// use brooklet_replica::{BucketJournal, Replica, ShipperOptions};
+///
+/// # let (dir, bucket) = (tempfile::tempdir()?, tempfile::tempdir()?);
+/// # let (path, address) = (dir.path().join("store"), bucket.path().to_str().unwrap());
+/// let journal = BucketJournal::new(&Bucket::open(address)?);           // such as s3://bucket/path
+/// let replica = Replica::new(journal, ShipperOptions::default());
+/// let options = Options::new().mirror(MirrorOptions::new(replica.clone()));
+/// let store = options.open(&path).map_err(|error| replica.explain(error))?;
+/// let ticket = store.append("doc/7", "an edit")?;
+/// ticket.wait()?;                                                       // now it survives this host
+/// assert!(ticket.is_kept());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Replica {
+    start: Box<Start>,
+    find: Box<Find>,
+    state: Mutex<State>,
+}
+
+/// Claims the log of a store, and hands over what is found.
+type Start = dyn Fn(StoreId, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
+/// Finds the store of the log.
+type Find = dyn Fn() -> Result<Option<StoreId>, Error> + Send + Sync;
+type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
+
+#[derive(Default)]
+struct State {
+    shipper: Option<Arc<Shipper>>,
+    refusal: Option<Error>,
+}
+
+impl Replica {
+    /// Returns the log that a journal keeps. Makes no request.
+    ///
+    /// Opening a store with it makes requests, and waits for them on the caller's thread, which
+    /// must not be a thread of a tokio runtime.
+    pub fn new(journal: impl Journal + Clone, options: ShipperOptions) -> Arc<Self> {
+        let claims = journal.clone();
+        let find = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let claim = claims.read(Key::Claim(Epoch::FIRST));
+            let claim = runtime.map_err(Error::Thread)?.block_on(claim)?;
+            Ok(claim.and_then(|claim| Claim::store(&claim)))
+        };
+        let start = move |store, found: &mut OnFound<'_>| {
+            Shipper::open(journal.clone(), store, options.clone(), found).map(|(shipper, _)| shipper)
+        };
+        Arc::new(Self { start: Box::new(start), find: Box::new(find), state: Mutex::default() })
+    }
+
+    /// Takes the log over, and returns the history that it keeps, for a host that lacks the store's
+    /// file, or whose file another history has replaced: [`Options::succeed`] makes a store of it.
+    /// `backup` opens the recorded backup of a number, if there is one. Then open that store with
+    /// this log.
+    ///
+    /// If another host takes the log over meanwhile, that store is refused as [`Error::Behind`], or
+    /// as diverged: begin again.
+    ///
+    /// [`Options::succeed`]: brooklet::Options::succeed
+    ///
+    /// # Errors
+    /// [`Error::NoLog`] if there is nothing to continue; the errors of [`Shipper::open`] and of
+    /// `backup`.
+    pub fn kept(&self, backup: impl FnOnce(u64) -> Result<View, Error>) -> Result<Kept, Error> {
+        let store = (self.find)()?.ok_or(Error::NoLog)?;
+        let mut history = History::with_blocks();
+        // Dropped at once: its epoch only ends the one before it.
+        drop((self.start)(store, &mut |found| history.find(found))?);
+        let blocks = history.blocks.filter(|blocks| !blocks.is_empty()).ok_or(Error::NoLog)?;
+        let backup = history.backup.map(backup).transpose()?;
+        Ok(Kept { store: store.0, backup, blocks })
+    }
+
+    /// Returns how the shipping stands; `None` before the store is open.
+    pub fn status(&self) -> Option<ShipperStatus> {
+        self.state().shipper.as_ref().map(|shipper| shipper.status())
+    }
+
+    /// Returns the shipper; `None` before the store is open.
+    pub fn shipper(&self) -> Option<Arc<Shipper>> {
+        self.state().shipper.clone()
+    }
+
+    /// Returns the cause of an error of the store, if this log is the cause.
+    pub fn explain(&self, error: brooklet::Error) -> Error {
+        let mut state = self.state();
+        match error {
+            brooklet::Error::MirrorRefused { .. } if state.refusal.is_some() => {
+                state.refusal.take().unwrap_or(Error::Store(error))
+            }
+            brooklet::Error::MirrorEnded { .. } => {
+                let ended = state.shipper.as_ref().and_then(|shipper| shipper.error());
+                ended.unwrap_or(Error::Store(error))
+            }
+            error => Error::Store(error),
+        }
+    }
+
+    /// Stops shipping, as the loss of this host would. The store then acknowledges nothing more.
+    /// Use it to close a store whose bucket does not answer.
+    pub fn give_up(&self) {
+        if let Some(shipper) = self.shipper() {
+            shipper.give_up();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn continue_with(&self, log: LocalLog) -> Result<Shipper, Error> {
+        let mut history = History::default();
+        let shipper = (self.start)(StoreId(log.store), &mut |found| history.find(found))?;
+        let here = links(Link { lsn: log.begin, sum: log.sum }, &log.blocks);
+        let missing = missing(&log, &here, &history)?;
+        for block in &log.blocks[missing..] {
+            shipper.ship(block.begin, block.end, &block.bytes)?;
+        }
+        shipper.flush();
+        shipper.wait(here.last().expect("a log has a begin").lsn)?;
+        Ok(shipper)
+    }
+}
+
+impl Mirror for Replica {
+    fn open(&self, log: LocalLog) -> Result<(), String> {
+        match self.continue_with(log) {
+            Ok(shipper) => {
+                self.state().shipper = Some(Arc::new(shipper));
+                Ok(())
+            }
+            Err(error) => {
+                let why = error.to_string();
+                self.state().refusal = Some(error);
+                Err(why)
+            }
+        }
+    }
+
+    fn start(&self, handle: MirrorHandle) {
+        self.shipper().expect("the store was opened").report_to(handle);
+    }
+
+    fn take(&self, blocks: Vec<SealedBlock>) {
+        let Some(shipper) = self.shipper() else { return };
+        for SealedBlock { begin, end, bytes, .. } in blocks {
+            if shipper.ship_now(begin, end, bytes).is_err() {
+                // The shipper reports its end by itself.
+                return;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Replica({:?})", self.status())
+    }
+}
+
+/// What a takeover found of the store's history.
+#[derive(Default)]
+struct History {
+    /// The links of its blocks, from the begin of the first one on.
+    links: Vec<Link>,
+    /// The backup that precedes the blocks.
+    backup: Option<u64>,
+    /// The blocks, if they are wanted: they may need much memory.
+    blocks: Option<Vec<SealedBlock>>,
+}
+
+impl History {
+    fn with_blocks() -> Self {
+        Self { blocks: Some(Vec::new()), ..Self::default() }
+    }
+
+    fn find(&mut self, found: Found<Bytes>) -> Result<(), Error> {
+        match found {
+            Found::Begin(record) => {
+                (self.links, self.backup) = (Vec::new(), record.map(|record| record.backup));
+                self.blocks.iter_mut().for_each(Vec::clear);
+            }
+            Found::Object(object) if object.kind == Kind::Blocks => {
+                let damaged = |what| Error::Damaged { object: object.place.to_string(), what };
+                for block in blocks(&object.payload).map_err(|_| damaged("its blocks are cut off"))? {
+                    let block = SealedBlock::decode(block).ok_or_else(|| damaged("a block is not whole"))?;
+                    if self.links.is_empty() {
+                        self.links.push(Link { lsn: block.begin, sum: block.previous });
+                    }
+                    self.links.push(Link { lsn: block.end, sum: block.sum });
+                    self.blocks.iter_mut().for_each(|blocks| blocks.push(block.clone()));
+                }
+            }
+            Found::Object(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn links(begin: Link, blocks: &[SealedBlock]) -> Vec<Link> {
+    let ends = blocks.iter().map(|block| Link { lsn: block.end, sum: block.sum });
+    [begin].into_iter().chain(ends).collect()
+}
+
+/// Returns the number of the first local block that the log lacks.
+///
+/// A link stands for all of the history before it. So if the end of the log is a link of the local
+/// file, no other owner has left a block in the log since this file was open, and its blocks behind
+/// that end may follow, in whatever mode it was open: a commit that nobody was told about may still
+/// count.
+fn missing(log: &LocalLog, here: &[Link], history: &History) -> Result<usize, Error> {
+    let there = &history.links;
+    let nobody_else = Some(Drawn(0));
+    let local = Local { links: here, drawn: nobody_else };
+    let remote = Remote { links: there, last_writer: nobody_else };
+    let end = here.last().expect("a log has a begin").lsn;
+    match reconcile(Mode::Local, local, remote) {
+        _ if there.is_empty() && (log.begin > 0 || history.backup.is_some()) => Err(Error::NeedsBackup),
+        Plan::CatchUp { .. } => Err(Error::Behind { end, log: there.last().map_or(0, |last| last.lsn) }),
+        Plan::Diverged { from } | Plan::Drop { to: from } => Err(Error::Diverged { from, end }),
+        Plan::Same | Plan::Ship { .. } => {
+            let common = here.iter().rposition(|link| Some(link) == there.last());
+            Ok(common.unwrap_or_default())
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A log with a mirror: what is acknowledged when, the window, the order, and the ends.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use brooklet_io::{Clock, ManualClock, MemVolume, Volume};
+use brooklet_wal::{
+    Ack, Block, Committer, Config, Cursor, LocalLog, Mirror, MirrorHandle, Opening, Records, SealedBlock,
+    Sink, Start, Waiters, Waits, Wal, WalError, Zone, recover, sealed_blocks,
+};
+
+const ZONE: Zone = Zone { offset: 0, size: 256 << 10, store: 7 };
+const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
+const WINDOW: u64 = 8000;
+
+/// Keeps what it is told to keep.
+#[derive(Default)]
+struct Manual {
+    handle: OnceLock<MirrorHandle>,
+    taken: Mutex<Vec<SealedBlock>>,
+    at_once: bool,
+}
+
+impl Mirror for Manual {
+    fn open(&self, _: LocalLog) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn start(&self, handle: MirrorHandle) {
+        self.handle.set(handle).unwrap();
+    }
+
+    fn take(&self, blocks: Vec<SealedBlock>) {
+        let end = blocks.last().unwrap().end;
+        self.taken.lock().unwrap().extend(blocks);
+        if self.at_once {
+            self.keep(end);
+        }
+    }
+}
+
+impl Manual {
+    fn keep(&self, lsn: u64) {
+        self.handle.get().unwrap().kept(lsn);
+    }
+
+    fn end(&self) -> u64 {
+        self.taken.lock().unwrap().last().map_or(0, |block| block.end)
+    }
+}
+
+/// Counts the blocks with records that readers see.
+#[derive(Default)]
+struct Seen(AtomicUsize);
+
+impl Sink for Seen {
+    fn durable(&self, blocks: &[Arc<Block>], _: &mut Waiters) {
+        let records = blocks.iter().filter(|block| !block.data().is_empty()).count();
+        self.0.fetch_add(records, Ordering::Relaxed);
+    }
+}
+
+struct World {
+    volume: MemVolume,
+    clock: Arc<ManualClock>,
+    mirror: Arc<Manual>,
+    seen: Arc<Seen>,
+    wal: Wal,
+    committer: Committer,
+}
+
+impl World {
+    fn new(waits: Waits) -> Self {
+        Self::with(waits, Manual::default())
+    }
+
+    fn with(waits: Waits, mirror: Manual) -> Self {
+        let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
+        let (mirror, seen) = (Arc::new(mirror), Arc::new(Seen::default()));
+        volume.grow(ZONE.size).unwrap();
+        let (config, at) =
+            (Config { block_size: 4096, ..Config::default() }, Opening { tail: 0, next: FIRST, epoch: 1 });
+        let wal = Wal::open(Arc::new(volume.clone()), ZONE, config, at, clock.clone(), seen.clone());
+        wal.attach(mirror.clone(), waits, WINDOW);
+        let committer = Committer::new(&wal).unwrap();
+        Self { volume, clock, mirror, seen, wal, committer }
+    }
+
+    /// Appends a record in a block of its own, and writes the block.
+    fn append(&mut self, record: &[u8]) -> Ack {
+        let appended = self.wal.try_append(record.len(), false, Duration::ZERO, |out| out(record)).unwrap();
+        self.committer.drain();
+        self.wal.ack(appended.block)
+    }
+
+    fn seen(&self) -> usize {
+        self.seen.0.load(Ordering::Relaxed)
+    }
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut rng = brooklet_io::Rng::new(3);
+    (0..len).map(|_| rng.next() as u8).collect()
+}
+
+pub fn an_acknowledgement_waits_for_the_mirror() {
+    let mut world = World::new(Waits::Kept);
+    let first = world.append(b"first");
+    let end = world.mirror.end();
+    let second = world.append(b"second");
+    assert!(!first.is_done() && !second.is_done() && world.seen() == 0);
+    assert!(!first.kept().unwrap().is_done());
+    world.mirror.keep(end - 1);
+    assert!(!first.is_done());
+    world.mirror.keep(end);
+    assert!(first.is_done() && first.kept().unwrap().is_done() && !second.is_done());
+    assert_eq!(world.seen(), 1);
+    // A late report of an earlier position takes nothing back.
+    world.mirror.keep(1);
+    world.mirror.keep(world.mirror.end());
+    assert!(second.is_done() && world.seen() == 2);
+}
+
+#[test]
+fn a_block_is_acknowledged_and_shown_when_it_is_kept() {
+    an_acknowledgement_waits_for_the_mirror();
+}
+
+#[test]
+fn a_local_acknowledgement_waits_for_nobody_and_the_second_one_can_be_had() {
+    let mut world = World::new(Waits::Local);
+    let ack = world.append(b"record");
+    let kept = ack.kept().unwrap();
+    assert!(ack.is_done() && !kept.is_done() && world.seen() == 1);
+    let told = Arc::new(Mutex::new(None));
+    let tells = told.clone();
+    kept.on_done(move |result| *tells.lock().unwrap() = Some(result.is_ok()));
+    assert!(!kept.wait_timeout(Duration::ZERO).unwrap());
+    world.clock.advance(Duration::from_millis(7));
+    assert_eq!(world.wal.mirror_stats().unwrap().lag, Duration::from_millis(7));
+    world.mirror.keep(world.mirror.end());
+    assert!(kept.is_done() && kept.wait().is_ok());
+    assert_eq!(*told.lock().unwrap(), Some(true));
+    let stats = world.wal.mirror_stats().unwrap();
+    assert_eq!((stats.blocks, stats.bytes, stats.lag), (0, 0, Duration::ZERO));
+    assert_eq!((stats.kept, stats.times.count()), (world.mirror.end(), 1));
+    assert_eq!(stats.kept_bytes, world.mirror.taken.lock().unwrap()[0].bytes.len() as u64);
+    assert_eq!(world.clock.now(), stats.times.sum());
+}
+
+/// A store that does not wait for its mirror writes and wakes as one without.
+#[test]
+fn a_mirror_that_nobody_waits_for_costs_no_write_and_no_wake_up() {
+    let run = |wal: &Wal| {
+        for n in 0..30u64 {
+            wal.append(&n.to_le_bytes()).unwrap().1.wait().unwrap();
+        }
+        let stats = wal.stats();
+        (stats.records, stats.blocks, stats.written_bytes, stats.wakes, wal.stages().whole.count())
+    };
+    let world = World::with(Waits::Local, Manual { at_once: true, ..Manual::default() });
+    assert_eq!(run(&world.wal), run(&plain()));
+    assert_eq!(world.mirror.taken.lock().unwrap().len(), 30);
+}
+
+/// Nothing that the mirror is behind with makes a log forget it: appends wait instead.
+#[test]
+fn appends_wait_while_too_much_is_not_kept() {
+    for waits in [Waits::Local, Waits::Kept] {
+        let mut world = World::new(waits);
+        let record = noise(3000);
+        let append = |wal: &Wal| wal.try_append(3000, false, Duration::ZERO, |out| out(&record));
+        let mut appended = 0;
+        while append(&world.wal).is_ok() {
+            world.committer.drain();
+            appended += 1;
+        }
+        assert_eq!(appended, WINDOW.div_ceil(3000));
+        assert!(matches!(append(&world.wal), Err(WalError::Busy)));
+        world.mirror.keep(world.mirror.taken.lock().unwrap()[0].end);
+        append(&world.wal).unwrap();
+    }
+}
+
+#[test]
+fn the_mirror_gets_the_ring_block_by_block() {
+    let mut world = World::with(Waits::Kept, Manual { at_once: true, ..Manual::default() });
+    for len in [10, 0, 3000, 20_000] {
+        assert!(world.append(&noise(len)).is_done());
+        assert!(world.append(&vec![7; len]).is_done());
+    }
+    world.wal.close().unwrap();
+    let taken = world.mirror.taken.lock().unwrap().clone();
+    assert_eq!((taken[0].begin, taken[0].previous), (0, 0));
+    for pair in taken.windows(2) {
+        assert_eq!((pair[0].end, pair[0].sum), (pair[1].begin, pair[1].previous));
+    }
+    let start = Start { cursor: FIRST, acked: 0, clean: false, epoch: 1 };
+    let mut records = Vec::new();
+    let found = recover(&world.volume, ZONE, start, |block, _| {
+        records.push(block.data().clone());
+        Ok::<_, WalError>(())
+    });
+    assert_eq!(sealed_blocks(&world.volume, ZONE, start, &found.unwrap()).unwrap(), taken);
+    for (block, records) in taken.iter().zip(&records) {
+        assert_eq!(SealedBlock::decode(block.bytes.clone()).as_ref(), Some(block));
+        assert_eq!(block.records().as_ref(), Some(records));
+        assert_eq!(Records::new(records).count() as u64, u64::from(!records.is_empty()));
+        for at in 0..block.bytes.len() {
+            let mut damaged = block.bytes.to_vec();
+            damaged[at] ^= 1;
+            assert_eq!(SealedBlock::decode(damaged.into()), None);
+        }
+        assert_eq!(SealedBlock::decode(block.bytes.slice(..block.bytes.len() - 1)), None);
+    }
+}
+
+#[test]
+fn whoever_waits_learns_that_the_mirror_has_ended() {
+    for waits in [Waits::Local, Waits::Kept] {
+        let mut world = World::new(waits);
+        let ack = world.append(b"record");
+        world.mirror.handle.get().unwrap().end("another host has come");
+        let ended =
+            |result| matches!(result, Err(WalError::MirrorEnded { why }) if &*why == "another host has come");
+        assert!(ended(ack.kept().unwrap().wait()));
+        assert_eq!(ack.wait().is_ok(), waits == Waits::Local);
+        assert!(ended(world.wal.append(b"more").map(drop)));
+        assert_eq!(world.wal.flush().is_ok(), waits == Waits::Local);
+        // What comes late changes nothing.
+        world.mirror.keep(world.mirror.end());
+        assert!(ended(ack.kept().unwrap().wait()));
+    }
+}
+
+/// Closing waits for the mirror if acknowledgements do, and otherwise says that it does not know.
+#[test]
+fn closing_leaves_nobody_waiting() {
+    let mut world = World::new(Waits::Local);
+    let ack = world.append(b"record");
+    world.wal.close().unwrap();
+    assert!(ack.is_done() && matches!(ack.kept().unwrap().wait(), Err(WalError::Closed)));
+
+    let mut world = World::new(Waits::Kept);
+    let ack = world.append(b"record");
+    let (mirror, end) = (world.mirror.clone(), world.mirror.end());
+    std::thread::scope(|scope| {
+        scope.spawn(move || mirror.keep(end));
+        world.wal.close().unwrap();
+    });
+    assert!(ack.is_done());
+}
+
+#[test]
+fn a_log_without_a_mirror_has_no_second_acknowledgement() {
+    let wal = plain();
+    let (_, ack) = wal.append(b"record").unwrap();
+    ack.wait().unwrap();
+    assert!(ack.kept().is_none() && wal.mirror_stats().is_none());
+}
+
+fn plain() -> Wal {
+    let volume = MemVolume::new(1);
+    volume.grow(ZONE.size).unwrap();
+    let at = Opening { tail: 0, next: FIRST, epoch: 1 };
+    let clock = Arc::new(ManualClock::default());
+    Wal::open(Arc::new(volume), ZONE, Config::default(), at, clock, Arc::new(()))
+}
