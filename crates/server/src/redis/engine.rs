@@ -503,6 +503,7 @@ impl Engine {
             return;
         }
         self.has_news = true;
+        self.has_deadline |= self.keys.is_merging();
         if self.keys.epoch().is_multiple_of(SAMPLE)
             && let Some((key, _)) = self.keys.changed().next()
         {

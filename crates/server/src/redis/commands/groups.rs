@@ -138,7 +138,7 @@ pub fn xgroup(call: &mut Call<'_>) -> Done {
         _ => {
             let consumer = call.args[4].clone();
             let group = &call.engine.keys.stream(id).expect("it has the group").kept.groups[&name];
-            let pending = group.pending.values().filter(|pending| pending.consumer == consumer).count();
+            let pending = group.pending.len_of(&consumer);
             if group.consumers.contains_key(&consumer) {
                 call.keys().change_stream(id, Delta::NoConsumer { group: name, name: consumer });
             }
@@ -238,9 +238,7 @@ pub fn xpending(call: &mut Call<'_>) -> Done {
 
 /// Returns the number of pending entries of each consumer that has some.
 pub fn pending_of(group: &Group) -> BTreeMap<&Bytes, usize> {
-    let mut counts = BTreeMap::new();
-    group.pending.values().for_each(|pending| *counts.entry(&pending.consumer).or_default() += 1);
-    counts
+    group.pending.counts().collect()
 }
 
 /// How much is pending, from which to which, and for whom.

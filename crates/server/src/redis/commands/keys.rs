@@ -3,26 +3,33 @@
 use bytes::Bytes;
 
 use super::super::fail::Fail;
-use super::super::glob::matches;
+use super::super::glob::matches_within;
 use super::super::keys::{SlotId, Value, check_rewritten};
 use super::super::reply::Reply;
+use super::drafts::Progress;
 use super::lookups::{Lookups, READS};
 use super::strings::set_or_delete;
 use super::{Call, Done, check_name};
 
 pub fn del(call: &mut Call<'_>) -> Done {
     super::check_names(&call.args[1..])?;
-    call.with_keys_loaded(1, delete)
+    call.in_parts(call.args.len() > READS, delete)
 }
 
-fn delete(call: &mut Call<'_>) -> Done {
-    let mut gone = 0;
-    for at in 1..call.args.len() {
-        let id = call.open(at)?;
-        gone += usize::from(call.keys().delete(id));
+fn delete(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail> {
+    let (end, began) = (call.args.len().min(progress.at + READS), call.engine.keys.draft_cost());
+    while progress.at < end && !call.has_drafted(began) {
+        if progress.at > 0 {
+            let id = call.open(progress.at)?;
+            progress.count += usize::from(call.keys().delete(id));
+        }
+        progress.at += 1;
     }
-    call.reply().count(gone);
-    Ok(())
+    let is_done = progress.at == call.args.len();
+    if is_done {
+        call.reply().count(progress.count);
+    }
+    Ok(is_done)
 }
 
 pub fn exists(call: &mut Call<'_>) -> Done {
@@ -61,6 +68,8 @@ const PORTION: usize = 2_000;
 const DELETED: usize = 500;
 /// Steps of the comparison of names with a pattern in one portion.
 const STEPS: usize = 1 << 18;
+/// Steps that the look at a name takes.
+const LOOK: usize = 100;
 
 pub fn keys(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
@@ -82,8 +91,10 @@ pub fn keys(call: &mut Call<'_>) -> Done {
                 call.reply().take_in(std::mem::take(&mut found));
                 return Ok(true);
             };
-            steps += steps_of(&pattern, &key);
-            if matches(&pattern, &key) {
+            let mut left = usize::MAX;
+            let is_wanted = matches_within(&pattern, &key, &mut left) == Some(true);
+            steps += LOOK + (usize::MAX - left);
+            if is_wanted {
                 found.bulk(key);
                 count += 1;
             }
@@ -99,7 +110,6 @@ pub fn keys(call: &mut Call<'_>) -> Done {
 
 /// The most steps that the comparison of a name with a pattern takes, and those of the look at it.
 pub fn steps_of(pattern: &[u8], name: &[u8]) -> usize {
-    const LOOK: usize = 100;
     LOOK + pattern.len() * name.len()
 }
 

@@ -9,34 +9,53 @@ use super::super::client::Client;
 use super::super::fail::{Fail, TimeoutReply};
 use super::super::keys::{End, SlotId, collect};
 use super::blocking::{seconds, waits_for};
+use super::drafts::{Part, Progress};
 use super::{Call, Done};
 
-fn push(call: &mut Call<'_>, end: End, only_if_there: bool) -> Done {
+/// Elements that one portion pushes.
+const PUSHED: usize = 4_000;
+
+fn push(call: &mut Call<'_>, part: Part) -> Done {
+    call.in_parts(call.args.len() > PUSHED, part)
+}
+
+/// Pushes the next elements; returns whether they were the last.
+fn push_some(
+    call: &mut Call<'_>,
+    progress: &mut Progress,
+    end: End,
+    only_if_there: bool,
+) -> Result<bool, Fail> {
     let (id, len) = call.list(1)?;
     if len == 0 && only_if_there {
         call.reply().int(0);
-        return Ok(());
+        return Ok(true);
     }
-    let elements = &call.args[2..];
+    let elements = &call.args[2 + progress.at..];
+    let elements = &elements[..elements.len().min(PUSHED)];
     call.engine.keys.push(id, end, elements.iter().cloned());
-    call.client.reply.count(len + elements.len());
-    Ok(())
+    progress.at += elements.len();
+    let is_done = 2 + progress.at == call.args.len();
+    if is_done {
+        call.client.reply.count(len + elements.len());
+    }
+    Ok(is_done)
 }
 
 pub fn lpush(call: &mut Call<'_>) -> Done {
-    push(call, End::Left, false)
+    push(call, |call, progress| push_some(call, progress, End::Left, false))
 }
 
 pub fn rpush(call: &mut Call<'_>) -> Done {
-    push(call, End::Right, false)
+    push(call, |call, progress| push_some(call, progress, End::Right, false))
 }
 
 pub fn lpushx(call: &mut Call<'_>) -> Done {
-    push(call, End::Left, true)
+    push(call, |call, progress| push_some(call, progress, End::Left, true))
 }
 
 pub fn rpushx(call: &mut Call<'_>) -> Done {
-    push(call, End::Right, true)
+    push(call, |call, progress| push_some(call, progress, End::Right, true))
 }
 
 pub fn llen(call: &mut Call<'_>) -> Done {

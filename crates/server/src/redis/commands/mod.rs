@@ -5,6 +5,7 @@ mod blocking;
 mod clients;
 mod command;
 mod connection;
+mod drafts;
 mod groups;
 mod hashes;
 mod info;

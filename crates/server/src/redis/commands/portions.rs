@@ -3,7 +3,6 @@
 use super::super::fail::{Fail, Portion};
 use super::super::keys::Loading;
 use super::super::reply::Reply;
-use super::lookups::READS;
 use super::{Call, Done, Spec};
 
 /// Parts of a reply that one portion writes.
@@ -25,7 +24,7 @@ impl Call<'_> {
                 return Err(Fail::Long(Portion(Box::new(portion))));
             }
             let name = self.word(0).to_ascii_lowercase();
-            self.engine.count_at_once(&name)?;
+            self.engine.count_at_once(&name, self.client.is_in_script)?;
         }
         Ok(())
     }
@@ -34,26 +33,6 @@ impl Call<'_> {
     /// commit that wakes a client has bounds of its own.
     pub fn is_whole(&self) -> bool {
         self.client.is_in_exec || self.client.is_in_script || self.woken_by.is_some()
-    }
-
-    /// Loads the keys that every `step`th word names in portions, and then runs a command at once,
-    /// which finds them in memory.
-    pub fn with_keys_loaded(&mut self, step: usize, command: fn(&mut Call<'_>) -> Done) -> Done {
-        if self.args.len() <= READS || self.is_whole() {
-            return command(self);
-        }
-        let mut at = 1;
-        self.in_portions(move |call| {
-            for _ in 0..READS {
-                if at >= call.args.len() {
-                    return command(call).map(|()| true);
-                }
-                call.open(at)?;
-                call.keys().make_room();
-                at += step;
-            }
-            Ok(false)
-        })
     }
 
     /// Writes the parts of a reply, in portions. `write` writes a part, and returns how many parts

@@ -223,6 +223,11 @@ impl Spec {
         matches!(self.flags & !flags::FAST, flags::READ | flags::WRITE)
     }
 
+    /// Whether it has keys among its words.
+    pub fn has_keys(&self) -> bool {
+        !matches!(self.keys.place, Where::Nowhere)
+    }
+
     /// Whether a script may run it.
     pub fn may_be_scripted(&self) -> bool {
         let command = self.name.split('|').next().unwrap_or_default();

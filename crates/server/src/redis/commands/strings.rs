@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::super::fail::Fail;
 use super::super::keys::{SlotId, Value};
+use super::drafts::Progress;
 use super::lookups::{Lookups, READS};
 use super::{Call, Done, integer};
 
@@ -200,41 +201,64 @@ fn check_pairs(call: &Call<'_>) -> Done {
     super::check_names(call.args[1..].iter().step_by(2))
 }
 
-fn set_pairs(call: &mut Call<'_>) -> Done {
-    for at in (1..call.args.len()).step_by(2) {
-        let id = call.open(at)?;
-        let new = call.args[at + 1].clone();
-        call.keys().set_text(id, new, None);
+/// Sets the next pairs; returns whether they were the last.
+fn set_pairs(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail> {
+    let (end, began) = (call.args.len().min(progress.at + 2 * READS), call.engine.keys.draft_cost());
+    while progress.at < end && !call.has_drafted(began) {
+        // The first word is that of the command.
+        let at = progress.at + 1;
+        if at < call.args.len() {
+            let id = call.open(at)?;
+            let new = call.args[at + 1].clone();
+            call.keys().set_text(id, new, None);
+        }
+        progress.at += 2;
     }
-    Ok(())
+    Ok(progress.at >= call.args.len())
 }
 
 pub fn mset(call: &mut Call<'_>) -> Done {
     check_pairs(call)?;
-    call.with_keys_loaded(2, |call| {
-        set_pairs(call)?;
-        call.reply().ok();
-        Ok(())
+    call.in_parts(call.args.len() > 2 * READS, |call, progress| {
+        let is_done = set_pairs(call, progress)?;
+        if is_done {
+            call.reply().ok();
+        }
+        Ok(is_done)
     })
 }
 
 pub fn msetnx(call: &mut Call<'_>) -> Done {
     check_pairs(call)?;
-    call.with_keys_loaded(2, set_if_none_is_there)
+    call.in_parts(call.args.len() > 2 * READS, set_if_none_is_there)
 }
 
-fn set_if_none_is_there(call: &mut Call<'_>) -> Done {
-    let mut is_any_there = false;
-    for at in (1..call.args.len()).step_by(2) {
-        let id = call.open(at)?;
-        is_any_there |= call.value(id).is_there();
-        call.keys().make_room();
+/// Looks at all keys first, because a key may be named twice.
+fn set_if_none_is_there(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail> {
+    if progress.is_second {
+        let is_done = set_pairs(call, progress)?;
+        if is_done {
+            call.reply().flag(true);
+        }
+        return Ok(is_done);
     }
-    if !is_any_there {
-        set_pairs(call)?;
+    let (end, began) = (call.args.len().min(progress.at + 2 * READS), call.engine.keys.draft_cost());
+    while progress.at < end && !call.has_drafted(began) {
+        let at = progress.at + 1;
+        if at < call.args.len() {
+            let id = call.open(at)?;
+            if call.value(id).is_there() {
+                call.reply().flag(false);
+                return Ok(true);
+            }
+            call.keys().make_room();
+        }
+        progress.at += 2;
     }
-    call.reply().flag(!is_any_there);
-    Ok(())
+    if progress.at >= call.args.len() {
+        *progress = Progress { is_second: true, ..Progress::default() };
+    }
+    Ok(false)
 }
 
 /// Changes a string, which keeps when it expires.

@@ -1,14 +1,23 @@
 //! Transactions: queued commands that run as one commit.
 
+use std::ops::Range;
+
 use super::super::acl::Denied;
 use super::super::client::Queue;
 use super::super::fail::Fail;
+use super::super::proto::Args;
 use super::blocking::plain_logs;
+use super::drafts::Progress;
 use super::lookups::READS;
 use super::{Call, Done, check_name, resolve};
 
 /// Most keys of one command that are loaded before a transaction.
 const KEYS: usize = 4;
+/// Commands that may take all of a long list.
+const SLOW: [&str; 6] = ["linsert", "lrem", "lset", "lpos", "lrange", "sort"];
+/// Nanoseconds, and bytes of replies, after which others have their turns.
+const PORTION: u64 = 1_000_000;
+const REPLIES: usize = 1 << 20;
 
 pub fn multi(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
@@ -28,11 +37,16 @@ pub fn discard(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// Does all that was gathered, at once. The keys of many commands are loaded before, in portions.
+/// Does all that was gathered. Many commands run in portions on a draft, if all of them only read
+/// and write the keys of their words. Otherwise their keys are loaded in portions, and then all
+/// commands run at once.
 pub fn exec(call: &mut Call<'_>) -> Done {
-    let is_long = call.client.queue.as_ref().is_some_and(|queue| queue.requests.len() > READS);
-    if !is_long {
+    let Some(queue) = call.client.queue.as_ref().filter(|queue| is_long(queue)) else {
         return exec_now(call);
+    };
+    let is_of_keys = |request: &Args| resolve(request).is_some_and(|spec| spec.is_plain() && spec.has_keys());
+    if queue.requests.iter().all(is_of_keys) {
+        return call.drafted(exec_some, exec_now, end);
     }
     let mut at = 0;
     call.in_portions(move |call| {
@@ -56,9 +70,27 @@ pub fn exec(call: &mut Call<'_>) -> Done {
     })
 }
 
-/// Does all that was gathered. What one of the commands is refused for is told in its place; what
-/// the store fails at takes all of it back.
+/// Returns whether the commands of a transaction may take long.
+fn is_long(queue: &Queue) -> bool {
+    // These may take all of a long list each.
+    let is_slow = |request: &&Args| {
+        request.first().is_some_and(|name| SLOW.iter().any(|slow| name.eq_ignore_ascii_case(slow.as_bytes())))
+    };
+    let requests = &queue.requests;
+    !queue.is_broken && (requests.len() > READS || requests.iter().filter(is_slow).nth(1).is_some())
+}
+
+/// Does all that was gathered at once.
 fn exec_now(call: &mut Call<'_>) -> Done {
+    let Some(queue) = take_queue(call)? else { return Ok(()) };
+    let (all, began) = (queue.requests.len(), Progress::default());
+    in_exec(call, |call| run(call, &queue, 0..all, &began))?;
+    Ok(())
+}
+
+/// Takes the commands of a transaction; returns `None`, and says so to the client, if a key that it
+/// watches has changed.
+fn take_queue(call: &mut Call<'_>) -> Result<Option<Queue>, Fail> {
     let Some(queue) = call.client.queue.take() else {
         return Err(Fail::err("EXEC without MULTI"));
     };
@@ -74,10 +106,34 @@ fn exec_now(call: &mut Call<'_>) -> Done {
     }
     if is_stale {
         call.reply().null_array();
-        return Ok(());
+        return Ok(None);
     }
+    Ok(Some(queue))
+}
+
+/// Does some of what was gathered, on a draft.
+fn exec_some(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail> {
+    let Some(queue) = call.client.queue.take() else {
+        return Err(Fail::err("EXEC without MULTI"));
+    };
+    call.engine.begin_at_once();
+    let next = progress.at..queue.requests.len().min(progress.at + READS);
+    let done = in_exec(call, |call| run(call, &queue, next, progress));
+    let all = queue.requests.len();
+    // The pause and the memory of the client know of a transaction by its queue.
+    call.client.queue = Some(queue);
+    progress.at = done?;
+    Ok(progress.at == all)
+}
+
+/// Ends a transaction that ran on a draft.
+fn end(call: &mut Call<'_>) -> Result<bool, Fail> {
+    take_queue(call).map(|queue| queue.is_some())
+}
+
+fn in_exec<T>(call: &mut Call<'_>, run: impl FnOnce(&mut Call<'_>) -> Result<T, Fail>) -> Result<T, Fail> {
     call.client.is_in_exec = true;
-    let done = run(call, &queue);
+    let done = run(call);
     call.client.is_in_exec = false;
     if call.client.is_killed {
         call.client.reply.begin(usize::MAX);
@@ -85,10 +141,17 @@ fn exec_now(call: &mut Call<'_>) -> Done {
     done
 }
 
-fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
-    call.engine.scripts.begin_transaction();
-    call.reply().array(queue.requests.len());
-    for request in &queue.requests {
+/// Does the next commands, until a portion is long enough if they run on a draft; returns the
+/// number of the next command. What one of them is refused for is told in its place; what the
+/// store fails at takes all of it back.
+fn run(call: &mut Call<'_>, queue: &Queue, next: Range<usize>, before: &Progress) -> Result<usize, Fail> {
+    if before.at == 0 {
+        call.engine.scripts.begin_transaction();
+        call.reply().array(queue.requests.len());
+    }
+    let (cost, told, began) = (call.engine.keys.draft_cost(), call.client.written(), (call.engine.clock)());
+    for at in next.clone() {
+        let request = &queue.requests[at];
         let spec = resolve(request).expect("it was found before");
         let start = call.client.written();
         // Rights may have changed since the command was queued.
@@ -114,8 +177,14 @@ fn run(call: &mut Call<'_>, queue: &Queue) -> Done {
             call.client.is_killed = true;
             call.client.cut(start);
         }
+        let is_long = call.has_drafted(cost)
+            || call.client.written() > told + REPLIES
+            || (call.engine.clock)() - began > PORTION;
+        if is_long && call.engine.keys.is_on_draft() {
+            return Ok(at + 1);
+        }
     }
-    Ok(())
+    Ok(next.end)
 }
 
 fn no_longer(denied: &Denied) -> Fail {

@@ -201,7 +201,7 @@ fn tell_groups_in_full(keys: &Keyspace, id: SlotId, reply: &mut Reply, most: usi
         reply.bulk("consumers");
         reply.array(group.consumers.len());
         let mut pending: BTreeMap<&Bytes, Vec<(&Id, &Pending)>> = BTreeMap::new();
-        for (id, entry) in &group.pending {
+        for (id, entry) in group.pending.iter() {
             pending.entry(&entry.consumer).or_default().push((id, entry));
         }
         for (consumer, seen) in &group.consumers {

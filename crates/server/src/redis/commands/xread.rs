@@ -1,7 +1,5 @@
 //! Reads of streams from the last position, alone or in a group.
 
-use std::ops::Bound::{Excluded, Unbounded};
-
 use bytes::Bytes;
 
 use super::super::fail::{Fail, TimeoutReply, Wait};
@@ -256,11 +254,8 @@ fn read_as(
     let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
     match from {
         From::After(after) => {
-            let mine = kept
-                .pending
-                .range((Excluded(after), Unbounded))
-                .filter(|(_, pending)| pending.consumer == *consumer);
-            let mine = mine.take(asked.count).map(|(id, pending)| (*id, pending.times));
+            let mine = after.after().into_iter().flat_map(|from| kept.pending.of(consumer, from));
+            let mine = mine.take(asked.count).map(|(id, pending)| (id, pending.times));
             let mine: Vec<(Id, u64)> = mine.collect();
             let mut history = Vec::with_capacity(mine.len());
             let (now, mut ids, mut finder) = (call.engine.keys.now, Vec::new(), Finder::default());

@@ -16,7 +16,7 @@ use crate::redis::pubsub::Kind;
 
 impl Engine {
     /// Returns whether somebody may hear of what commands do to keys.
-    fn has_listeners(&self) -> bool {
+    pub fn has_listeners(&self) -> bool {
         self.settings.events != Events::NONE
             && self.topics.len(Kind::Channel) + self.topics.len(Kind::Pattern) > 0
     }

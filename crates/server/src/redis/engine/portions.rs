@@ -9,8 +9,10 @@ use crate::redis::client::{Client, Work};
 use crate::redis::commands::{Call, Spec, after_load, flags};
 use crate::redis::fail::Fail;
 
-/// Most portions that one transaction or script runs at once. A portion takes about a millisecond.
-const AT_ONCE: usize = 50;
+/// Most portions that one transaction, and one script, runs at once. A portion takes about a
+/// millisecond, and no client should wait more than 100.
+const IN_EXEC: usize = 90;
+const IN_SCRIPT: usize = 50;
 
 impl Engine {
     /// Continues the long command of a client until its end, or until `goes_on` returns false.
@@ -100,9 +102,9 @@ impl Engine {
     }
 
     /// Counts a portion of a command that other clients have no turn in.
-    pub fn count_at_once(&mut self, command: &str) -> Result<(), Fail> {
+    pub fn count_at_once(&mut self, command: &str, is_in_script: bool) -> Result<(), Fail> {
         self.at_once += 1;
-        if self.at_once <= AT_ONCE {
+        if self.at_once <= if is_in_script { IN_SCRIPT } else { IN_EXEC } {
             return Ok(());
         }
         Err(Fail::Undone(

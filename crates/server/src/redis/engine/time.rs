@@ -11,6 +11,9 @@ use crate::redis::fail::{TimeoutReply, Wait};
 use crate::redis::notices::Notice;
 use crate::redis::now::Now;
 
+/// Keys of a long change that are moved to the cache at once.
+const MERGED: usize = 2_000;
+
 impl Engine {
     /// Sets the time.
     pub fn set_time(&mut self, now: Now) {
@@ -32,6 +35,7 @@ impl Engine {
             self.expire_keys();
             self.clear_keys();
         }
+        self.keys.merge_some(MERGED);
         self.deliver();
         self.note_durable();
         self.check_clients(now.steady);
@@ -100,7 +104,8 @@ impl Engine {
     /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
-        let waiting = if self.outbox.has_backlog() { Some(1) } else { waiting };
+        let is_busy = self.outbox.has_backlog() || self.keys.is_merging();
+        let waiting = if is_busy { Some(1) } else { waiting };
         if let Some(pause) = self.pause {
             // Nothing expires meanwhile.
             let over = pause.until.saturating_sub(self.steady);

@@ -108,6 +108,12 @@ impl Batch {
         true
     }
 
+    /// Moves all operations but the last `kept` to the end of a commit. Their size stays counted.
+    pub fn seal(&mut self, commit: &mut Commit, kept: usize) {
+        let end = self.ops.len().saturating_sub(kept);
+        self.ops.drain(..end).for_each(|(key, op)| add(commit, &key, &op));
+    }
+
     /// Removes all operations.
     pub fn clear(&mut self) {
         self.ops.clear();
@@ -144,14 +150,79 @@ fn commit(ops: &[(LogKey, Op)], store: &Store) -> Result<Ticket, Error> {
         return store.append(key, payload);
     }
     let mut commit = Commit::new();
-    for (key, op) in ops {
-        match op {
-            Op::Append(run) => run.iter().fold(&mut commit, |commit, payload| commit.append(key, payload)),
-            Op::Snapshot(payload) => commit.snapshot(key, payload),
-            Op::Trim(before) => commit.trim(key, *before),
-            Op::Truncate(from) => commit.truncate(key, *from),
-            Op::Delete => commit.delete(key),
-        };
-    }
+    ops.iter().for_each(|(key, op)| add(&mut commit, key, op));
     store.commit(&commit)
+}
+
+fn add(commit: &mut Commit, key: &LogKey, op: &Op) {
+    match op {
+        Op::Append(run) => run.iter().fold(commit, |commit, payload| commit.append(key, payload)),
+        Op::Snapshot(payload) => commit.snapshot(key, payload),
+        Op::Trim(before) => commit.trim(key, *before),
+        Op::Truncate(from) => commit.truncate(key, *from),
+        Op::Delete => commit.delete(key),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log that a run creates exists after the commit, or its deletion would be refused.
+    #[test]
+    fn the_first_entry_of_a_run_is_not_taken_back() {
+        let store = Store::in_memory(1).unwrap();
+        let key = LogKey::from_slice(b"log");
+        let entries = |texts: &[&'static str]| -> Vec<Bytes> {
+            texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect()
+        };
+        for most in [3, 4, 100] {
+            let mut batch = Batch::of(1);
+            batch.append(key.clone(), entries(&["a", "bc", "def"]));
+            assert_eq!(batch.take_back(&LogKey::from_slice(b"other"), most), 0);
+            assert_eq!((batch.take_back(&key, 1), batch.size), (1, 3));
+            assert_eq!((batch.take_back(&key, most), batch.size), (1, 1));
+            assert_eq!((batch.take_back(&key, most), batch.size), (0, 1));
+            batch.append(key.clone(), entries(&["x"]));
+            assert_eq!(batch.ops.len(), 1, "it is still one run");
+            batch.commit(&store).unwrap().wait().unwrap();
+            let read = store.read(&key, ..).unwrap().map(|entry| entry.unwrap().payload);
+            assert!(read.eq(entries(&["a", "x"])));
+            store.delete(&key).unwrap().wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn entries_of_the_last_run_alone_are_replaced() {
+        let (key, other) = (LogKey::from_slice(b"log"), LogKey::from_slice(b"other"));
+        let bytes = Bytes::from_static;
+        let mut batch = Batch::of(1);
+        batch.append(key.clone(), [bytes(b"a"), bytes(b"bc")]);
+        assert!(!batch.replace(&other, 1, &bytes(b"new")));
+        assert!(!batch.replace(&key, 3, &bytes(b"new")), "it is from an earlier commit");
+        assert!(batch.replace(&key, 2, &bytes(b"new")));
+        assert_eq!(batch.size, 5);
+        batch.push(other, Op::Delete);
+        assert!(!batch.replace(&key, 1, &bytes(b"new")), "the order of operations counts");
+        assert_eq!(batch.take_back(&key, 1), 0);
+    }
+
+    /// What is sealed is committed in the same order.
+    #[test]
+    fn a_sealed_batch_comes_to_the_same() {
+        let store = Store::in_memory(1).unwrap();
+        let key = LogKey::from_slice(b"log");
+        let (mut batch, mut commit) = (Batch::of(1), Commit::new());
+        batch.append(key.clone(), [Bytes::from_static(b"a"), Bytes::from_static(b"b")]);
+        batch.seal(&mut commit, 1);
+        assert!(commit.is_empty() && batch.replace(&key, 1, &Bytes::from_static(b"c")));
+        batch.push(key.clone(), Op::Trim(1));
+        batch.append(key.clone(), [Bytes::from_static(b"d")]);
+        batch.seal(&mut commit, 1);
+        batch.seal(&mut commit, 0);
+        assert!(batch.is_empty() && batch.size == 3);
+        store.commit(&commit).unwrap().wait().unwrap();
+        let read: Vec<Bytes> = store.read(&key, ..).unwrap().map(|entry| entry.unwrap().payload).collect();
+        assert_eq!(read, [&b"c"[..], b"d"]);
+    }
 }

@@ -13,6 +13,7 @@ use brooklet::{Bounds, Error, Store};
 use bytes::Bytes;
 
 use super::batch::{Batch, Op};
+use super::draft::UNCOMMITTED;
 use super::names::LogKey;
 
 /// A log of a key.
@@ -75,6 +76,12 @@ impl Body {
         if self.tail.is_empty() {
             self.tail = VecDeque::new();
         }
+    }
+
+    /// Sets the epoch of the entries that were not committed.
+    pub fn date(&mut self, epoch: u64) {
+        let new = self.tail.iter_mut().rev().take_while(|(at, _)| *at == UNCOMMITTED);
+        new.for_each(|(at, _)| *at = epoch);
     }
 
     /// Returns an entry.

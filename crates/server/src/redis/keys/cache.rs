@@ -56,6 +56,15 @@ impl Slot {
         }
     }
 
+    /// Sets the epoch of the entries that were not committed.
+    pub fn date(&mut self, epoch: u64) {
+        match &mut self.value {
+            Value::List(list) => list.date(epoch),
+            Value::Stream(stream) => stream.body.date(epoch),
+            _ => {}
+        }
+    }
+
     /// Returns the size that the budget counts, in bytes.
     pub fn measure(&self) -> usize {
         let value = match &self.value {
@@ -170,6 +179,29 @@ impl Cache {
         self.bytes -= slot.bytes;
         *slot = Slot { turn: id.turn.wrapping_add(1), ..Slot::default() };
         self.free.push(id.at);
+    }
+
+    /// Takes a key out, if the slot still belongs to it.
+    pub fn take(&mut self, id: SlotId) -> Option<Slot> {
+        let slot = std::mem::take(self.find_by_id(id)?);
+        let hash = self.hasher.hash_one(&slot.key[..]);
+        if let Ok(entry) = self.index.find_entry(hash, |&at| at == id.at) {
+            entry.remove();
+        }
+        self.bytes -= slot.bytes;
+        self.slots[id.at as usize].turn = id.turn.wrapping_add(1);
+        self.free.push(id.at);
+        Some(slot)
+    }
+
+    /// Inserts a key in place of the same key, if that is in the cache.
+    pub fn put(&mut self, slot: Slot) -> SlotId {
+        let Some(id) = self.find(&slot.key) else { return self.insert(slot) };
+        let old = &mut self.slots[id.at as usize];
+        let (turn, chances, bytes) = (old.turn, old.chances, old.bytes);
+        *old = Slot { turn, chances, bytes, ..slot };
+        self.measure(id);
+        id
     }
 
     /// Updates the counted size of a key.

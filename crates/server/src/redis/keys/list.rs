@@ -77,6 +77,14 @@ impl List {
         }
     }
 
+    /// Sets the epoch of the entries that were not committed.
+    pub fn date(&mut self, epoch: u64) {
+        self.right.date(epoch);
+        if let Some(left) = &mut self.left {
+            left.date(epoch);
+        }
+    }
+
     /// Returns the allocated memory, in bytes.
     pub fn memory(&self) -> usize {
         self.right.memory() + self.left.as_ref().map_or(0, |left| size_of::<Body>() + left.memory())

@@ -32,8 +32,13 @@ impl Keyspace {
 
     /// Opens a key like [`open`](Self::open), by the key's plain log.
     pub fn open_plain(&mut self, plain: &[u8]) -> Result<SlotId, Error> {
+        let is_draft = self.draft.is_some();
+        if self.merging.is_some() && !is_draft {
+            self.merge_key(plain);
+        }
         let id = match self.cache.find(plain) {
             Some(id) => id,
+            None if is_draft => self.copy_to_draft(plain)?,
             None => {
                 let entries = head_entries(&self.store, plain)?;
                 if let Some(entries) = &entries {
@@ -56,7 +61,7 @@ impl Keyspace {
                 self.expired += 1;
             }
         }
-        if !self.clearings.is_empty() {
+        if !self.clearings.is_empty() && !is_draft {
             self.clear_opened(id);
         }
         Ok(id)
@@ -65,6 +70,9 @@ impl Keyspace {
     /// Removes a key's deadline, because the key no longer expires then: otherwise the entry would
     /// stay until that time.
     pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &LogKey) {
+        if self.draft.is_some() {
+            return self.lose_deadline(expire, plain);
+        }
         if let Some(at) = expire
             && self.deadlines.remove(&(at, plain.clone()))
             && let Some(count) = self.expiring.get_mut(names::database(plain))
@@ -75,7 +83,9 @@ impl Keyspace {
 
     /// Records a key's deadline, so that the key is deleted then without a request.
     pub fn note_deadline(&mut self, expire: Option<u64>, plain: &[u8]) {
+        // The deadlines of a draft's keys are noted once these keys are those of all clients.
         if let Some(at) = expire
+            && self.draft.is_none()
             && self.deadlines.insert((at, LogKey::from_slice(plain)))
         {
             match self.expiring.get_mut(names::database(plain)) {

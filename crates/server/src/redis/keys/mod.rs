@@ -20,6 +20,7 @@ mod cache;
 mod change;
 mod clear;
 mod count;
+mod draft;
 mod finder;
 mod follow;
 mod hash;
@@ -28,6 +29,7 @@ mod list;
 mod load;
 mod loading;
 pub mod names;
+mod pending;
 mod scan;
 pub mod stream;
 mod trace;
@@ -43,6 +45,8 @@ pub use cache::SlotId;
 use cache::{Cache, Slot};
 use clear::Clearings;
 use count::Count;
+pub use draft::Draft;
+use draft::Merging;
 pub use finder::Finder;
 pub use follow::Follower;
 use follow::Followers;
@@ -126,6 +130,12 @@ pub struct Keyspace {
     counts: BTreeMap<Vec<u8>, Count>,
     /// Databases that have many keys, and were not counted.
     large: BTreeSet<Vec<u8>>,
+    /// The draft that the current command runs on.
+    draft: Option<Box<Draft>>,
+    /// The draft that the next commit is of.
+    submitted: Option<Box<Draft>>,
+    /// The committed draft whose keys are being moved to the cache.
+    merging: Option<Merging>,
     scratch: Vec<u8>,
     /// Whether the current command may stop at a long hash that is not in memory.
     may_stop: bool,
@@ -177,6 +187,9 @@ impl Keyspace {
             followers: Followers::default(),
             counts: BTreeMap::new(),
             large: BTreeSet::new(),
+            draft: None,
+            submitted: None,
+            merging: None,
             scratch: Vec::new(),
             may_stop: false,
             loading: None,
@@ -249,12 +262,13 @@ impl Keyspace {
     /// # Errors
     /// The error of the store; no change took effect.
     pub fn commit(&mut self) -> Result<Committed, Error> {
-        let mut done = Committed::default();
+        let submitted = self.submitted.take();
         if self.batch.is_empty() {
             self.forget_untouched();
             self.note_cleared();
-            return Ok(done);
+            return submitted.map_or_else(|| Ok(Committed::default()), |draft| self.commit_draft(*draft));
         }
+        debug_assert!(submitted.is_none(), "changes besides a draft");
         // The keys are then not in the state on which the store would apply this commit: return
         // only the reason of the stop.
         let refused = if self.is_stopped { self.store.flush().err() } else { None };
@@ -265,16 +279,9 @@ impl Keyspace {
                 return Err(error);
             }
         };
-        done.bytes = self.batch.size;
+        let done = self.note_committed(&ticket, self.touched.len(), self.batch.size);
         self.batch.clear();
-        self.epoch = self.batch.epoch;
-        self.batch.epoch += 1;
-        let epoch = self.epoch;
-        // Deferred commits, and commits in memory, are acknowledged immediately.
-        done.epoch = if ticket.is_done() { 0 } else { epoch };
-        let in_memory = ticket.is_in_memory();
-        done.keys = self.touched.len();
-        self.changed.clear();
+        let (epoch, in_memory) = (self.epoch, ticket.is_in_memory());
         for (id, was_there) in self.touched.drain(..) {
             let slot = self.cache.get_mut(id);
             slot.is_touched = false;
@@ -295,32 +302,47 @@ impl Keyspace {
             }
         }
         self.note_cleared();
-        if in_memory {
-            self.durable_up_to_without_tickets();
-        } else {
-            match self.tickets.back_mut() {
-                Some((last, with)) if with.comes_with(&ticket) => {
-                    *last = epoch;
-                    // Deferred commits are acknowledged immediately; other commits must not be
-                    // acknowledged with them.
-                    if with.is_done() {
-                        self.unheard.push(ticket.clone());
-                        *with = ticket;
-                    }
-                }
-                _ => {
+        self.note_ticket(ticket);
+        Ok(done)
+    }
+
+    /// Counts a commit of so many keys and bytes.
+    fn note_committed(&mut self, ticket: &Ticket, keys: usize, bytes: u64) -> Committed {
+        self.epoch = self.batch.epoch;
+        self.batch.epoch += 1;
+        self.changed.clear();
+        // Deferred commits, and commits in memory, are acknowledged immediately.
+        Committed { epoch: if ticket.is_done() { 0 } else { self.epoch }, keys, bytes }
+    }
+
+    /// Records the ticket of the last epoch.
+    fn note_ticket(&mut self, ticket: Ticket) {
+        if ticket.is_in_memory() {
+            return self.durable_up_to_without_tickets();
+        }
+        match self.tickets.back_mut() {
+            Some((last, with)) if with.comes_with(&ticket) => {
+                *last = self.epoch;
+                // Deferred commits are acknowledged immediately; other commits must not be
+                // acknowledged with them.
+                if with.is_done() {
                     self.unheard.push(ticket.clone());
-                    self.tickets.push_back((epoch, ticket));
+                    *with = ticket;
                 }
             }
+            _ => {
+                self.unheard.push(ticket.clone());
+                self.tickets.push_back((self.epoch, ticket));
+            }
         }
-        Ok(done)
     }
 
     /// Returns the plain logs of the keys that the last commit changed, and whether it changed more
     /// than the groups of a stream.
     pub fn changed(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        self.changed.iter().map(|(id, is_modified)| (&self.cache.get(*id).key[..], *is_modified))
+        let changed =
+            self.changed.iter().map(|(id, is_modified)| (&self.cache.get(*id).key[..], *is_modified));
+        changed.chain(self.changed_by_draft())
     }
 
     fn durable_up_to_without_tickets(&mut self) {
@@ -405,6 +427,7 @@ impl Keyspace {
     pub fn note_stopped(&mut self) {
         self.is_stopped = true;
         self.note_durable();
+        self.merging = None;
         self.roll_back();
         for (_, id) in std::mem::take(&mut self.unsettled) {
             if self.cache.find_by_id(id).is_some() {

@@ -98,6 +98,7 @@ impl Keyspace {
     /// may be among them.
     pub fn keys_after(&mut self, database: &[u8], after: Option<&[u8]>) -> Result<Keys, Error> {
         self.see_all();
+        self.merge_some(usize::MAX);
         let mut changed = BTreeMap::new();
         let unsettled = self.unsettled.iter().map(|(_, id)| id);
         for id in unsettled.chain(self.touched.iter().map(|(id, _)| id)) {
@@ -137,6 +138,7 @@ impl Keyspace {
         // The number of tries is bounded, because most slots may be of other databases.
         const TRIES: u64 = 64;
         const LOOKS: usize = 500;
+        self.merge_some(usize::MAX);
         let is_clearing = self.prepare_scan(database)? && self.is_clearing(database);
         for n in 0..TRIES {
             let Some(slot) = self.cache.nth(rng.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) else {

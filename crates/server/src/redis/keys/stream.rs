@@ -16,6 +16,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
+use super::pending::PendingEntries;
 
 /// The id of an entry: a time in milliseconds, and a number among those of that time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -174,7 +175,7 @@ pub struct Group {
     /// Number of entries up to that id, if known.
     pub read: Option<u64>,
     /// Entries that were delivered and not acknowledged.
-    pub pending: BTreeMap<Id, Pending>,
+    pub pending: PendingEntries,
     /// Consumers, each with the time of its last request, in milliseconds since the Unix epoch.
     pub consumers: BTreeMap<Bytes, u64>,
 }
@@ -263,12 +264,12 @@ impl Kept {
             Delta::NoConsumer { group, name } => {
                 if let Some(group) = self.groups.get_mut(&group) {
                     group.consumers.remove(&name);
-                    group.pending.retain(|_, pending| pending.consumer != name);
+                    group.pending.remove_all_of(&name);
                 }
             }
             Delta::Ack { group, ids } => {
                 if let Some(group) = self.groups.get_mut(&group) {
-                    ids.iter().for_each(|id| drop(group.pending.remove(id)));
+                    ids.iter().for_each(|id| group.pending.remove(id));
                 }
             }
             Delta::Deliver { group, consumer, ids } => {
@@ -298,7 +299,7 @@ impl Kept {
             let without_pending = Group { last, read, consumers: consumers.clone(), ..Group::default() };
             brief.groups.insert(name.clone(), without_pending);
             let mut pending: BTreeMap<&Bytes, Vec<(Id, u64, u64)>> = BTreeMap::new();
-            for (id, of) in &group.pending {
+            for (id, of) in group.pending.iter() {
                 pending.entry(&of.consumer).or_default().push((*id, of.at, of.times));
             }
             for (consumer, ids) in pending {

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod cuts;
+mod drafts;
 mod lists;
 mod memory;
 mod messages;

@@ -14,15 +14,15 @@ use crate::redis::keys::Keyspace;
 use crate::redis::settings::Settings;
 
 /// A server without threads, and two clients of it.
-struct Desk {
+pub(super) struct Desk {
     store: Store,
-    engine: Engine,
-    long: ClientId,
-    other: ClientId,
+    pub(super) engine: Engine,
+    pub(super) long: ClientId,
+    pub(super) other: ClientId,
 }
 
 impl Desk {
-    fn on(store: Store) -> Self {
+    pub(super) fn on(store: Store) -> Self {
         let keys = Keyspace::new(store.clone(), 64 << 20, 1_000_000);
         let mut engine = Engine::new(keys, Users::new(None), Settings::default(), Default::default(), 1);
         engine.tick(at(1_000_000));
@@ -31,19 +31,19 @@ impl Desk {
     }
 
     /// The same store, with no key in memory.
-    fn again(self) -> Self {
+    pub(super) fn again(self) -> Self {
         self.store.flush().unwrap();
         Self::on(self.store)
     }
 
     /// What a client has been told since the last call.
-    fn told(&mut self, id: ClientId) -> String {
+    pub(super) fn told(&mut self, id: ClientId) -> String {
         self.store.flush().unwrap();
         self.engine.note_durable();
         String::from_utf8(self.engine.take_ready(id).to_vec()).unwrap()
     }
 
-    fn say(&mut self, requests: &[Vec<Bytes>]) -> String {
+    pub(super) fn say(&mut self, requests: &[Vec<Bytes>]) -> String {
         let mut requests: VecDeque<_> = requests.to_vec().into();
         while !requests.is_empty() || self.is_at_work(self.other) {
             self.engine.run(self.other, &mut requests, || true);
@@ -51,29 +51,29 @@ impl Desk {
         self.told(self.other)
     }
 
-    fn is_at_work(&mut self, id: ClientId) -> bool {
+    pub(super) fn is_at_work(&mut self, id: ClientId) -> bool {
         self.engine.client(id).unwrap().work.is_some()
     }
 }
 
 /// A request, with a word for each number below `count`, made by `word`.
-fn many(start: &str, count: usize, word: impl Fn(usize) -> String) -> Vec<Bytes> {
+pub(super) fn many(start: &str, count: usize, word: impl Fn(usize) -> String) -> Vec<Bytes> {
     let mut request = words(start);
     (0..count).for_each(|n| request.extend(word(n).split(' ').map(|word| Bytes::from(word.to_owned()))));
     request
 }
 
 /// Numbers of keys, of elements of a list, of fields of a hash, and of entries of a stream.
-const KEYS: usize = 3_000;
-const ELEMENTS: usize = 9_000;
+pub(super) const KEYS: usize = 3_000;
+pub(super) const ELEMENTS: usize = 9_000;
 const FIELDS: usize = 5_000;
 const ENTRIES: usize = 5_000;
 
-fn keys() -> Vec<Vec<Bytes>> {
+pub(super) fn keys() -> Vec<Vec<Bytes>> {
     vec![many("MSET", KEYS, |n| format!("key:{n} {}", n % 7))]
 }
 
-fn list() -> Vec<Vec<Bytes>> {
+pub(super) fn list() -> Vec<Vec<Bytes>> {
     vec![
         many("RPUSH list", ELEMENTS, |n| (n * 7_919 % ELEMENTS).to_string()),
         many("LPUSH list", 10, |n| n.to_string()),
@@ -85,20 +85,20 @@ fn hash() -> Vec<Vec<Bytes>> {
     vec![many("HSET hash", FIELDS, |n| format!("field:{n} {}", "v".repeat(60)))]
 }
 
-fn stream() -> Vec<Vec<Bytes>> {
+pub(super) fn stream() -> Vec<Vec<Bytes>> {
     let add = |n| words(&format!("XADD stream {n} f {}", "v".repeat(100)));
     (1..=ENTRIES).map(add).chain([words("XGROUP CREATE stream g 0")]).collect()
 }
 
-struct Case {
+pub(super) struct Case {
     /// The long command.
-    long: Vec<Vec<Bytes>>,
+    pub(super) long: Vec<Vec<Bytes>>,
     /// What the other client does meanwhile.
-    others: Vec<Vec<Vec<Bytes>>>,
+    pub(super) others: Vec<Vec<Vec<Bytes>>>,
     /// What both look at in the end.
-    looks: Vec<Vec<Bytes>>,
+    pub(super) looks: Vec<Vec<Bytes>>,
     /// Whether no key is in memory at the beginning.
-    is_cold: bool,
+    pub(super) is_cold: bool,
 }
 
 /// What is to be seen of a case.
@@ -160,7 +160,7 @@ fn run(case: &Case, other: &[Vec<Bytes>], turn: Turn, set_up: &[Vec<Bytes>]) -> 
     (Outcome { long: sorted(&long), other: told, looks: sorted(&looks) }, portions)
 }
 
-fn key(n: usize) -> String {
+pub(super) fn key(n: usize) -> String {
     format!("key:{n}")
 }
 
@@ -172,7 +172,7 @@ fn sorted(text: &str) -> String {
 }
 
 /// Runs cases that begin with what some requests make.
-fn check(set_up: &[Vec<Bytes>], cases: &[Case]) {
+pub(super) fn check(set_up: &[Vec<Bytes>], cases: &[Case]) {
     for case in cases {
         let shown: Vec<&[u8]> = case.long.last().unwrap().iter().take(9).map(|word| &word[..]).collect();
         let shown = String::from_utf8(shown.join(&b' ')).unwrap();
@@ -199,7 +199,7 @@ fn difference(outcome: &Outcome, before: &Outcome, after: &Outcome) -> String {
     format!("\n{}\nis neither\n{}\nnor\n{}", show(outcome), show(before), show(after))
 }
 
-fn case(long: Vec<Bytes>, others: &[&str], looks: &[&str]) -> Case {
+pub(super) fn case(long: Vec<Bytes>, others: &[&str], looks: &[&str]) -> Case {
     let others = others.iter().map(|other| other.split("; ").map(words).collect()).collect();
     let looks = looks.iter().map(|look| words(look)).collect();
     Case { long: vec![long], others, looks, is_cold: false }
@@ -358,6 +358,41 @@ fn a_hash_that_is_loaded_is_of_one_moment() {
             },
         ],
     );
+}
+
+/// A command that has changed something does not begin again.
+#[test]
+fn a_command_that_meets_a_long_hash_late_loads_it_at_once() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[hash(), list()].concat());
+    let mut desk = desk.again();
+    assert_eq!(desk.say(&[words("DEL list hash")]), ":2\r\n");
+}
+
+#[test]
+fn a_hash_that_is_loaded_expires_as_before() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[hash(), vec![words("PEXPIREAT hash 2000000")]].concat());
+    let mut desk = desk.again();
+    let asks = ["HLEN hash", "PEXPIRETIME hash"].map(words);
+    assert_eq!(desk.say(&asks), format!(":{FIELDS}\r\n:2000000\r\n"));
+}
+
+/// The hash was changed, and has left memory, while another client loaded it.
+#[test]
+fn a_hash_that_is_loaded_does_not_replace_a_newer_one() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&hash());
+    let mut desk = desk.again();
+    let long = desk.long;
+    desk.engine.run(long, &mut [words("HLEN hash")].into(), || false);
+    assert!(desk.is_at_work(long));
+    desk.say(&[words("HSET hash field:0 new other new")]);
+    (0..4).for_each(|_| desk.engine.keys.age_cache());
+    assert_eq!(desk.engine.keys.cached().0, 0);
+    desk.engine.run(long, &mut VecDeque::new(), || true);
+    assert_eq!(desk.told(long), format!(":{}\r\n", FIELDS + 1));
+    assert_eq!(desk.say(&[words("HGET hash field:0")]), "$3\r\nnew\r\n");
 }
 
 #[test]

@@ -1,0 +1,255 @@
+//! Drafts: changes that a long command makes in portions, and that nobody else sees before they are
+//! committed as one.
+//!
+//! A command that runs on a draft sees the draft's keys. A key that the command opens for the first
+//! time is copied from the cache. Other clients go on with the keys of the cache meanwhile; if they
+//! change a key that the draft has, the draft is of no use any more, and the command begins again.
+//!
+//! The operations of a draft are added to its commit portion by portion. After the commit, its keys
+//! are moved to the cache: each when it is opened, and the others little by little.
+
+use std::mem::swap;
+
+use brooklet::{Commit, Error};
+
+use super::batch::Batch;
+use super::cache::{Cache, Slot, SlotId};
+use super::count::Count;
+use super::follow::Follower;
+use super::names::{self, LogKey};
+use super::{Committed, Keyspace};
+
+/// Epoch of entries that are not committed yet.
+pub const UNCOMMITTED: u64 = u64::MAX;
+
+/// Most changed keys of a draft that are reported one by one to commands that follow changes.
+const REPORTED: usize = 10_000;
+
+/// Changes that are not committed, and the keys that they rest on.
+pub struct Draft {
+    /// The draft's keys; those of all clients, while a command runs on the draft.
+    cache: Cache,
+    batch: Batch,
+    touched: Vec<(SlotId, bool)>,
+    /// Bytes of the keys that were copied.
+    copied: usize,
+    /// Time of the beginning: no key expires while the command runs.
+    now: u64,
+    /// All operations of earlier portions.
+    commit: Commit,
+    /// Expiries that keys had before.
+    lost: Vec<(u64, LogKey)>,
+    /// Keys that others change.
+    changes: Follower,
+}
+
+impl Draft {
+    /// Returns the bytes that this takes, about.
+    pub fn memory(&self) -> usize {
+        self.cache.bytes() + 2 * self.batch.size as usize
+    }
+
+    /// Ignores the changes since the last look: they are the command's own.
+    pub fn pass_changes(&mut self) {
+        self.changes.take();
+    }
+
+    /// Returns whether others have changed a key that the draft has.
+    pub fn is_outdated(&mut self) -> bool {
+        let Some(changed) = self.changes.take() else { return true };
+        changed.iter().any(|key| self.cache.find(key).is_some())
+    }
+}
+
+/// The keys of a committed draft that are not in the cache yet.
+pub struct Merging {
+    cache: Cache,
+    touched: Vec<(SlotId, bool)>,
+    /// Number of those that had their turn.
+    next: usize,
+    epoch: u64,
+    /// Epoch that replies about these keys must wait for; 0: none.
+    acked_at: u64,
+    is_in_memory: bool,
+}
+
+impl Keyspace {
+    /// Begins a draft.
+    pub fn begin_draft(&mut self) -> Draft {
+        Draft {
+            cache: Cache::new(usize::MAX),
+            batch: Batch::of(UNCOMMITTED),
+            touched: Vec::new(),
+            copied: 0,
+            now: self.now,
+            commit: Commit::new(),
+            lost: Vec::new(),
+            changes: self.follow(),
+        }
+    }
+
+    fn swap_with(&mut self, draft: &mut Draft) {
+        swap(&mut self.cache, &mut draft.cache);
+        swap(&mut self.batch, &mut draft.batch);
+        swap(&mut self.touched, &mut draft.touched);
+        swap(&mut self.now, &mut draft.now);
+    }
+
+    /// Makes commands see, and change, the keys of a draft.
+    pub fn open_draft(&mut self, mut draft: Box<Draft>) {
+        self.swap_with(&mut draft);
+        self.draft = Some(draft);
+    }
+
+    /// Makes commands see the keys of all clients again; returns the draft.
+    ///
+    /// # Panics
+    /// No draft is open.
+    pub fn close_draft(&mut self) -> Box<Draft> {
+        let mut draft = self.draft.take().expect("a draft is open");
+        self.swap_with(&mut draft);
+        let Draft { batch, commit, .. } = &mut *draft;
+        batch.seal(commit, 1);
+        draft
+    }
+
+    /// Returns whether the current command runs on a draft.
+    pub fn is_on_draft(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// Returns the bytes that were copied to the open draft, and that its operations write.
+    pub fn draft_cost(&self) -> usize {
+        self.draft.as_ref().map_or(0, |draft| draft.copied + self.batch.size as usize)
+    }
+
+    /// Makes the changes of a draft those of the next commit.
+    pub fn submit(&mut self, draft: Box<Draft>) {
+        self.submitted = Some(draft);
+    }
+
+    /// Copies a key into the draft. The key itself expires as for all clients.
+    pub(super) fn copy_to_draft(&mut self, plain: &[u8]) -> Result<SlotId, Error> {
+        let Some(mut draft) = self.draft.take() else { return self.open_plain(plain) };
+        self.swap_with(&mut draft);
+        let copy = self.open_plain(plain).map(|id| self.slot(id).copy());
+        draft.copied += copy.as_ref().map_or(0, Slot::measure);
+        self.open_draft(draft);
+        copy.map(|copy| self.cache.insert(copy))
+    }
+
+    /// Commits a draft.
+    ///
+    /// # Errors
+    /// The error of the store; no change took effect.
+    pub(super) fn commit_draft(&mut self, draft: Draft) -> Result<Committed, Error> {
+        let Draft { cache, mut batch, touched, mut commit, lost, .. } = draft;
+        batch.seal(&mut commit, 0);
+        if commit.is_empty() {
+            return Ok(Committed::default());
+        }
+        self.merge_some(usize::MAX);
+        if self.is_stopped {
+            self.store.flush()?;
+        }
+        let ticket = self.store.commit(&commit)?;
+        let done = self.note_committed(&ticket, touched.len(), batch.size);
+        if touched.len() > REPORTED {
+            self.followers.note_all();
+        }
+        for (id, was_there) in &touched {
+            let slot = cache.get(*id);
+            if touched.len() <= REPORTED {
+                self.followers.note(&slot.key);
+            }
+            let change = i64::from(slot.value.is_there()) - i64::from(*was_there);
+            if change != 0 {
+                Count::of(&mut self.counts, names::database(&slot.key)).change(change);
+            }
+        }
+        for (at, key) in lost {
+            self.forget_deadline(Some(at), &key);
+        }
+        let is_in_memory = ticket.is_in_memory();
+        let merging =
+            Merging { cache, touched, next: 0, epoch: self.epoch, acked_at: done.epoch, is_in_memory };
+        self.merging = Some(merging);
+        self.note_ticket(ticket);
+        Ok(done)
+    }
+
+    /// Records that a key of a draft no longer expires at a time.
+    pub(super) fn lose_deadline(&mut self, expire: Option<u64>, plain: &LogKey) {
+        if let (Some(at), Some(draft)) = (expire, &mut self.draft) {
+            draft.lost.push((at, plain.clone()));
+        }
+    }
+
+    /// Returns whether keys of a committed draft are not in the cache yet.
+    pub fn is_merging(&self) -> bool {
+        self.merging.is_some()
+    }
+
+    /// Moves up to `most` keys of a committed draft to the cache.
+    pub fn merge_some(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(merging) = &mut self.merging else { return };
+            let Some((id, _)) = merging.touched.get(merging.next).copied() else {
+                self.merging = None;
+                return;
+            };
+            merging.next += 1;
+            self.merge(id);
+        }
+    }
+
+    /// Moves a key to the cache, if a committed draft has changed it.
+    pub(super) fn merge_key(&mut self, plain: &[u8]) {
+        let Some(merging) = &mut self.merging else { return };
+        if let Some(id) = merging.cache.find(plain)
+            && merging.cache.get(id).is_touched
+        {
+            self.merge(id);
+        }
+    }
+
+    fn merge(&mut self, id: SlotId) {
+        let Some(merging) = &mut self.merging else { return };
+        let Some(mut slot) = merging.cache.take(id) else { return };
+        let epoch = merging.epoch;
+        (slot.is_touched, slot.is_modified) = (false, false);
+        slot.acked_at = merging.acked_at;
+        slot.changed_at = if merging.is_in_memory { 0 } else { epoch };
+        slot.date(epoch);
+        let is_solid = merging.is_in_memory || epoch <= self.durable;
+        if is_solid {
+            slot.settle(epoch);
+        }
+        self.note_deadline(slot.expire, &slot.key);
+        let id = self.cache.put(slot);
+        if !is_solid {
+            self.unsettled.push_back((epoch, id));
+        }
+    }
+
+    /// Returns the keys that the last commit changed, if it was that of a draft.
+    pub(super) fn changed_by_draft(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        let merging =
+            self.merging.as_ref().filter(|merging| merging.next == 0 && merging.epoch == self.epoch);
+        let all =
+            merging.into_iter().flat_map(|merging| merging.touched.iter().map(move |(id, _)| (merging, id)));
+        all.filter_map(|(merging, id)| {
+            let slot = merging.cache.peek(*id)?;
+            Some((&slot.key[..], slot.is_modified))
+        })
+    }
+}
+
+impl Slot {
+    /// Returns a copy that no command has changed.
+    fn copy(&self) -> Self {
+        let (key, value) = (self.key.clone(), self.value.clone());
+        let Self { expire, head_entries, changed_at, acked_at, .. } = *self;
+        Self { key, value, expire, head_entries, changed_at, acked_at, ..Self::default() }
+    }
+}
