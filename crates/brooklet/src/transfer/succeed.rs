@@ -37,7 +37,8 @@ impl Kept {
         let mut begin = match &self.backup {
             Some(backup) => backup.clone(),
             None => {
-                let options = Options::new().ring_size(64 << 10).max_payload(4 << 10).threads(false);
+                let mut options = Options::new().ring_size(64 << 10).max_payload(4 << 10);
+                options.threads = false;
                 options.create_on(Arc::new(MemVolume::new(0)))?.view()?
             }
         };
