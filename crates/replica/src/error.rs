@@ -92,7 +92,7 @@ pub enum Error {
     /// The local file has acknowledged entries that another history of the store has replaced. The
     /// file keeps all of its entries: open it without the log to read and export them.
     #[error(
-        "the store and its log have diverged behind position {from} (the file ends at {end}): the file keeps its entries; open          it read-only and without the log, export what the log lacks, and begin anew from the log"
+        "the store and its log have diverged behind position {from} (the file ends at {end}): the file keeps its entries; open it read-only and without the log, export what the log lacks, and begin anew from the log"
     )]
     Diverged {
         /// The last common position; 0 if none is known.
@@ -102,7 +102,7 @@ pub enum Error {
     },
     /// The log has blocks that the local file lacks: another host has owned the store since.
     #[error(
-        "the file of the store ends at position {end}, and its log at {log}: another host has owned the store since; begin          anew from the log"
+        "the file of the store ends at position {end}, and its log at {log}: another host has owned the store since; begin anew from the log"
     )]
     Behind {
         /// The end of the local file.
@@ -112,7 +112,7 @@ pub enum Error {
     },
     /// The store has entries that neither its log nor a recorded backup has.
     #[error(
-        "the store has entries that its log lacks, from before the log began: only a new store, or one that has taken no          checkpoint yet, can begin a log"
+        "the store has entries that its log lacks, from before the log began: only a new store, or one that has taken no checkpoint yet, can begin a log"
     )]
     NeedsBackup,
     /// The place keeps no log with blocks.

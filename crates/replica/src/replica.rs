@@ -243,7 +243,10 @@ fn missing(log: &LocalLog, here: &[Link], history: &History) -> Result<usize, Er
     let remote = Remote { links: there, last_writer: nobody_else };
     let end = here.last().expect("a log has a begin").lsn;
     match reconcile(Mode::Local, local, remote) {
-        _ if there.is_empty() && (log.begin > 0 || history.backup.is_some()) => Err(Error::NeedsBackup),
+        // A restored or imported store has runs, though its log begins at 0.
+        _ if there.is_empty() && (log.begin > 0 || log.has_more || history.backup.is_some()) => {
+            Err(Error::NeedsBackup)
+        }
         Plan::CatchUp { .. } => Err(Error::Behind { end, log: there.last().map_or(0, |last| last.lsn) }),
         Plan::Diverged { from } | Plan::Drop { to: from } => Err(Error::Diverged { from, end }),
         Plan::Same | Plan::Ship { .. } => {

@@ -49,6 +49,8 @@ pub struct LocalLog {
     pub sum: u64,
     /// All blocks from there on.
     pub blocks: Vec<SealedBlock>,
+    /// Whether the store has data besides these blocks, such as a restored backup.
+    pub has_more: bool,
 }
 
 /// The event that acknowledges a block of a log with a mirror.

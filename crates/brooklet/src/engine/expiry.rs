@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::engine::Inner;
 use crate::engine::append::{Patience, Tried};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::maintenance::policy::POLICY;
 use crate::model::commit::{Action, Durability, Op};
 use crate::model::retention_state::Ageing;
@@ -262,9 +262,8 @@ impl Inner {
         while let Some(key) = expiry.old.front() {
             match self.expire_log(key, wait) {
                 Ok(()) | Err(Error::EmptyCommit) => {} // others trimmed it
-                Err(
-                    error @ (Error::Busy { .. } | Error::Full { .. } | Error::Stopped { .. } | Error::Closed),
-                ) => return Err(error),
+                Err(error @ (Error::Busy { .. } | Error::Full { .. })) => return Err(error),
+                Err(error) if error.kind() == ErrorKind::Stopped => return Err(error),
                 Err(error) => {
                     let log = key.escape_ascii();
                     tracing::warn!(%log, %error, "the store could not trim the expired entries of a log; it continues with other logs");

@@ -357,10 +357,11 @@ pub(crate) fn open_mirror(opened: &Opened, options: &Options) -> Result<(), Erro
     if !opened.state.spaces.in_memory().is_empty() {
         return refused("a space is kept in memory: configure it with another class first".into());
     }
-    let Opened { volumes, superblock, start, recovery, .. } = opened;
+    let Opened { volumes, superblock, start, recovery, state, .. } = opened;
+    let has_more = !state.runs.is_empty();
     let blocks = sealed_blocks(&**volumes.ring(), superblock.layout(), *start, recovery)?;
     let Cursor { lsn: begin, chain: sum, .. } = start.cursor;
-    mirror.open(LocalLog { store: superblock.id, begin, sum, blocks }).or_else(refused)
+    mirror.open(LocalLog { store: superblock.id, begin, sum, blocks, has_more }).or_else(refused)
 }
 
 /// Allocates the space before the heap that is in use, on which all later writes rely: a copy of

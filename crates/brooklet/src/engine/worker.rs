@@ -7,7 +7,7 @@ use brooklet_io::panics::caught;
 use brooklet_wal::Wal;
 
 use crate::engine::Inner;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::maintenance::Context;
 use crate::maintenance::compaction::backlog;
 use crate::maintenance::pace::{self, IDLE, Load};
@@ -187,7 +187,7 @@ impl Inner {
                     }
                 }
                 Ok(false) => self.sleep(),
-                Err(Error::Stopped { .. } | Error::Closed) => self.maintenance_sleeper.sleep(None),
+                Err(error) if error.kind() == ErrorKind::Stopped => self.maintenance_sleeper.sleep(None),
                 Err(error) => {
                     tracing::warn!(%error, "a checkpoint or compaction failed; the store retries it later");
                     self.maintenance_sleeper.sleep(Some(Duration::from_millis(100)));

@@ -90,7 +90,9 @@ impl Ticket {
     /// The same errors as [`wait`](Self::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, Error> {
         match &self.rests {
-            Rests::Ring(ack) | Rests::Kept(_, ack) => Ok(ack.wait_timeout(timeout)?),
+            Rests::Ring(ack) => Ok(ack.wait_timeout(timeout)?),
+            // A block that the mirror keeps is durable here; readers see it within moments.
+            Rests::Kept(ack, kept) => Ok(kept.wait_timeout(timeout)? && ack.wait().map(|()| true)?),
             Rests::Deferred(_) | Rests::Memory(_) => Ok(true),
         }
     }
@@ -98,7 +100,8 @@ impl Ticket {
     /// Returns whether the write is acknowledged, without waiting.
     pub fn is_done(&self) -> bool {
         match &self.rests {
-            Rests::Ring(ack) | Rests::Kept(_, ack) => ack.is_done(),
+            Rests::Ring(ack) => ack.is_done(),
+            Rests::Kept(ack, kept) => ack.is_done() && kept.is_done(),
             Rests::Deferred(_) | Rests::Memory(_) => true,
         }
     }
@@ -151,10 +154,12 @@ impl Ticket {
         self.ring().and_then(Ack::kept).is_some_and(|kept| kept.is_done())
     }
 
-    /// Returns whether both writes reach stable media together, so that a caller needs to wait for
-    /// only one of them.
+    /// Returns whether both writes reach stable media together, and both or none wait for the
+    /// [mirror](crate::Options::mirror) too, so that a caller needs to wait for only one of them.
     pub fn comes_with(&self, other: &Self) -> bool {
-        self.ring().zip(other.ring()).is_some_and(|(one, other)| one.comes_with(other))
+        let waits_beyond = |ticket: &Self| matches!(ticket.rests, Rests::Kept(..));
+        let together = self.ring().zip(other.ring()).is_some_and(|(one, other)| one.comes_with(other));
+        together && waits_beyond(self) == waits_beyond(other)
     }
 
     /// Returns whether the written data is in memory only, as its [space](crate::Class::Memory) is.

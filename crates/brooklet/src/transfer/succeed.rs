@@ -34,15 +34,19 @@ impl Kept {
     /// Returns the view after the last block, and the cursor of the next block in a new ring.
     fn view(&self) -> Result<(View, Cursor), Error> {
         let last = self.blocks.last().ok_or_else(|| damaged("they hold no block"))?;
-        let mut begin = match &self.backup {
+        let begin = match &self.backup {
+            Some(backup) if backup.store != self.store => {
+                return Err(damaged("the backup is one of another store"));
+            }
             Some(backup) => backup.clone(),
             None => {
                 let mut options = Options::new().ring_size(64 << 10).max_payload(4 << 10);
                 options.threads = false;
-                options.create_on(Arc::new(MemVolume::new(0)))?.view()?
+                let mut empty = options.create_on(Arc::new(MemVolume::new(0)))?.view()?;
+                empty.store = self.store;
+                empty
             }
         };
-        begin.store = self.store;
         let chained = self.blocks.windows(2).all(|pair| pair[1].previous == pair[0].sum);
         if !chained {
             return Err(damaged("a block does not follow the one before it"));

@@ -249,6 +249,7 @@ fn a_space_may_wait_where_the_store_does_not() {
     let local = store.append("keptless/1", "x").unwrap();
     let kept = store.append("kept/1", "y").unwrap();
     let deferred = store.append_with("kept/2", "z", Durability::Deferred(Duration::from_secs(60))).unwrap();
+    assert!(!local.comes_with(&kept) && !kept.comes_with(&local) && !kept.comes_with(&deferred));
     local.wait().unwrap();
     kept.wait_durable().unwrap();
     assert!(kept.is_durable() && !kept.is_done() && local.is_done() && deferred.is_done());
@@ -328,6 +329,35 @@ fn hosts_succeed_one_another_with_the_bucket_alone() {
 }
 
 /// Two histories of the same length are told apart, also where every block is as long.
+/// A backup shortens the way: its entries, and those of the blocks that it lacks.
+#[test]
+fn a_successor_begins_with_a_backup_of_the_same_store() {
+    let memory = Arc::new(InMemory::new());
+    let host = Host::new(&memory, Waits::Kept);
+    let running = host.open().unwrap();
+    running.append("0").wait().unwrap();
+    running.store.checkpoint().unwrap();
+    let backup = running.store.view().unwrap();
+    running.append("1").wait().unwrap();
+    running.kill();
+    let other = options().rng_seed(7).create_on(Arc::new(MemVolume::new(4))).unwrap();
+    other.append("log", "of another store").unwrap().wait().unwrap();
+
+    let replica = Replica::new(journal(&memory, 0, 0), shipping());
+    let mut kept = replica.kept(|_| panic!("no backup is recorded")).unwrap();
+    kept.backup = Some(other.view().unwrap());
+    let refused = options().succeed_on(Arc::new(MemVolume::new(8)), &kept);
+    assert!(refused.unwrap_err().to_string().contains("another store"));
+    kept.backup = Some(backup);
+    let volume = Arc::new(MemVolume::new(9));
+    let store = options().succeed_on(volume.clone(), &kept).unwrap();
+    assert_eq!(entries(&store), ["0", "1"]);
+    drop(store);
+    let successor = Host { volume, ..host }.open().unwrap();
+    successor.append("2").wait().unwrap();
+    assert_eq!(entries(&successor.store), ["0", "1", "2"]);
+}
+
 #[test]
 fn a_history_of_the_same_length_has_diverged_all_the_same() {
     let memory = Arc::new(InMemory::new());
@@ -377,6 +407,13 @@ fn a_store_whose_entries_no_log_has_is_refused() {
     drop(plain);
     assert!(matches!(host.open(), Err(Error::NeedsBackup)));
     assert_eq!(host.look(), ["early"]);
+    // The log of a restored store begins at 0, and its entries are in its runs alone.
+    let view = options().read_only(true).open_on(host.volume.clone()).unwrap().view().unwrap();
+    let volume = Arc::new(MemVolume::new(3));
+    drop(options().copy_on(volume.clone(), &view).unwrap());
+    let restored = Host { volume, ..Host::new(&Arc::new(InMemory::new()), Waits::Kept) };
+    assert!(matches!(restored.open(), Err(Error::NeedsBackup)));
+    assert_eq!(restored.look(), ["early"]);
     // One that is in the ring goes into the log.
     let host = Host::new(&memory, Waits::Kept);
     let plain = options().open_on(host.volume.clone()).unwrap();
