@@ -117,9 +117,17 @@ fn exec_some(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail>
         return Err(Fail::err("EXEC without MULTI"));
     };
     call.engine.begin_at_once();
-    let next = progress.at..queue.requests.len().min(progress.at + READS);
-    let done = in_exec(call, |call| run(call, &queue, next, progress));
     let all = queue.requests.len();
+    let next = progress.at..all.min(progress.at + READS);
+    let mut done = in_exec(call, |call| run(call, &queue, next, progress));
+    // No further portion comes for a client that could not take the replies: the rest is done now.
+    while call.client.is_killed
+        && let Ok(at @ 1..) = done
+        && at < all
+    {
+        let before = Progress { at, ..Progress::default() };
+        done = in_exec(call, |call| run(call, &queue, at..all, &before));
+    }
     // The pause and the memory of the client know of a transaction by its queue.
     call.client.queue = Some(queue);
     progress.at = done?;
