@@ -333,7 +333,7 @@ impl Engine {
     }
 
     /// Returns an error if the client may not run this command.
-    fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
+    pub fn allowed(&self, client: &Client, spec: &Spec, request: &[Bytes]) -> Result<(), String> {
         let Some(user) = &client.user else {
             let is_open = spec.has(flags::WITHOUT_AUTH);
             return if is_open { Ok(()) } else { Err("NOAUTH Authentication required.".into()) };
@@ -377,6 +377,10 @@ impl Engine {
     fn undo(&mut self, client: &mut Client, start: usize, fail: &Fail) {
         self.keys.roll_back();
         (client.work, client.work_bytes) = (None, 0);
+        // A transaction that was undone is over.
+        if client.queue.take().is_some() {
+            self.unwatch(client);
+        }
         self.outbox.undo();
         self.tracker.undo_flush();
         client.cut(start);

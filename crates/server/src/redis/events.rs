@@ -26,6 +26,8 @@ pub const STREAM: Events = Events(1024);
 pub const MISS: Events = Events(2048);
 /// New keys.
 pub const NEW: Events = Events(16384);
+/// What only commands do to keys.
+pub const COMMANDS: Events = Events(4 + 8 + 16 + 64 + 1024 + 2048 + 16384);
 
 /// The classes that `A` stands for.
 const ALL: Events = Events(4 + 8 + 16 + 32 + 64 + 128 + 256 + 512 + 1024 + 8192);

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -110,9 +110,14 @@ impl Shared {
 
     /// Locks the engine and sets its time.
     pub fn lock(&self) -> MutexGuard<'_, Engine> {
-        // After a panic during a command, the state of its keys is unknown, and all clients'
-        // commands use this engine.
-        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut engine = self.engine.lock().unwrap_or_else(|poisoned| {
+            // All clients' commands use this engine: a command that did not come to its end has no
+            // effect.
+            let mut engine = poisoned.into_inner();
+            engine.abandon();
+            self.engine.clear_poison();
+            engine
+        });
         engine.set_time(self.now());
         engine
     }

@@ -3,15 +3,24 @@
 //! Other clients see nothing of the changes before the commit. If they change a key of the draft
 //! meanwhile, the command begins again; after some such beginnings it runs at once.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::super::acl::User;
 use super::super::fail::Fail;
 use super::super::keys::Draft;
+use super::super::proto::size_of_args;
 use super::super::reply::Reply;
-use super::{Call, Done};
+use super::lookups::READS;
+use super::{Call, Done, check_name, resolve};
 
 /// Times that a command begins again, because others change its keys, before it runs at once.
 const RESTARTS: usize = 3;
 /// Bytes that one portion copies and writes, about.
 const BYTES: usize = 1 << 20;
+/// Longest time between the portions of one draft, in milliseconds: keys do not expire in a draft.
+const LONGEST: u64 = 1_000;
 
 /// How far a command has come.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,12 +36,21 @@ pub struct Progress {
 /// A portion of a command; returns whether it was the last.
 pub type Part = fn(&mut Call<'_>, &mut Progress) -> Result<bool, Fail>;
 
+/// Loads keys of a command from a place on, and moves the place; returns whether all are loaded.
+pub type Load = fn(&mut Call<'_>, &mut usize) -> Result<bool, Fail>;
+
 /// A command on a draft, between two portions.
 struct Drafted {
     draft: Box<Draft>,
     progress: Progress,
     /// The reply so far.
     told: Reply,
+    /// Size of the request, in bytes.
+    request: usize,
+    /// The client's user, with whose rights the command runs.
+    user: Option<Arc<User>>,
+    /// Time of the last portion.
+    last: u64,
 }
 
 /// What a portion comes to.
@@ -41,6 +59,8 @@ enum Outcome {
     Over,
     /// Others have changed a key of the draft.
     Again,
+    /// A draft of the command would be too large.
+    TooLarge,
 }
 
 impl Call<'_> {
@@ -50,23 +70,30 @@ impl Call<'_> {
         if !is_long || self.is_whole() {
             return at_once(self, part);
         }
-        self.drafted(part, move |call| at_once(call, part), |_| Ok(true))
+        self.drafted(part, move |call| at_once(call, part), load_words, |_| Ok(true))
     }
 
-    /// Runs a command on a draft, in portions, or as a whole if that does not work. `end` ends the
-    /// command after its last portion, with the keys of all clients. It returns whether the changes
-    /// of the draft are committed; if not, it has written the reply.
+    /// Runs a command on a draft, in portions, or as a whole if that does not work: then `load`
+    /// loads its keys in portions first. `end` ends the command after its last portion, with the
+    /// keys of all clients. It returns whether the changes of the draft are committed; if not, it
+    /// has written the reply.
     pub fn drafted(
         &mut self,
         part: Part,
         whole: impl Fn(&mut Call<'_>) -> Done + Send + 'static,
+        load: Load,
         end: fn(&mut Call<'_>) -> Result<bool, Fail>,
     ) -> Done {
-        let (mut drafted, mut restarts) = (None, 0);
+        let (mut drafted, mut restarts, mut loaded, mut is_loaded) = (None, 0, 0, false);
         self.in_portions(move |call| {
             // Who hears of each change of a key hears of it in the order of the commits.
-            if restarts > RESTARTS || call.engine.has_listeners() {
+            if restarts > RESTARTS || call.engine.has_listeners_to_commands() {
                 drafted = None;
+                if !is_loaded {
+                    call.client.work_bytes = size_of_args(call.args);
+                    is_loaded = load(call, &mut loaded)?;
+                    return Ok(false);
+                }
                 return whole(call).map(|()| true);
             }
             if drafted.is_none() && call.engine.keys.is_changed() {
@@ -77,6 +104,7 @@ impl Call<'_> {
                 Outcome::Over => return Ok(true),
                 Outcome::More(more) => drafted = Some(more),
                 Outcome::Again => restarts += 1,
+                Outcome::TooLarge => restarts = RESTARTS + 1,
             }
             Ok(false)
         })
@@ -85,6 +113,22 @@ impl Call<'_> {
     /// Returns whether a portion that began at a cost is long enough.
     pub fn has_drafted(&self, began: usize) -> bool {
         self.engine.keys.draft_cost() > began + BYTES
+    }
+
+    /// Loads keys that are named at places of a request, until a portion is long enough; returns
+    /// the place of the next key, if one is left.
+    pub fn load(&mut self, names: Vec<(usize, Bytes)>) -> Result<Option<usize>, Fail> {
+        let mut bytes = 0;
+        for (at, name) in names.into_iter().filter(|(_, name)| check_name(name).is_ok()) {
+            if bytes > BYTES {
+                return Ok(Some(at));
+            }
+            let before = self.engine.keys.cached().1;
+            self.engine.keys.open(&self.client.database, &name)?;
+            bytes += self.engine.keys.cached().1.saturating_sub(before);
+            self.keys().make_room();
+        }
+        Ok(None)
     }
 }
 
@@ -95,6 +139,16 @@ fn at_once(call: &mut Call<'_>, part: Part) -> Done {
     Ok(())
 }
 
+/// Loads the keys that the words of a command name.
+fn load_words(call: &mut Call<'_>, at: &mut usize) -> Result<bool, Fail> {
+    let spec = resolve(call.args).expect("it was found before");
+    let keys = spec.keys(call.args);
+    let next = keys.len().min(*at + READS);
+    let names = (*at..next).map(|key| (key, keys[key].clone())).collect();
+    *at = call.load(names)?.unwrap_or(next);
+    Ok(*at >= keys.len())
+}
+
 /// Runs a portion on a draft.
 fn go_on(
     call: &mut Call<'_>,
@@ -103,38 +157,75 @@ fn go_on(
     end: fn(&mut Call<'_>) -> Result<bool, Fail>,
 ) -> Result<Outcome, Fail> {
     let start = call.client.written();
-    let drafted = match drafted {
-        Some(mut drafted) => {
-            if drafted.draft.is_outdated() {
-                return Ok(Outcome::Again);
-            }
-            drafted
-        }
-        None => {
-            let draft = Box::new(call.keys().begin_draft());
-            Drafted { draft, progress: Progress::default(), told: call.reply().split_off(start) }
-        }
+    let mut drafted = match drafted {
+        Some(drafted) => drafted,
+        None => begin(call, start),
     };
-    let Drafted { draft, mut progress, told } = drafted;
+    if has_changed_rights(call, &drafted)? || is_late(call, &drafted) || drafted.draft.is_outdated() {
+        return Ok(Outcome::Again);
+    }
+    let Drafted { draft, mut progress, told, request, user, .. } = drafted;
     call.reply().take_in(told);
     call.keys().open_draft(draft);
     let is_done = part(call, &mut progress);
     let mut draft = call.keys().close_draft();
-    let is_done = is_done?;
     let told = call.client.reply.split_off(start);
+    if draft.is_too_large() {
+        return Ok(Outcome::TooLarge);
+    }
+    let is_done = is_done?;
     if !commit_expired(call) {
         return Ok(Outcome::Again);
     }
     draft.pass_changes();
     if !is_done {
-        call.client.work_bytes = draft.memory() + told.len();
-        return Ok(Outcome::More(Drafted { draft, progress, told }));
+        if draft.memory() > 2 * call.engine.settings.max_request {
+            return Ok(Outcome::TooLarge);
+        }
+        call.client.work_bytes = request + draft.memory() + told.len();
+        let last = call.engine.keys.now;
+        return Ok(Outcome::More(Drafted { draft, progress, told, request, user, last }));
     }
     if end(call)? {
         call.reply().take_in(told);
         call.keys().submit(draft);
     }
     Ok(Outcome::Over)
+}
+
+/// Begins a draft of a command whose reply begins at `start`.
+fn begin(call: &mut Call<'_>, start: usize) -> Drafted {
+    Drafted {
+        draft: Box::new(call.keys().begin_draft()),
+        progress: Progress::default(),
+        told: call.reply().split_off(start),
+        request: size_of_args(call.args),
+        user: call.client.user.clone(),
+        last: call.engine.keys.now,
+    }
+}
+
+/// Returns whether the rights of the client have changed since a draft began.
+///
+/// # Errors
+/// The client may not run the command any more.
+fn has_changed_rights(call: &mut Call<'_>, drafted: &Drafted) -> Result<bool, Fail> {
+    let is_same = match (&call.client.user, &drafted.user) {
+        (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+        (now, then) => now.is_none() && then.is_none(),
+    };
+    if is_same {
+        return Ok(false);
+    }
+    let spec = resolve(call.args).expect("it was found before");
+    call.engine.allowed(call.client, spec, call.args).map_err(|error| Fail::Reply(error.into()))?;
+    Ok(true)
+}
+
+/// Returns whether keys may have expired for all clients since the last portion that the draft
+/// still has.
+fn is_late(call: &Call<'_>, drafted: &Drafted) -> bool {
+    call.engine.keys.now > drafted.last.saturating_add(LONGEST)
 }
 
 /// Commits the deletion of the expired keys that a portion has met, as they are gone for all

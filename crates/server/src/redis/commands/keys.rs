@@ -20,7 +20,7 @@ fn delete(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail> {
     let (end, began) = (call.args.len().min(progress.at + READS), call.engine.keys.draft_cost());
     while progress.at < end && !call.has_drafted(began) {
         if progress.at > 0 {
-            let id = call.open(progress.at)?;
+            let id = call.open_to_replace(progress.at)?;
             progress.count += usize::from(call.keys().delete(id));
         }
         progress.at += 1;

@@ -76,6 +76,13 @@ impl Call<'_> {
         Ok(self.engine.keys.open(&self.client.database, name)?)
     }
 
+    /// The key that a word names, which is then deleted or gets another value.
+    fn open_to_replace(&mut self, at: usize) -> Result<SlotId, Fail> {
+        let name = &self.args[at];
+        check_name(name)?;
+        Ok(self.engine.keys.open_to_replace(&self.client.database, name)?)
+    }
+
     fn value(&self, id: SlotId) -> &Value {
         self.engine.keys.value(id)
     }

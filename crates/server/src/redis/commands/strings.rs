@@ -208,7 +208,7 @@ fn set_pairs(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail>
         // The first word is that of the command.
         let at = progress.at + 1;
         if at < call.args.len() {
-            let id = call.open(at)?;
+            let id = call.open_to_replace(at)?;
             let new = call.args[at + 1].clone();
             call.keys().set_text(id, new, None);
         }

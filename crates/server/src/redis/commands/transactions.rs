@@ -9,7 +9,7 @@ use super::super::proto::Args;
 use super::blocking::plain_logs;
 use super::drafts::Progress;
 use super::lookups::READS;
-use super::{Call, Done, check_name, resolve};
+use super::{Call, Done, resolve};
 
 /// Most keys of one command that are loaded before a transaction.
 const KEYS: usize = 4;
@@ -46,28 +46,31 @@ pub fn exec(call: &mut Call<'_>) -> Done {
     };
     let is_of_keys = |request: &Args| resolve(request).is_some_and(|spec| spec.is_plain() && spec.has_keys());
     if queue.requests.iter().all(is_of_keys) {
-        return call.drafted(exec_some, exec_now, end);
+        return call.drafted(exec_some, exec_now, load_some, end);
     }
     let mut at = 0;
     call.in_portions(move |call| {
-        let mut names = Vec::new();
-        let requests = call.client.queue.as_ref().map_or(&[][..], |queue| &queue.requests[..]);
-        for request in requests.iter().skip(at).take(READS) {
-            let spec = resolve(request).expect("it was found before");
-            names.extend(spec.keys(request).into_iter().take(KEYS).cloned());
-        }
-        let is_done = at + READS >= requests.len();
-        at += READS;
-        for name in names.iter().filter(|name| check_name(name).is_ok()) {
-            call.engine.keys.open(&call.client.database, name)?;
-            call.keys().make_room();
-        }
+        let is_done = load_some(call, &mut at)?;
         if is_done {
-            call.engine.begin_at_once();
             exec_now(call)?;
         }
         Ok(is_done)
     })
+}
+
+/// Loads keys of the next commands; returns whether those were the last.
+fn load_some(call: &mut Call<'_>, at: &mut usize) -> Result<bool, Fail> {
+    let requests = call.client.queue.as_ref().map_or(&[][..], |queue| &queue.requests[..]);
+    let (all, mut names, start) = (requests.len(), Vec::new(), *at);
+    for request in requests.iter().skip(start).take(READS) {
+        let spec = resolve(request).expect("it was found before");
+        names.extend(spec.keys(request).into_iter().take(KEYS).map(|name| (*at, name.clone())));
+        *at += 1;
+    }
+    if let Some(next) = call.load(names)? {
+        *at = next;
+    }
+    Ok(*at >= all)
 }
 
 /// Returns whether the commands of a transaction may take long.
@@ -82,6 +85,7 @@ fn is_long(queue: &Queue) -> bool {
 
 /// Does all that was gathered at once.
 fn exec_now(call: &mut Call<'_>) -> Done {
+    call.engine.begin_at_once();
     let Some(queue) = take_queue(call)? else { return Ok(()) };
     let (all, began) = (queue.requests.len(), Progress::default());
     in_exec(call, |call| run(call, &queue, 0..all, &began))?;
@@ -118,6 +122,11 @@ fn exec_some(call: &mut Call<'_>, progress: &mut Progress) -> Result<bool, Fail>
     };
     call.engine.begin_at_once();
     let all = queue.requests.len();
+    if call.client.is_stale {
+        // The end has no effect, however far this comes.
+        call.client.queue = Some(queue);
+        return Ok(true);
+    }
     let next = progress.at..all.min(progress.at + READS);
     let mut done = in_exec(call, |call| run(call, &queue, next, progress));
     // No further portion comes for a client that could not take the replies: the rest is done now.

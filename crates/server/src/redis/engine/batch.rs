@@ -71,6 +71,8 @@ impl Engine {
                 self.end_caching(client);
             }
             match called {
+                // A commit of a draft is one of its own.
+                Ok(()) if self.keys.has_submitted() => break,
                 Ok(()) => {}
                 Err(Fail::Long(rest)) => {
                     client.work = Some(Box::new(Work { spec, request: request.to_vec(), rest }));

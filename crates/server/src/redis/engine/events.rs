@@ -9,7 +9,7 @@ use super::Engine;
 use crate::redis::commands::Spec;
 use crate::redis::commands::flags::READ;
 use crate::redis::events::{
-    EXPIRED, Events, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MISS, NEW, STREAM, STRING,
+    COMMANDS, EXPIRED, Events, GENERIC, HASH, KEYEVENT, KEYSPACE, LIST, MISS, NEW, STREAM, STRING,
 };
 use crate::redis::keys::{Traced, names};
 use crate::redis::pubsub::Kind;
@@ -19,6 +19,12 @@ impl Engine {
     pub fn has_listeners(&self) -> bool {
         self.settings.events != Events::NONE
             && self.topics.len(Kind::Channel) + self.topics.len(Kind::Pattern) > 0
+    }
+
+    /// Returns whether somebody may hear of what commands do to keys, and not only of the keys that
+    /// expire.
+    pub fn has_listeners_to_commands(&self) -> bool {
+        self.has_listeners() && self.settings.events.has(COMMANDS)
     }
 
     /// Begins to record what a command does to keys, if somebody listens.

@@ -13,6 +13,10 @@ use super::names::LogKey;
 const EARLY: usize = 32 << 10;
 /// Bytes of an operation besides its key.
 const OP: usize = 32;
+/// Memory of an appended entry, or of another operation, besides its payload, in bytes.
+const ENTRY: usize = 100;
+/// Last entries of a run that may still change once the run is sealed.
+const OPEN: usize = 1_000;
 
 /// An operation on a log.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub struct Batch {
     pub is_early: bool,
     /// Size of the appended entries of the operations, in bytes.
     pub size: u64,
+    /// Number of the entries and of the other operations so far.
+    count: usize,
 }
 
 impl Batch {
@@ -57,6 +63,7 @@ impl Batch {
 
     /// Adds an operation that appends nothing, or a snapshot.
     pub fn push(&mut self, key: LogKey, op: Op) {
+        self.count += 1;
         if let Op::Snapshot(payload) = &op {
             self.size += payload.len() as u64;
         }
@@ -72,6 +79,7 @@ impl Batch {
             let before = run.len();
             run.extend(payloads);
             self.size += run[before..].iter().map(|payload| payload.len() as u64).sum::<u64>();
+            self.count += run.len() - before;
             if run.is_empty() {
                 self.ops.pop();
             }
@@ -108,17 +116,36 @@ impl Batch {
         true
     }
 
-    /// Moves all operations but the last `kept` to the end of a commit. Their size stays counted.
-    pub fn seal(&mut self, commit: &mut Commit, kept: usize) {
-        let end = self.ops.len().saturating_sub(kept);
+    /// Returns the bytes that all operations take, the sealed ones too, about.
+    pub fn memory(&self) -> usize {
+        2 * self.size as usize + self.count * ENTRY
+    }
+
+    /// Moves all operations but the end of the last one to the end of a commit. Their size stays
+    /// counted.
+    pub fn seal(&mut self, commit: &mut Commit) {
+        let end = self.ops.len().saturating_sub(1);
         self.ops.drain(..end).for_each(|(key, op)| add(commit, &key, &op));
+        if let Some((key, Op::Append(run))) = self.ops.last_mut()
+            && run.len() >= 2 * OPEN
+        {
+            let end = run.len() - OPEN;
+            for payload in run.drain(..end) {
+                commit.append(&*key, &payload);
+            }
+        }
+    }
+
+    /// Moves all operations to the end of a commit. Their size stays counted.
+    pub fn seal_all(&mut self, commit: &mut Commit) {
+        self.ops.drain(..).for_each(|(key, op)| add(commit, &key, &op));
     }
 
     /// Removes all operations.
     pub fn clear(&mut self) {
         self.ops.clear();
         self.early.clear();
-        self.size = 0;
+        (self.size, self.count) = (0, 0);
     }
 
     /// Commits all operations. After an error, some of the early ones may have taken effect.
@@ -214,12 +241,12 @@ mod tests {
         let key = LogKey::from_slice(b"log");
         let (mut batch, mut commit) = (Batch::of(1), Commit::new());
         batch.append(key.clone(), [Bytes::from_static(b"a"), Bytes::from_static(b"b")]);
-        batch.seal(&mut commit, 1);
+        batch.seal(&mut commit);
         assert!(commit.is_empty() && batch.replace(&key, 1, &Bytes::from_static(b"c")));
         batch.push(key.clone(), Op::Trim(1));
         batch.append(key.clone(), [Bytes::from_static(b"d")]);
-        batch.seal(&mut commit, 1);
-        batch.seal(&mut commit, 0);
+        batch.seal(&mut commit);
+        batch.seal_all(&mut commit);
         assert!(batch.is_empty() && batch.size == 3);
         store.commit(&commit).unwrap().wait().unwrap();
         let read: Vec<Bytes> = store.read(&key, ..).unwrap().map(|entry| entry.unwrap().payload).collect();

@@ -37,6 +37,11 @@ impl Body {
         Self { is_there: bounds.is_some(), first, next, solid: next, tail: VecDeque::new() }
     }
 
+    /// Returns the same log without its entries.
+    pub fn emptied(&self) -> Self {
+        Self { is_there: self.is_there, ..Self::NONE }
+    }
+
     /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.next - self.first

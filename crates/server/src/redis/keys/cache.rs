@@ -67,15 +67,24 @@ impl Slot {
 
     /// Returns the size that the budget counts, in bytes.
     pub fn measure(&self) -> usize {
-        let value = match &self.value {
-            Value::Absent => 0,
-            Value::List(list) => list.memory(),
+        let texts = match &self.value {
             Value::String(text) => text.len(),
-            Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + FIELD).sum(),
+            Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len()).sum(),
+            _ => 0,
+        };
+        self.measure_parts() + texts
+    }
+
+    /// Returns the size without the texts, which a copy shares, in bytes.
+    pub fn measure_parts(&self) -> usize {
+        let parts = match &self.value {
+            Value::Absent | Value::String(_) => 0,
+            Value::List(list) => list.memory(),
+            Value::Hash(fields) => fields.len() * FIELD,
             Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,
         };
         let apart = if self.key.spilled() { self.key.capacity() } else { 0 };
-        OVERHEAD + apart + value
+        OVERHEAD + apart + parts
     }
 }
 

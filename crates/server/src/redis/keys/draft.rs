@@ -17,7 +17,11 @@ use super::cache::{Cache, Slot, SlotId};
 use super::count::Count;
 use super::follow::Follower;
 use super::names::{self, LogKey};
+use super::trace::Trace;
 use super::{Committed, Keyspace};
+
+/// Most bytes that the copy of a key may take: others wait while the key is copied.
+const COPIED: usize = 256 << 10;
 
 /// Epoch of entries that are not committed yet.
 pub const UNCOMMITTED: u64 = u64::MAX;
@@ -31,10 +35,16 @@ pub struct Draft {
     cache: Cache,
     batch: Batch,
     touched: Vec<(SlotId, bool)>,
-    /// Bytes of the keys that were copied.
+    /// Bytes of the keys that were read.
+    read: usize,
+    /// Bytes that the copies of these take: texts are shared.
     copied: usize,
+    /// Whether the command has stopped at a key that is too large to be copied.
+    is_too_large: bool,
     /// Time of the beginning: no key expires while the command runs.
     now: u64,
+    /// What the command did to the keys of the draft, which nobody listens to.
+    trace: Option<Box<Trace>>,
     /// All operations of earlier portions.
     commit: Commit,
     /// Expiries that keys had before.
@@ -46,7 +56,17 @@ pub struct Draft {
 impl Draft {
     /// Returns the bytes that this takes, about.
     pub fn memory(&self) -> usize {
-        self.cache.bytes() + 2 * self.batch.size as usize
+        self.copied + self.batch.memory()
+    }
+
+    /// Returns whether the command has stopped at a key that is too large to be copied.
+    pub fn is_too_large(&self) -> bool {
+        self.is_too_large
+    }
+
+    /// Returns the time of the beginning, in milliseconds since the Unix epoch.
+    pub fn began(&self) -> u64 {
+        self.now
     }
 
     /// Ignores the changes since the last look: they are the command's own.
@@ -80,8 +100,11 @@ impl Keyspace {
             cache: Cache::new(usize::MAX),
             batch: Batch::of(UNCOMMITTED),
             touched: Vec::new(),
+            read: 0,
             copied: 0,
+            is_too_large: false,
             now: self.now,
+            trace: None,
             commit: Commit::new(),
             lost: Vec::new(),
             changes: self.follow(),
@@ -93,6 +116,7 @@ impl Keyspace {
         swap(&mut self.batch, &mut draft.batch);
         swap(&mut self.touched, &mut draft.touched);
         swap(&mut self.now, &mut draft.now);
+        swap(&mut self.trace, &mut draft.trace);
     }
 
     /// Makes commands see, and change, the keys of a draft.
@@ -109,7 +133,7 @@ impl Keyspace {
         let mut draft = self.draft.take().expect("a draft is open");
         self.swap_with(&mut draft);
         let Draft { batch, commit, .. } = &mut *draft;
-        batch.seal(commit, 1);
+        batch.seal(commit);
         draft
     }
 
@@ -118,24 +142,47 @@ impl Keyspace {
         self.draft.is_some()
     }
 
-    /// Returns the bytes that were copied to the open draft, and that its operations write.
+    /// Returns the bytes that were read for the open draft, and that its operations write.
     pub fn draft_cost(&self) -> usize {
-        self.draft.as_ref().map_or(0, |draft| draft.copied + self.batch.size as usize)
+        self.draft.as_ref().map_or(0, |draft| draft.read + self.batch.size as usize)
     }
 
-    /// Makes the changes of a draft those of the next commit.
+    /// Makes the changes of a draft those of the next commit. Nothing else may change before it.
     pub fn submit(&mut self, draft: Box<Draft>) {
         self.submitted = Some(draft);
     }
 
-    /// Copies a key into the draft. The key itself expires as for all clients.
+    /// Returns whether the next commit is that of a draft.
+    pub fn has_submitted(&self) -> bool {
+        self.submitted.is_some()
+    }
+
+    /// Copies a key into the draft; without its value, if the command replaces that. The key itself
+    /// expires as for all clients.
     pub(super) fn copy_to_draft(&mut self, plain: &[u8]) -> Result<SlotId, Error> {
         let Some(mut draft) = self.draft.take() else { return self.open_plain(plain) };
         self.swap_with(&mut draft);
-        let copy = self.open_plain(plain).map(|id| self.slot(id).copy());
-        draft.copied += copy.as_ref().map_or(0, Slot::measure);
+        let is_replaced = self.is_replaced;
+        let copy = self.open_plain(plain).and_then(|id| {
+            let slot = self.slot(id);
+            draft.read += slot.measure();
+            if !is_replaced && slot.measure_parts() > COPIED {
+                draft.is_too_large = true;
+                return Err(Error::Busy { why: "a key is too large to be copied".into() });
+            }
+            Ok(slot.copy(is_replaced))
+        });
+        draft.copied += copy.as_ref().map_or(0, Slot::measure_parts);
         self.open_draft(draft);
         copy.map(|copy| self.cache.insert(copy))
+    }
+
+    /// Removes what a command has left that did not come to its end.
+    pub fn abandon(&mut self) {
+        if self.draft.is_some() {
+            self.close_draft();
+        }
+        self.roll_back();
     }
 
     /// Commits a draft.
@@ -144,7 +191,7 @@ impl Keyspace {
     /// The error of the store; no change took effect.
     pub(super) fn commit_draft(&mut self, draft: Draft) -> Result<Committed, Error> {
         let Draft { cache, mut batch, touched, mut commit, lost, .. } = draft;
-        batch.seal(&mut commit, 0);
+        batch.seal_all(&mut commit);
         if commit.is_empty() {
             return Ok(Committed::default());
         }
@@ -246,9 +293,11 @@ impl Keyspace {
 }
 
 impl Slot {
-    /// Returns a copy that no command has changed.
-    fn copy(&self) -> Self {
-        let (key, value) = (self.key.clone(), self.value.clone());
+    /// Returns a copy that no command has changed. A copy of a value that is to be replaced knows
+    /// the logs of the value, and not their entries.
+    fn copy(&self, is_replaced: bool) -> Self {
+        let key = self.key.clone();
+        let value = if is_replaced { self.value.emptied() } else { self.value.clone() };
         let Self { expire, head_entries, changed_at, acked_at, .. } = *self;
         Self { key, value, expire, head_entries, changed_at, acked_at, ..Self::default() }
     }

@@ -63,6 +63,12 @@ impl List {
         Self { right, left: left.is_there().then(|| Box::new(left)) }
     }
 
+    /// Returns a list of the same logs without their elements.
+    pub fn emptied(&self) -> Self {
+        let left = self.left.as_ref().map(|left| Box::new(left.emptied()));
+        Self { right: self.right.emptied(), left }
+    }
+
     /// Returns the log of elements pushed to the left.
     pub fn left(&self) -> &Body {
         static NONE: Body = Body::NONE;

@@ -30,6 +30,14 @@ impl Keyspace {
         id
     }
 
+    /// Opens a key like [`open`](Self::open), to delete its value or to replace it by another.
+    pub fn open_to_replace(&mut self, database: &[u8], name: &[u8]) -> Result<SlotId, Error> {
+        self.is_replaced = true;
+        let id = self.open(database, name);
+        self.is_replaced = false;
+        id
+    }
+
     /// Opens a key like [`open`](Self::open), by the key's plain log.
     pub fn open_plain(&mut self, plain: &[u8]) -> Result<SlotId, Error> {
         let is_draft = self.draft.is_some();

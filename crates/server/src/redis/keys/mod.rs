@@ -84,6 +84,19 @@ impl Value {
         !matches!(self, Self::Absent)
     }
 
+    /// Returns a value of the same logs without their entries, which can only be deleted.
+    fn emptied(&self) -> Self {
+        match self {
+            Self::Absent => Self::Absent,
+            Self::List(list) => Self::List(list.emptied()),
+            Self::String(text) => Self::String(text.clone()),
+            Self::Hash(_) => Self::Hash(BTreeMap::new()),
+            Self::Stream(stream) => {
+                Self::Stream(Box::new(Stream { body: stream.body.emptied(), kept: Default::default() }))
+            }
+        }
+    }
+
     /// Returns the name of the type.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -134,6 +147,8 @@ pub struct Keyspace {
     draft: Option<Box<Draft>>,
     /// The draft that the next commit is of.
     submitted: Option<Box<Draft>>,
+    /// Whether the current command replaces the value of the key that it opens.
+    is_replaced: bool,
     /// The committed draft whose keys are being moved to the cache.
     merging: Option<Merging>,
     scratch: Vec<u8>,
@@ -189,6 +204,7 @@ impl Keyspace {
             large: BTreeSet::new(),
             draft: None,
             submitted: None,
+            is_replaced: false,
             merging: None,
             scratch: Vec::new(),
             may_stop: false,
@@ -268,7 +284,12 @@ impl Keyspace {
             self.note_cleared();
             return submitted.map_or_else(|| Ok(Committed::default()), |draft| self.commit_draft(*draft));
         }
-        debug_assert!(submitted.is_none(), "changes besides a draft");
+        if submitted.is_some() {
+            // Neither of the two may take effect without the other.
+            debug_assert!(false, "changes besides a draft");
+            self.roll_back();
+            return Err(Error::Busy { why: "a long command changed keys in the same commit".into() });
+        }
         // The keys are then not in the state on which the store would apply this commit: return
         // only the reason of the stop.
         let refused = if self.is_stopped { self.store.flush().err() } else { None };
@@ -358,6 +379,7 @@ impl Keyspace {
 
     /// Undoes the changes since the last commit.
     pub fn roll_back(&mut self) {
+        self.submitted = None;
         self.batch.clear();
         self.undo_cleared();
         self.take_trace();
@@ -419,6 +441,9 @@ impl Keyspace {
             let durable = self.durable;
             if let Some(slot) = self.cache.find_by_id(id) {
                 slot.settle(durable);
+                if matches!(slot.value, Value::List(_)) {
+                    self.cache.measure(id);
+                }
             }
         }
     }
@@ -427,7 +452,8 @@ impl Keyspace {
     pub fn note_stopped(&mut self) {
         self.is_stopped = true;
         self.note_durable();
-        self.merging = None;
+        // Keys of a commit that is not durable leave the cache below, and the others stay.
+        self.merge_some(usize::MAX);
         self.roll_back();
         for (_, id) in std::mem::take(&mut self.unsettled) {
             if self.cache.find_by_id(id).is_some() {

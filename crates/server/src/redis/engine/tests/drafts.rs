@@ -12,13 +12,13 @@ use super::portions::{Case, Desk, ELEMENTS, KEYS, case, check, key, keys, list, 
 use super::{at, words};
 
 /// A transaction of many commands, in words with spaces between.
-fn transaction(commands: impl Iterator<Item = String>) -> Vec<Vec<Bytes>> {
+pub(super) fn transaction(commands: impl Iterator<Item = String>) -> Vec<Vec<Bytes>> {
     let commands = commands.map(|command| words(&command));
     [words("MULTI")].into_iter().chain(commands).chain([words("EXEC")]).collect()
 }
 
 /// Queues all requests but the last, and runs the first portion of it.
-fn begin(desk: &mut Desk, requests: Vec<Vec<Bytes>>) {
+pub(super) fn begin(desk: &mut Desk, requests: Vec<Vec<Bytes>>) {
     let mut requests: VecDeque<_> = requests.into();
     while !requests.is_empty() {
         desk.engine.run(desk.long, &mut requests, || false);
@@ -28,7 +28,7 @@ fn begin(desk: &mut Desk, requests: Vec<Vec<Bytes>>) {
 }
 
 /// Runs the rest of a long command; returns its reply.
-fn end(desk: &mut Desk) -> String {
+pub(super) fn end(desk: &mut Desk) -> String {
     desk.engine.run(desk.long, &mut VecDeque::new(), || true);
     assert!(!desk.is_at_work(desk.long));
     desk.told(desk.long)

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod cuts;
+mod draft_edges;
 mod drafts;
 mod lists;
 mod memory;

@@ -49,6 +49,12 @@ impl Asker {
         words.join(" ")
     }
 
+    /// So many words that the command runs in portions, or a little fewer.
+    fn long(&mut self, most: u64, mut word: impl FnMut(&mut Self) -> String) -> String {
+        let words: Vec<String> = (0..most - self.rng.below(4)).map(|_| word(self)).collect();
+        words.join(" ")
+    }
+
     /// What a client asks for that has nothing else on its mind.
     pub fn request(&mut self, may_wait: bool) -> Vec<Bytes> {
         let text = self.text(may_wait);
@@ -109,6 +115,7 @@ impl Asker {
             60 => format!("HDEL {key} {}", self.several(2, |asker| asker.one_of(&["f", "g", "h"]))),
             61 => format!("HINCRBY {key} f 3"),
             62 => format!("{} {key}", self.one_of(&["HGETALL", "TYPE", "EXISTS", "PEXPIRETIME"])),
+            63 if self.rng.percent(5) => format!("DEL {}", self.long(1_002, Self::key)),
             63 => format!("DEL {}", self.several(3, Self::key)),
             64 => format!("RENAME {key} {}", self.key()),
             65 => format!("COPY {key} {}", self.key()) + &self.one_of(&["", " REPLACE"]),

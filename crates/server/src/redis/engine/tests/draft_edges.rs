@@ -1,0 +1,311 @@
+//! Commands on drafts at their edges: short ones, large keys, errors, stops, and panics.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use brooklet::Store;
+use brooklet::io::{Fault, ManualClock, MemVolume};
+use bytes::Bytes;
+
+use super::drafts::{begin, end, transaction};
+use super::portions::{Desk, ELEMENTS, KEYS, key, keys, many};
+use super::{World, at, words};
+
+/// A long command may end in its first portion. Requests of the same packet follow its commit.
+#[test]
+fn requests_behind_a_long_one_that_ends_at_once_see_it() {
+    for count in [3_998, 3_999, 4_000, 4_001] {
+        let mut desk = Desk::on(Store::in_memory(1).unwrap());
+        let push = |list: &str| many(&format!("RPUSH {list}"), count, |n| n.to_string());
+        let packet =
+            [words("SET first 1"), push("list"), words("SET other 1"), push("list"), words("LLEN list")];
+        let told = desk.say(&packet);
+        assert_eq!(told, format!("+OK\r\n:{count}\r\n+OK\r\n:{0}\r\n:{0}\r\n", 2 * count));
+        let none = many("LPUSHX none", count, |n| n.to_string());
+        let taken = many("MSETNX other 1", count, |n| format!("key:{n} 1"));
+        let told = desk.say(&[none, words("SET a 1"), taken, words("SET b 2")]);
+        assert_eq!(told, ":0\r\n+OK\r\n:0\r\n+OK\r\n");
+        let mut desk = desk.again();
+        let told = desk.say(&[words("LLEN list"), words("MGET first other a b"), words("DBSIZE")]);
+        let texts = "*4\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n2\r\n";
+        assert_eq!(told, format!(":{}\r\n{texts}:5\r\n", 2 * count));
+    }
+}
+
+/// As in Redis, EXEC ends the transaction and the watches, whatever it comes to.
+#[test]
+fn a_long_transaction_that_is_undone_is_over() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words("SET watched 1")]);
+    assert_eq!(desk.say(&[words("CONFIG SET client-query-buffer-limit 1200000")]), "+OK\r\n");
+    let append = (0..KEYS).map(|_| format!("APPEND text {}", "x".repeat(10)));
+    let mut requests = [vec![words("WATCH watched")], transaction(append)].concat();
+    requests.pop();
+    desk.engine.run(desk.long, &mut requests.into(), || true);
+    let queued = desk.told(desk.long);
+    assert!(queued.ends_with("+QUEUED\r\n"), "{:?}", &queued[queued.len() - 100..]);
+    begin(&mut desk, vec![words("EXEC")]);
+    let told = end(&mut desk);
+    assert!(told.starts_with("-ERR the transaction writes more than 1200000 bytes"), "{told}");
+    let client = desk.engine.client(desk.long).unwrap();
+    assert!(client.queue.is_none() && client.watched.is_empty());
+    assert_eq!(desk.say(&[words("EXISTS text"), words("SET watched 2")]), ":0\r\n+OK\r\n");
+    desk.engine.run(desk.long, &mut [words("SET text 1")].into(), || true);
+    assert_eq!(desk.told(desk.long), "+OK\r\n");
+}
+
+/// A draft shares texts with the keys of all clients, and takes memory for what it changes.
+#[test]
+fn a_draft_of_large_texts_takes_little_memory() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    for n in 0..200 {
+        desk.say(&[words(&format!("SET text:{n} {}", "x".repeat(60_000)))]);
+    }
+    let look = (0..KEYS).map(|n| format!("STRLEN text:{}", n % 200));
+    begin(&mut desk, transaction(look));
+    let mut most = 0;
+    while desk.is_at_work(desk.long) {
+        most = most.max(desk.engine.client(desk.long).unwrap().work_bytes);
+        desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+    }
+    assert!(most < 1 << 20, "{most}");
+    let told = desk.told(desk.long);
+    assert_eq!(told, format!("*{KEYS}\r\n{}", ":60000\r\n".repeat(KEYS)));
+}
+
+/// Small elements take much more memory than their bytes.
+#[test]
+fn the_memory_of_a_draft_is_that_of_its_elements_and_of_its_request() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    let long = many("RPUSH list", 20 * ELEMENTS, |n| (n % 10).to_string());
+    begin(&mut desk, vec![long]);
+    let least = desk.engine.client(desk.long).unwrap().work_bytes;
+    assert!(least > 20 * ELEMENTS, "{least}");
+    let mut most = 0;
+    while desk.is_at_work(desk.long) {
+        most = most.max(desk.engine.client(desk.long).unwrap().work_bytes);
+        desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+    }
+    assert!(most > 20 * ELEMENTS * 70 && most < 20 * ELEMENTS * 200, "{most}");
+}
+
+/// A long hash is not copied for a draft: nobody could have a turn meanwhile.
+#[test]
+fn a_key_that_is_too_large_for_a_draft_is_changed_without_one() {
+    const FIELDS: usize = 10_000;
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&keys());
+    desk.say(&[many("HSET hash", FIELDS, |n| format!("field:{n} {n}"))]);
+    let set = (0..KEYS).map(|n| format!("HSET hash field:{n} new"));
+    begin(&mut desk, transaction(set));
+    let told = end(&mut desk);
+    assert_eq!(told, format!("*{KEYS}\r\n{}", ":0\r\n".repeat(KEYS)));
+    assert_eq!(
+        desk.say(&[words("HMGET hash field:0 field:9999"), words("HLEN hash")]),
+        format!("*2\r\n$3\r\nnew\r\n$4\r\n9999\r\n:{FIELDS}\r\n")
+    );
+}
+
+/// What is deleted, or replaced, need not be copied.
+#[test]
+fn a_draft_deletes_and_replaces_large_keys() {
+    const FIELDS: usize = 10_000;
+    let large = |name: &str| {
+        vec![
+            many(&format!("HSET hash:{name}"), FIELDS, |n| format!("field:{n} {n}")),
+            many(&format!("RPUSH list:{name}"), ELEMENTS, |n| n.to_string()),
+            many(&format!("LPUSH list:{name}"), ELEMENTS, |n| n.to_string()),
+            words(&format!("XADD stream:{name} 1-1 f v")),
+            words(&format!("XGROUP CREATE stream:{name} g 0")),
+        ]
+    };
+    for is_settled in [true, false] {
+        let mut desk = Desk::on(Store::in_memory(1).unwrap());
+        desk.say(&keys());
+        for name in ["old", "gone"] {
+            desk.engine.run(desk.other, &mut large(name).into(), || true);
+            if is_settled {
+                desk.told(desk.other);
+            }
+        }
+        begin(&mut desk, vec![many("DEL hash:gone list:gone stream:gone", KEYS, key)]);
+        let mut portions = 0;
+        while desk.is_at_work(desk.long) {
+            portions += 1;
+            desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+        }
+        assert!(portions > 2, "{portions}");
+        assert_eq!(desk.told(desk.long), format!(":{}\r\n", KEYS + 3));
+        begin(
+            &mut desk,
+            vec![many("MSET hash:old 1 list:old 2 stream:old 3", KEYS, |n| format!("key:{n} 1"))],
+        );
+        assert_eq!(end(&mut desk), "+OK\r\n");
+        let look = "MGET hash:old list:old stream:old hash:gone list:gone stream:gone";
+        let texts = "*6\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n$-1\r\n$-1\r\n$-1\r\n";
+        desk.told(desk.other);
+        assert_eq!(desk.say(&[words(look), words("DBSIZE")]), format!("{texts}:{}\r\n", KEYS + 3));
+        let mut desk = desk.again();
+        assert_eq!(desk.say(&[words(look), words("DBSIZE")]), format!("{texts}:{}\r\n", KEYS + 3));
+        assert_eq!(
+            desk.say(&[words("RPUSH list:gone a"), words("LRANGE list:gone 0 -1")]),
+            ":1\r\n*1\r\n$1\r\na\r\n"
+        );
+    }
+}
+
+/// The store stops while keys of a durable draft still have to join the others.
+#[test]
+fn keys_of_a_durable_draft_are_there_after_the_store_has_stopped() {
+    let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
+    let store = super::options(&clock, 1).ring_size(4 << 20).create_on(Arc::new(volume.clone())).unwrap();
+    let mut world = World::on(volume, store, clock, 1_000_000, 1 << 20);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let old = many("MSET", 1_100, |n| format!("key:{n} old"));
+    let new = many("MSET", 1_100, |n| format!("key:{n} new"));
+    let push = many("RPUSH list", 4_100, |n| (n % 10).to_string());
+    world.engine.run(id, &mut [old].into(), || true);
+    world.engine.keys.merge_some(usize::MAX);
+    world.engine.run(id, &mut [words("RPUSH list a"), new, push].into(), || true);
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    let told = String::from_utf8(world.engine.take_ready(id).to_vec()).unwrap();
+    assert_eq!(told, "+OK\r\n:1\r\n+OK\r\n:4101\r\n");
+    assert!(world.engine.keys.is_merging());
+    world.volume.fail(Fault::ErrorAfter { operations: 0, kind: ErrorKind::Other, sticky: true });
+    world.engine.run(id, &mut [words("SET other 1")].into(), || true);
+    assert!(world.store.flush().is_err());
+    world.engine.note_stopped("the device failed");
+    world.engine.take_ready(id);
+    let look = [words("MGET key:0 key:1099"), words("LRANGE list 0 1"), words("LLEN list")];
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    world.engine.run(id, &mut look.into(), || true);
+    let told = String::from_utf8(world.engine.take_ready(id).to_vec()).unwrap();
+    assert_eq!(told, "*2\r\n$3\r\nnew\r\n$3\r\nnew\r\n*2\r\n$1\r\na\r\n$1\r\n0\r\n:4101\r\n");
+}
+
+/// Who listens to commands gets all messages of a commit together; the keys are loaded before.
+#[test]
+fn a_change_that_others_listen_to_loads_its_keys_in_portions() {
+    let change = [
+        vec![many("MSET", KEYS, |n| format!("key:{n} new"))],
+        vec![many("DEL", KEYS, key)],
+        transaction((0..KEYS).map(|n| format!("APPEND key:{n} new"))),
+    ];
+    for requests in change {
+        let mut desk = Desk::on(Store::in_memory(1).unwrap());
+        desk.say(&keys());
+        let mut desk = desk.again();
+        let listener = desk.engine.connect(String::new(), String::new()).unwrap();
+        desk.engine.run(listener, &mut [words("PSUBSCRIBE *")].into(), || true);
+        desk.say(&[words("CONFIG SET notify-keyspace-events KA")]);
+        begin(&mut desk, requests);
+        let mut loaded = desk.engine.keys.cached().0;
+        while loaded < KEYS {
+            assert!(desk.is_at_work(desk.long));
+            desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+            let now = desk.engine.keys.cached().0;
+            assert!(now > loaded && now <= loaded + 1_000, "{loaded} and then {now} keys");
+            loaded = now;
+        }
+        end(&mut desk);
+        let mut told = desk.told(listener);
+        for n in 0..100 {
+            desk.engine.tick(at(1_000_001 + n));
+            told += &desk.told(listener);
+        }
+        assert_eq!(told.matches("pmessage").count(), KEYS);
+    }
+}
+
+/// Most servers with notifications publish the keys that expire, and nothing else.
+#[test]
+fn who_hears_of_expired_keys_alone_leaves_drafts_alone() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&keys());
+    desk.say(&[words("PEXPIRE key:5 10"), words("CONFIG SET notify-keyspace-events Ex")]);
+    let listener = desk.engine.connect(String::new(), String::new()).unwrap();
+    desk.engine.run(listener, &mut [words("PSUBSCRIBE *")].into(), || true);
+    desk.told(listener);
+    desk.engine.set_time(at(1_000_020));
+    begin(&mut desk, transaction((0..KEYS).map(|n| format!("APPEND key:{n} new"))));
+    assert!(desk.engine.keys.cached().0 > KEYS - 2);
+    assert_eq!(desk.say(&[words("GET key:0"), words("GET key:5")]), "$1\r\n0\r\n$-1\r\n");
+    assert!(desk.is_at_work(desk.long));
+    end(&mut desk);
+    desk.engine.tick(at(1_000_021));
+    let told = desk.told(listener);
+    assert_eq!((told.matches("pmessage").count(), told.matches("key:5").count()), (1, 1), "{told}");
+}
+
+/// A client whose rights end between two portions changes nothing any more.
+#[test]
+fn rights_count_in_each_portion() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words("ACL SETUSER worker on >secret ~* +@all")]);
+    desk.engine.run(desk.long, &mut [words("AUTH worker secret")].into(), || true);
+    for (rule, is_allowed) in [("+@all", true), ("-mset", false)] {
+        begin(&mut desk, vec![many("MSET", KEYS, |n| format!("{rule}:{n} 1"))]);
+        desk.say(&[words(&format!("ACL SETUSER worker {rule}"))]);
+        let told = end(&mut desk);
+        assert_eq!(told.starts_with("+OK"), is_allowed, "{told}");
+        assert_eq!(told.starts_with("-NOPERM"), !is_allowed, "{told}");
+    }
+    assert_eq!(desk.say(&[words("DBSIZE")]), format!(":{KEYS}\r\n"));
+}
+
+/// Keys do not expire in a draft. So a draft that had to wait begins again.
+#[test]
+fn a_draft_does_not_keep_the_time_of_long_ago() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words("SET text 1 PX 500")]);
+    let set = (0..KEYS).map(|n| format!("SET key:{n} 1"));
+    let get = || std::iter::once("GET text".to_owned());
+    begin(&mut desk, transaction(get().chain(set).chain(get())));
+    desk.engine.set_time(at(1_002_000));
+    let told = end(&mut desk);
+    assert!(
+        told.starts_with("*3002\r\n$-1\r\n+OK") && told.ends_with("+OK\r\n$-1\r\n"),
+        "{:?}",
+        told.get(..40)
+    );
+}
+
+/// A transaction that is stale already runs no more commands.
+#[test]
+fn a_stale_transaction_ends_at_its_next_portion() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words("SET watched 1")]);
+    let set = (0..10 * KEYS).map(|n| format!("SET key:{n} 1"));
+    begin(&mut desk, [vec![words("WATCH watched")], transaction(set)].concat());
+    desk.say(&[words("SET watched 2")]);
+    desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+    assert!(!desk.is_at_work(desk.long));
+    assert_eq!(desk.told(desk.long), "*-1\r\n");
+}
+
+/// A command that panics has no effect, on a draft or not, and other clients go on.
+#[test]
+fn a_panic_in_a_command_leaves_nothing() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&keys());
+    let id = desk.engine.keys.open(b"0", b"key:0").unwrap();
+    desk.engine.keys.set_text(id, Bytes::from_static(b"half"), None);
+    desk.engine.abandon();
+    assert_eq!(desk.say(&[words("GET key:0")]), "$1\r\n0\r\n");
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let draft = Box::new(desk.engine.keys.begin_draft());
+        desk.engine.keys.open_draft(draft);
+        let id = desk.engine.keys.open(b"0", b"key:1").unwrap();
+        desk.engine.keys.set_text(id, Bytes::from_static(b"half"), None);
+        panic!("in a draft");
+    }));
+    assert!(panicked.is_err());
+    desk.engine.abandon();
+    assert!(!desk.engine.keys.is_on_draft());
+    assert_eq!(desk.say(&[words("GET key:1"), words("SET key:2 new")]), "$1\r\n1\r\n+OK\r\n");
+    let mut desk = desk.again();
+    assert_eq!(desk.say(&[words("MGET key:0 key:1 key:2")]), "*3\r\n$1\r\n0\r\n$1\r\n1\r\n$3\r\nnew\r\n");
+}
