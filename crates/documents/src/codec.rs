@@ -23,16 +23,19 @@ pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
 /// A reader of the bytes of an entry. Byte strings share the memory of the entry, so no length in
 /// the entry leads to an allocation.
 pub(crate) struct Reader {
-    rest: Bytes,
+    bytes: Bytes,
+    at: usize,
 }
 
 impl Reader {
     pub fn new(bytes: Bytes) -> Self {
-        Self { rest: bytes }
+        Self { bytes, at: 0 }
     }
 
     pub fn byte(&mut self) -> Result<u8, String> {
-        Ok(self.take(1)?[0])
+        let byte = *self.bytes.get(self.at).ok_or_else(|| self.ended(1))?;
+        self.at += 1;
+        Ok(byte)
     }
 
     /// Reads a number, and refuses encodings that are longer than needed: each entry has one
@@ -59,20 +62,25 @@ impl Reader {
     }
 
     pub fn hash(&mut self) -> Result<u64, String> {
-        let bytes = self.take(8)?;
-        Ok(u64::from_le_bytes(bytes[..].try_into().expect("8 bytes were taken")))
+        let bytes = *self.bytes[self.at..].first_chunk().ok_or_else(|| self.ended(8))?;
+        self.at += bytes.len();
+        Ok(u64::from_le_bytes(bytes))
     }
 
     pub fn take(&mut self, len: usize) -> Result<Bytes, String> {
-        if len > self.rest.len() {
-            return Err(format!("it ends after {} of {len} bytes", self.rest.len()));
-        }
-        Ok(self.rest.split_to(len))
+        let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
+        let taken = self.bytes.slice(self.at..end.ok_or_else(|| self.ended(len))?);
+        self.at += len;
+        Ok(taken)
+    }
+
+    fn ended(&self, len: usize) -> String {
+        format!("it ends after {} of {len} bytes", self.bytes.len() - self.at)
     }
 
     /// Returns all bytes that were not read.
     pub fn rest(self) -> Bytes {
-        self.rest
+        self.bytes.slice(self.at..)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use brooklet::Bytes;
+
 use crate::format::{Mark, SnapshotEntry, UpdateEntry, UsedId};
 
 /// The head of a document.
@@ -55,6 +57,19 @@ impl Head {
         // An id is known for a number of versions, whenever snapshots are taken.
         while self.ids.front().is_some_and(|used| used.version.saturating_add(remember) <= self.version) {
             self.ids.pop_front();
+        }
+    }
+
+    /// Copies the remembered request ids to memory of their own: as read, each would keep the memory
+    /// of the entries around it.
+    pub fn own_ids(&mut self) {
+        let mut all = Vec::with_capacity(self.ids.iter().map(|used| used.id.len()).sum());
+        self.ids.iter().for_each(|used| all.extend_from_slice(&used.id));
+        let (all, mut at) = (Bytes::from(all), 0);
+        for used in &mut self.ids {
+            let end = at + used.id.len();
+            used.id = all.slice(at..end);
+            at = end;
         }
     }
 
@@ -130,5 +145,35 @@ impl Head {
     pub fn size(&self) -> usize {
         let ids: usize = self.ids.iter().map(|used| used.id.len() + size_of::<UsedId>()).sum();
         size_of::<Self>() + ids + self.marks.len() * size_of::<Mark>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Meta;
+
+    #[test]
+    fn own_ids_are_the_same_and_share_no_memory_with_entries() {
+        let block = Bytes::from(vec![b'x'; 1 << 16]);
+        let id =
+            |n: usize| UsedId { id: block.slice(n * 10..n * 10 + n), content: n as u64, version: n as u64 };
+        let meta = Meta { version: 9, time_ms: 0, author: Bytes::new(), request: None };
+        let mut snapshot = SnapshotEntry {
+            meta,
+            is_creation: false,
+            created: 1,
+            model: Bytes::new(),
+            model_version: 1,
+            history: 0,
+            marks: Vec::new(),
+            ids: (1..9).map(id).collect(),
+            state: Bytes::new(),
+        };
+        let mut head = Head::new(&snapshot, 5, 0);
+        head.own_ids();
+        assert!(head.ids().eq(&snapshot.ids));
+        snapshot.ids.clear();
+        assert!(block.is_unique());
     }
 }

@@ -64,6 +64,7 @@ pub(crate) fn read(name: &[u8], mut entries: Entries, remember: u64) -> Result<O
                     expect_version(name, head.next, head.version + 1, update.meta.version)?;
                     head.add(update, *len, remember);
                 }
+                head.own_ids();
                 let updates = updates.into_iter().map(|(update, _)| update).collect();
                 return Ok(Some(Loaded { head, snapshot, updates }));
             }

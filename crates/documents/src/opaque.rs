@@ -135,7 +135,8 @@ impl Model for Opaque {
     }
 
     fn load(&self, _version: u32, bytes: &Bytes) -> Result<OpaqueState, Refusal> {
-        Ok(OpaqueState::of(bytes.clone()))
+        // Copied, as the bytes share the memory of the entries around them.
+        Ok(OpaqueState::of(Bytes::copy_from_slice(bytes)))
     }
 
     fn encode(&self, change: &Bytes) -> Result<Vec<u8>, Refusal> {
@@ -144,7 +145,7 @@ impl Model for Opaque {
     }
 
     fn decode(&self, bytes: &Bytes) -> Result<Bytes, Refusal> {
-        Ok(bytes.clone())
+        Ok(Bytes::copy_from_slice(bytes))
     }
 
     fn apply(&self, state: &mut OpaqueState, change: &Bytes) -> Result<Option<Bytes>, Refusal> {
@@ -169,5 +170,23 @@ impl Model for Opaque {
 impl fmt::Debug for Opaque {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Opaque({:?} version {})", self.name, self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state in memory keeps its own bytes, and not those of the entries around it.
+    #[test]
+    fn a_loaded_state_keeps_no_memory_of_others() {
+        let model = Opaque::new("lines", 1, |_, _| Ok(Vec::new()));
+        let block = Bytes::from(vec![b'x'; 1 << 16]);
+        let mut state = model.load(1, &block.slice(10..20)).unwrap();
+        model.replay(&mut state, &mut [block.slice(30..40)].iter()).unwrap();
+        assert!(block.is_unique());
+        let sizes =
+            [state.base, state.changes.remove(0)].map(|bytes| bytes.try_into_mut().unwrap().capacity());
+        assert!(sizes.iter().all(|size| *size < 100), "{sizes:?}");
     }
 }

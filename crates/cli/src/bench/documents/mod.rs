@@ -1,9 +1,11 @@
 //! `bench documents`: documents of JSON under the load of a collaborative service, and what
 //! documents cost beside bare appends and bare reads.
 //!
-//! `offered` is the steady load, `costs` are the other measurements.
+//! `offered` is the steady load, `idle` the memory of documents at rest, and `costs` are the other
+//! measurements.
 
 mod costs;
+mod idle;
 mod offered;
 
 use std::path::PathBuf;
@@ -38,6 +40,12 @@ pub struct Args {
     /// Rounds of the other measurements; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
+    /// Number of idle documents, whose memory is measured; also as 1e7
+    #[arg(long, default_value = "1e6", value_parser = count)]
+    idle: u64,
+    /// Used by the command itself: measure the memory that the store at this path takes
+    #[arg(long, hide = true)]
+    gauge: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -52,12 +60,16 @@ const SNAPSHOT: u64 = 100;
 
 /// Measures, and prints the table.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
+    if let Some(path) = &args.gauge {
+        return out.document(&idle::gauge(path, args.idle)?);
+    }
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     let documents = args.documents.max(64);
     let mut rows = offered::rows(dir.path(), documents, args.rate, args.seconds)?;
     rows.push(costs::waiting(&dir.path().join("waiting"), documents, args.rounds)?);
     rows.push(costs::processor(&dir.path().join("processor"), documents, args.rounds)?);
     rows.push(costs::loads(&dir.path().join("loads"), documents, args.rounds)?);
+    rows.push(idle::memory(dir.path(), args.idle)?);
     let patches = u64::from(args.rate) * args.seconds.as_secs();
     out.put(&Table::new(patches, args.rounds, 0, rows))
 }
