@@ -3,6 +3,8 @@
 //! Each setting is a flag, an environment variable (`BROOKLET_` and the flag's name) and a key of a
 //! TOML file. A flag overrides the variable, and the variable overrides the file.
 
+#[cfg(feature = "replicate")]
+mod replicate;
 mod secrets;
 mod settings;
 
@@ -11,13 +13,15 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use brooklet::Create;
+use brooklet::{Create, Options};
 use brooklet_server::{Addresses, CancellationToken, Error};
 
 use crate::descriptors;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
+#[cfg(feature = "replicate")]
+use replicate::{Guard, Replication};
 use settings::{CACHE, Given, LogForm, MEMORY, RING};
 
 #[derive(clap::Args)]
@@ -90,6 +94,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         out.line(text.trim_end())?;
         return out.document(&given);
     }
+    given.check_replication()?;
     let mut config = given.config()?;
     // A refused start leaves no file of a store behind.
     config.check().map_err(refused)?;
@@ -107,11 +112,27 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         .ring_size(given.ring_size.unwrap_or(RING))
         .memory_budget(given.memory.unwrap_or(MEMORY) as usize)
         .cache_budget(given.cache.unwrap_or(CACHE) as usize);
-    let store = match options.clone().max_payload(payload).open(&args.store) {
+    let open = |options: Options| match options.clone().max_payload(payload).open(&args.store) {
         // The ring takes less, and nobody asked for so much: values are as large as it takes.
-        Err(brooklet::Error::InvalidOptions(_)) if asked.max_value.is_none() => options.open(&args.store)?,
-        opened => opened?,
+        Err(brooklet::Error::InvalidOptions(_)) if asked.max_value.is_none() => options.open(&args.store),
+        opened => opened,
     };
+    #[cfg(feature = "replicate")]
+    let replication = Replication::of(&given, &args.store, &stop)?;
+    #[cfg(not(feature = "replicate"))]
+    if given.replicate.is_some() {
+        return Err(crate::missing::refuse("replication", "replicate"));
+    }
+    #[cfg(feature = "replicate")]
+    let (store, guard) = match replication {
+        Some(replication) => {
+            let Some(store) = replication.open(&options, &open)? else { return Ok(()) };
+            (store.clone(), Some(replication.guard(store)?))
+        }
+        None => (open(options)?, None),
+    };
+    #[cfg(not(feature = "replicate"))]
+    let store = open(options)?;
     let ready = |addresses: &Addresses| {
         tracing::info!(store = %args.store.display(), redis = ?addresses.redis, http = ?addresses.http, "ready");
         tell_ready();
@@ -119,7 +140,10 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
             tracing::debug!(?failure, "the server could not print its addresses");
         }
     };
-    brooklet_server::serve(store, &config, ready, stop).map_err(refused)?;
+    let served = brooklet_server::serve(store, &config, ready, stop).map_err(refused);
+    #[cfg(feature = "replicate")]
+    guard.map_or(Ok(()), Guard::end)?;
+    served?;
     tracing::info!("stopped; all acknowledged commits are on stable media");
     Ok(())
 }

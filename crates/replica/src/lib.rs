@@ -34,6 +34,7 @@ mod reconcile;
 mod record;
 mod replica;
 mod shipper;
+mod standby;
 
 pub use bucket::BucketJournal;
 pub use claim::Claim;

@@ -3,19 +3,20 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use brooklet::{Kept, LocalLog, Mirror, MirrorHandle, SealedBlock, View};
 use bytes::Bytes;
 
-use crate::claim::Claim;
 use crate::cutter::blocks;
 use crate::error::Error;
-use crate::journal::{Journal, Key};
+use crate::journal::Journal;
 use crate::machine::takeover::Found;
 use crate::object::Kind;
-use crate::place::{Drawn, Epoch, StoreId};
+use crate::place::{Drawn, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
+use crate::standby::{find, stand_by, while_it};
 
 /// The log of a store in a bucket, as the [mirror](brooklet::Options::mirror) of the store.
 ///
@@ -42,6 +43,7 @@ use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
 pub struct Replica {
     start: Box<Start>,
     find: Box<Find>,
+    stand_by: Box<StandBy>,
     state: Mutex<State>,
 }
 
@@ -49,6 +51,8 @@ pub struct Replica {
 type Start = dyn Fn(StoreId, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
 /// Finds the store of the log.
 type Find = dyn Fn() -> Result<Option<StoreId>, Error> + Send + Sync;
+/// Waits until the log needs another owner.
+type StandBy = dyn Fn(Duration, &dyn Fn() -> bool) -> Result<bool, Error> + Send + Sync;
 type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
 
 #[derive(Default)]
@@ -63,17 +67,21 @@ impl Replica {
     /// Opening a store with it makes requests, and waits for them on the caller's thread, which
     /// must not be a thread of a tokio runtime.
     pub fn new(journal: impl Journal + Clone, options: ShipperOptions) -> Arc<Self> {
-        let claims = journal.clone();
-        let find = move || {
+        let runtime = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let claim = claims.read(Key::Claim(Epoch::FIRST));
-            let claim = runtime.map_err(Error::Thread)?.block_on(claim)?;
-            Ok(claim.and_then(|claim| Claim::store(&claim)))
+            runtime.map_err(Error::Thread)
+        };
+        let (claims, log) = (journal.clone(), journal.clone());
+        let find = move || runtime()?.block_on(find(&claims));
+        let stand_by = move |silence, goes_on: &dyn Fn() -> bool| {
+            let done = runtime()?.block_on(while_it(stand_by(&log, silence), goes_on));
+            done.transpose().map(|done| done.is_some())
         };
         let start = move |store, found: &mut OnFound<'_>| {
             Shipper::open(journal.clone(), store, options.clone(), found).map(|(shipper, _)| shipper)
         };
-        Arc::new(Self { start: Box::new(start), find: Box::new(find), state: Mutex::default() })
+        let (start, find, stand_by) = (Box::new(start), Box::new(find), Box::new(stand_by));
+        Arc::new(Self { start, find, stand_by, state: Mutex::default() })
     }
 
     /// Takes the log over, and returns the history that it keeps, for a host that lacks the store's
@@ -97,6 +105,20 @@ impl Replica {
         let blocks = history.blocks.filter(|blocks| !blocks.is_empty()).ok_or(Error::NoLog)?;
         let backup = history.backup.map(backup).transpose()?;
         Ok(Kept { store: store.0, backup, blocks })
+    }
+
+    /// Waits until the store needs another owner: until the log has nothing new for `silence`, by
+    /// default 3 seconds for a host that is to take over, or until the owner has handed the store
+    /// over. Then [`kept`](Self::kept) takes the log over. Without a log, waits for the first
+    /// owner. Returns `false` if `goes_on` returned `false` meanwhile.
+    ///
+    /// An owner without commits appends a beat each second: see [`OwnerLimits`](crate::OwnerLimits).
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::NewerFormat`]; [`Error::Bucket`] if the bucket refuses a
+    /// request for good. While the bucket does not answer, the call asks on.
+    pub fn stand_by(&self, silence: Duration, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
+        (self.stand_by)(silence, &goes_on)
     }
 
     /// Returns how the shipping stands; `None` before the store is open.

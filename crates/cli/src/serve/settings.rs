@@ -100,6 +100,25 @@ pub struct Given {
     /// Number of threads for the connections of Redis clients [default: 1]
     #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
     threads: Option<usize>,
+    /// A place in a bucket for the store's log, such as s3://bucket/path: another host can go on from
+    /// there [default: none]
+    #[arg(long, value_name = "BUCKET", env = "BROOKLET_REPLICATE")]
+    pub replicate: Option<String>,
+    /// With --replicate: a commit is acknowledged when it is kept in the bucket, or when it is
+    /// durable here [default: kept]
+    #[arg(long, value_name = "WHEN", env = "BROOKLET_ACKNOWLEDGE")]
+    pub acknowledge: Option<Acknowledge>,
+    /// With --replicate: wait until the owner of the store is gone, then take the store over
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", env = "BROOKLET_STANDBY")]
+    pub standby: Option<bool>,
+    /// With --standby: seconds without a sign of the owner after which it is gone, 2 or more
+    /// [default: 3]
+    #[arg(long, value_name = "SECONDS", env = "BROOKLET_TAKEOVER_AFTER")]
+    pub takeover_after: Option<u64>,
+    /// With --replicate: seconds between two backups to the bucket, which shorten the log there
+    /// [default: 3600]
+    #[arg(long, value_name = "SECONDS", env = "BROOKLET_BACKUP_EVERY")]
+    pub backup_every: Option<u64>,
     /// Format of the messages on the standard error; RUST_LOG sets their level [default: text]
     #[arg(long, value_name = "FORM", env = "BROOKLET_LOG")]
     pub log: Option<LogForm>,
@@ -112,6 +131,18 @@ pub enum LogForm {
     Json,
 }
 
+/// The event that acknowledges a commit.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Acknowledge {
+    /// The commit is durable here, and in the bucket.
+    Kept,
+    /// The commit is durable here. The loss of this host may cost the last commits.
+    Local,
+}
+
+pub const TAKEOVER_AFTER: u64 = 3;
+pub const BACKUP_EVERY: u64 = 3600;
 pub const RING: u64 = 256 << 20;
 pub const MEMORY: u64 = 128 << 20;
 pub const CACHE: u64 = 64 << 20;
@@ -154,6 +185,11 @@ impl Given {
             memory: self.memory.or(other.memory),
             cache: self.cache.or(other.cache),
             threads: self.threads.or(other.threads),
+            replicate: self.replicate.or(other.replicate),
+            acknowledge: self.acknowledge.or(other.acknowledge),
+            standby: self.standby.or(other.standby),
+            takeover_after: self.takeover_after.or(other.takeover_after),
+            backup_every: self.backup_every.or(other.backup_every),
             log: self.log.or(other.log),
         }
     }
@@ -181,9 +217,36 @@ impl Given {
             memory: Some(MEMORY),
             cache: Some(CACHE),
             threads: Some(config.threads),
+            acknowledge: Some(Acknowledge::Kept),
+            standby: Some(false),
+            takeover_after: Some(TAKEOVER_AFTER),
+            backup_every: Some(BACKUP_EVERY),
             log: Some(LogForm::Text),
             ..Self::default()
         }
+    }
+
+    /// Refuses settings of replication that cannot be.
+    pub fn check_replication(&self) -> Result<(), Failure> {
+        if self.takeover_after.is_some_and(|seconds| seconds < 2) {
+            let what = "--takeover-after is less than 2 seconds: owners give a sign each second";
+            return Err(Failure::new(Kind::Usage, what));
+        }
+        if self.backup_every == Some(0) {
+            return Err(Failure::new(Kind::Usage, "--backup-every is 0 seconds: use at least 1"));
+        }
+        let has_bucket = self.replicate.as_ref().is_some_and(|address| !address.is_empty());
+        if self.standby == Some(true) && !has_bucket {
+            let what = "--standby needs --replicate: a standby takes over the store of a bucket";
+            return Err(Failure::new(Kind::Usage, what));
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses for Redis clients, for other hosts.
+    #[cfg(feature = "replicate")]
+    pub fn clients_at(&self) -> String {
+        self.listen.iter().flatten().cloned().collect::<Vec<_>>().join(",")
     }
 
     /// Returns the password, from where it is.

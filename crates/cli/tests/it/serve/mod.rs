@@ -11,6 +11,7 @@ mod lines;
 mod logs;
 mod pages;
 mod process;
+mod replication;
 mod secrets;
 mod settings;
 mod strain;

@@ -234,6 +234,27 @@ mod tests {
         assert_eq!(batch.take_back(&key, 1), 0);
     }
 
+    /// A portion seals about as many entries as it appends, however long the run is.
+    #[test]
+    fn a_long_run_is_sealed_but_for_its_end() {
+        let store = Store::in_memory(1).unwrap();
+        let key = LogKey::from_slice(b"log");
+        let (mut batch, mut commit) = (Batch::of(1), Commit::new());
+        let entry = |n: usize| Bytes::from(n.to_string());
+        for portion in 0..5 {
+            batch.append(key.clone(), (portion * 3_000..(portion + 1) * 3_000).map(entry));
+            batch.seal(&mut commit);
+            let left = batch.last_run(&key).unwrap().len();
+            assert_eq!(left, OPEN);
+        }
+        assert!(batch.replace(&key, 1, &entry(7)) && !batch.replace(&key, OPEN as u64 + 1, &entry(7)));
+        assert_eq!(batch.take_back(&key, 2_000), OPEN as u64 - 1);
+        batch.seal_all(&mut commit);
+        store.commit(&commit).unwrap().wait().unwrap();
+        let read = store.read(&key, ..).unwrap().map(|entry| entry.unwrap().payload);
+        assert!(read.eq((0..15_001 - OPEN).map(entry)));
+    }
+
     /// What is sealed is committed in the same order.
     #[test]
     fn a_sealed_batch_comes_to_the_same() {

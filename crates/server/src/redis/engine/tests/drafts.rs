@@ -262,6 +262,8 @@ fn elements_of_a_draft_leave_memory_once_they_are_durable() {
     let id = desk.engine.keys.open(b"0", b"list").unwrap();
     let bytes = desk.engine.keys.memory_of(id).unwrap();
     assert!(bytes < 2_000, "{bytes}");
+    let bytes = desk.engine.keys.cached().1;
+    assert!(bytes < 4_000, "{bytes} are counted");
 }
 
 /// As in Redis, the time of a transaction is that of its beginning.

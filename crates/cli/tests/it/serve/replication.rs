@@ -1,0 +1,239 @@
+//! Two hosts and a bucket: what the owner of a store acknowledged is there on the host that takes
+//! the store over, whatever became of the owner.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brooklet::Options;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::process::Client;
+use crate::common::Place;
+
+/// Most time until a host serves.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A host of its own: a folder, and perhaps a process.
+struct Host {
+    place: Place,
+    child: Option<Child>,
+}
+
+impl Host {
+    fn new() -> Self {
+        Self { place: Place::new(), child: None }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.place.dir.path().join("socket")
+    }
+
+    fn start(&mut self, bucket: &Path, more: &[&str]) {
+        let listen = format!("unix:{}", self.socket().display());
+        let small = ["--ring-size", "4M", "--memory", "4M", "--max-value", "64K"];
+        let often = ["--takeover-after", "2", "--backup-every", "1"];
+        let args =
+            ["serve", "STORE", "--listen", &listen, "--http", "", "--replicate", bucket.to_str().unwrap()];
+        let args = [&args[..], &small, &often, more].concat();
+        let mut command = self.place.command(&args);
+        self.child = Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    }
+
+    /// Waits until the host serves.
+    fn wait_ready(&mut self) {
+        let begin = Instant::now();
+        let mut line = String::new();
+        let stdout = self.child.as_mut().unwrap().stdout.as_mut().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        assert!(line.starts_with("Redis at unix:"), "{line:?}, and {}", self.end());
+        assert!(begin.elapsed() < PATIENCE);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(self.child.as_ref().unwrap());
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Waits for the end of the process; returns its code and its messages.
+    fn end(&mut self) -> String {
+        let mut child = self.child.take().unwrap();
+        let code = child.wait().unwrap().code();
+        let mut messages = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut messages).unwrap();
+        format!("{code:?} {messages}")
+    }
+
+    /// Pushes elements one after the other, until `count` are acknowledged; returns the number of
+    /// the next element.
+    fn push(&self, from: u64, count: u64) -> u64 {
+        let mut client = Client::at(&self.socket());
+        for n in from..from + count {
+            assert_eq!(client.ask(&format!("RPUSH list {n}")), (n + 1).to_string());
+        }
+        from + count
+    }
+}
+
+impl Host {
+    /// Kills the host while it acknowledges elements; returns the number after the last of these.
+    fn push_until_killed(&mut self, from: u64) -> u64 {
+        let socket = self.socket();
+        let pushing = thread::spawn(move || {
+            let (mut client, mut next) = (Client::at(&socket), from);
+            while let Some(len) = client.try_ask(&format!("RPUSH list {next}")) {
+                next += 1;
+                assert_eq!(len, next.to_string());
+            }
+            next
+        });
+        thread::sleep(Duration::from_millis(300));
+        self.kill();
+        pushing.join().unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn elements(count: u64) -> Vec<String> {
+    (0..count).map(|n| n.to_string()).collect()
+}
+
+fn objects(bucket: &Path, under: &str) -> usize {
+    let Ok(entries) = std::fs::read_dir(bucket.join(under)) else { return 0 };
+    entries
+        .map(|entry| entry.unwrap())
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => objects(bucket, &format!("{under}/{}", entry.file_name().to_str().unwrap())),
+            false => 1,
+        })
+        .sum()
+}
+
+#[test]
+fn a_standby_takes_over_with_all_that_was_acknowledged() {
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut owner, mut standby) = (Host::new(), Host::new());
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    let mut next = 0;
+    for round in 0..4 {
+        standby.start(bucket.path(), &["--standby"]);
+        // The third host lives so long that its log begins behind a backup.
+        next = owner.push(next, 60);
+        let begin = Instant::now();
+        while round == 2 && objects(bucket.path(), "records") == 0 {
+            assert!(begin.elapsed() < PATIENCE, "no backup is recorded");
+            next = owner.push(next, 20);
+        }
+        let told = owner.push_until_killed(next);
+        if round % 2 == 0 {
+            // The host is lost with its disk.
+            owner = Host::new();
+        }
+        standby.wait_ready();
+        let found = Client::at(&standby.socket()).list("list");
+        assert!(found.iter().eq(&elements(found.len() as u64)), "round {round}: {found:?}");
+        // The last push may have had its effect without a reply.
+        assert!((told..told + 2).contains(&(found.len() as u64)), "round {round}: {told} {}", found.len());
+        next = found.len() as u64;
+        std::mem::swap(&mut owner, &mut standby);
+    }
+    assert!(objects(bucket.path(), "backups") > 0);
+}
+
+#[test]
+fn an_owner_that_slept_ends_and_comes_back_as_a_standby() {
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut owner, mut standby) = (Host::new(), Host::new());
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    let mut next = owner.push(0, 50);
+    standby.start(bucket.path(), &["--standby"]);
+    let mut late = Client::at(&owner.socket());
+    owner.signal(Signal::STOP);
+    standby.wait_ready();
+    next = standby.push(next, 50);
+    owner.signal(Signal::CONT);
+    assert_eq!(late.try_ask("RPUSH list late"), None, "it is nobody's promise");
+    let message = owner.end();
+    assert!(message.starts_with("Some(7)") && message.contains("has taken the store over"), "{message}");
+    // Its file has a commit that the log lacks. Nobody was told of it.
+    owner.start(bucket.path(), &["--standby"]);
+    next = standby.push(next, 50);
+    standby.kill();
+    owner.wait_ready();
+    assert_eq!(Client::at(&owner.socket()).list("list"), elements(next));
+    let names = std::fs::read_dir(owner.place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let aside = names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count();
+    assert_eq!(aside, 1, "the old file is kept");
+    owner.signal(Signal::TERM);
+    assert!(owner.end().starts_with("Some(0)"));
+}
+
+/// An owner that restarts goes on with its own file, and its standby waits on.
+#[test]
+fn an_owner_restarts_without_its_standby() {
+    let bucket = tempfile::tempdir().unwrap();
+    let mut owner = Host::new();
+    owner.start(bucket.path(), &["--acknowledge", "local"]);
+    owner.wait_ready();
+    let next = owner.push(0, 50);
+    owner.signal(Signal::TERM);
+    assert!(owner.end().starts_with("Some(0)"));
+    owner.start(bucket.path(), &["--acknowledge", "local"]);
+    owner.wait_ready();
+    owner.push(next, 10);
+    owner.kill();
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    assert_eq!(Client::at(&owner.socket()).list("list").len(), 60);
+}
+
+#[test]
+fn what_cannot_be_replicated_is_refused() {
+    let bucket = tempfile::tempdir().unwrap();
+    let address = bucket.path().to_str().unwrap();
+    let place = Place::new();
+    let message = place.fails(2, &["serve", "STORE", "--standby"]);
+    assert!(message.contains("--standby needs --replicate"), "{message}");
+    let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--takeover-after", "1"]);
+    assert!(message.contains("--takeover-after"), "{message}");
+    let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--backup-every", "0"]);
+    assert!(message.contains("--backup-every"), "{message}");
+    assert!(!place.store.exists(), "a refused start leaves nothing");
+    // A store that has had a life before.
+    let store = Options::new().ring_size(1 << 20).open(&place.store).unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let serve = ["serve", "STORE", "--listen", "unix:socket", "--http", "", "--replicate", address];
+    let message = place.fails(4, &serve);
+    assert!(message.contains("only a new store"), "{message}");
+    // A place that another store has.
+    let mut owner = Host::new();
+    let bucket = tempfile::tempdir().unwrap();
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    owner.push(0, 1);
+    owner.kill();
+    let other = Place::new();
+    Options::new().ring_size(1 << 20).open(&other.store).unwrap().close().unwrap();
+    let serve = [&serve[..7], &[bucket.path().to_str().unwrap()]].concat();
+    let message = other.fails(4, &serve);
+    assert!(message.contains("choose another place"), "{message}");
+}
