@@ -153,7 +153,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("check", &["brooklet check logs.brooklet"]),
     ("checkpoint", &["brooklet checkpoint logs.brooklet"]),
     ("compact", &["brooklet compact logs.brooklet"]),
-    ("serve", &["brooklet serve logs.brooklet"]),
+    (
+        "serve",
+        &[
+            "brooklet serve logs.brooklet",
+            "brooklet serve logs.brooklet --replicate s3://bucket/logs",
+            "brooklet serve logs.brooklet --replicate s3://bucket/logs --standby",
+        ],
+    ),
     ("codex", &["brooklet codex build words.codex words.tsv", "brooklet codex scan words.codex --prefix a"]),
     (
         "codex build",
@@ -178,7 +185,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench documents", &["brooklet bench documents --dir /mnt/disk --seconds 600"]),
     ("bench archive", &["brooklet bench archive --dir /mnt/disk"]),
     ("probe", &["brooklet probe /mnt/disk"]),
-    ("demo", &["brooklet demo"]),
+    ("demo", &["brooklet demo", "brooklet demo --failover"]),
     ("soak", &["brooklet soak"]),
     ("completions", &["brooklet completions bash > ~/.local/share/bash-completion/completions/brooklet"]),
     ("man", &["brooklet man ~/.local/share/man/man1"]),

@@ -153,7 +153,7 @@ enum Command {
     /// Write a man page for each command
     Man(help::ManArgs),
     /// Kill a store three times during writes, and show that no acknowledged entry is lost
-    Demo,
+    Demo(demo::Args),
     /// Write in the process that the demo kills
     #[command(hide = true)]
     DemoWriter(demo::victim::Args),
@@ -255,7 +255,7 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Probe(args) => probe::run(args, out),
         Command::Completions(args) => help::completions(&args, self::command(), out),
         Command::Man(args) => help::man(&args, self::command(), out),
-        Command::Demo => demo::run(out),
+        Command::Demo(args) => demo::run(&args, out),
         Command::DemoWriter(args) => demo::victim::run(&args),
         Command::Soak(args) => soak::run(args, out),
         Command::SoakWriter(args) => soak::writer::run(&args),

@@ -1,10 +1,12 @@
 //! `demo`: a store is killed while it is written to, again and again, and everything it
 //! acknowledged is there.
 //!
-//! `story` says what is written, `victim` writes it in a process of its own, `oracle` compares,
+//! `failover` is another demo, of two hosts. `story` says what is written, `victim` writes it in a process of its own, `oracle` compares,
 //! `measure` times. The acknowledgements are kept outside the victim, so that its end cannot touch
 //! them.
 
+#[cfg(feature = "replicate")]
+mod failover;
 mod measure;
 mod oracle;
 mod story;
@@ -34,8 +36,24 @@ const ROUNDS: u32 = 3;
 /// Writers that wait at once, in the measurement.
 const MANY: usize = 64;
 
+/// Arguments of `brooklet demo`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Kill a host instead, and let another one go on with its store
+    #[arg(long)]
+    failover: bool,
+}
+
 /// Tells the story.
-pub fn run(out: &mut Output) -> Result<(), Failure> {
+pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    #[cfg(feature = "replicate")]
+    if args.failover {
+        return failover::run(out);
+    }
+    #[cfg(not(feature = "replicate"))]
+    if args.failover {
+        return Err(crate::missing::refuse("replication", "replicate"));
+    }
     let made = tempfile::Builder::new().prefix("brooklet-demo-").tempdir_in(".");
     let dir = made.map_err(Failure::io("making a temporary directory in the current directory"))?;
     let dir = dir.path();

@@ -46,6 +46,16 @@ fn one_measurement_is_told_with_its_mark() {
 }
 
 #[test]
+fn the_demo_of_failover_loses_nothing_with_the_host() {
+    let place = Place::new();
+    let report = &place.json(&["demo", "--failover"])[0];
+    assert!(report["acknowledged"].as_u64() > Some(50), "{report}");
+    assert!(report["found"].as_u64() >= report["acknowledged"].as_u64(), "{report}");
+    assert!(report["seconds_until_served"].as_f64() > Some(2.0), "{report}");
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
 fn a_bench_that_has_no_place_to_work_says_so() {
     let place = Place::new();
     let message = place.fails(7, &["bench", "--dir", "no/such/place", "--only", "lone"]);
