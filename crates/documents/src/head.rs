@@ -60,8 +60,8 @@ impl Head {
         }
     }
 
-    /// Copies the remembered request ids to memory of their own: as read, each would keep the memory
-    /// of the entries around it.
+    /// Copies the remembered request ids to memory of their own: as read, each would keep the
+    /// memory of the entries around it.
     pub fn own_ids(&mut self) {
         let mut all = Vec::with_capacity(self.ids.iter().map(|used| used.id.len()).sum());
         self.ids.iter().for_each(|used| all.extend_from_slice(&used.id));

@@ -1,8 +1,9 @@
 //! The log of a [Brooklet](brooklet) store in object storage: it survives its host, and one host at
 //! a time writes it.
 //!
-//! **What exists:** the protocol, the log in a bucket, and a thread that appends to it. **What does
-//! not exist yet:** stores do not use it. [docs/replication.md] lists what is missing.
+//! [`Replica`] is the log as the mirror of a store: an acknowledgement then means that the commit
+//! survives its host. `brooklet serve --replicate` uses it. [docs/replication.md] has the modes and
+//! lists what is missing.
 //!
 //! An owner appends objects under numbers, each created only if there is none. Another host that
 //! takes the store over claims the next epoch, and creates an object of its own, a *fence*, under
@@ -14,6 +15,7 @@
 //!   machines.
 //! - [`Journal`], [`BucketJournal`]: the requests to the storage.
 //! - [`Shipper`]: a thread that plays owner and recorder over a journal.
+//! - [`Replica`]: the mirror of a store; and the wait of a standby.
 //!
 //! [docs/replication.md]: https://github.com/brooklet/brooklet/blob/main/docs/replication.md
 

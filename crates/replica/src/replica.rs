@@ -107,12 +107,12 @@ impl Replica {
         Ok(Kept { store: store.0, backup, blocks })
     }
 
-    /// Waits until the store needs another owner: until the log has nothing new for `silence`, by
-    /// default 3 seconds for a host that is to take over, or until the owner has handed the store
-    /// over. Then [`kept`](Self::kept) takes the log over. Without a log, waits for the first
-    /// owner. Returns `false` if `goes_on` returned `false` meanwhile.
+    /// Waits until the store needs another owner: until the log has nothing new for `silence`, or
+    /// the owner has handed the store over. Then [`kept`](Self::kept) takes the log over. Without a
+    /// log, waits for the first owner. Returns `false` if `goes_on` returned `false` meanwhile.
     ///
-    /// An owner without commits appends a beat each second: see [`OwnerLimits`](crate::OwnerLimits).
+    /// An owner without commits appends a beat each second, or as
+    /// [`OwnerLimits`](crate::OwnerLimits) say. So use a silence of 3 seconds or more.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::NewerFormat`]; [`Error::Bucket`] if the bucket refuses a

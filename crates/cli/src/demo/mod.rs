@@ -1,7 +1,9 @@
 //! `demo`: a store is killed while it is written to, again and again, and everything it
 //! acknowledged is there.
 //!
-//! `failover` is another demo, of two hosts. `story` says what is written, `victim` writes it in a process of its own, `oracle` compares,
+//! `failover` is another demo, of two hosts.
+//!
+//! `story` says what is written, `victim` writes it in a process of its own, `oracle` compares,
 //! `measure` times. The acknowledgements are kept outside the victim, so that its end cannot touch
 //! them.
 

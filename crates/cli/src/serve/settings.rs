@@ -100,8 +100,8 @@ pub struct Given {
     /// Number of threads for the connections of Redis clients [default: 1]
     #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
     threads: Option<usize>,
-    /// A place in a bucket for the store's log, such as s3://bucket/path: another host can go on from
-    /// there [default: none]
+    /// A place in a bucket for the store's log, such as s3://bucket/path: another host can go on
+    /// from there [default: none]
     #[arg(long, value_name = "BUCKET", env = "BROOKLET_REPLICATE")]
     pub replicate: Option<String>,
     /// With --replicate: a commit is acknowledged when it is kept in the bucket, or when it is
