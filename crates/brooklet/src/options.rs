@@ -145,9 +145,14 @@ impl Options {
 
     /// Sets a second place for the store's log, such as object storage. Default: none.
     ///
-    /// An import, and a space in memory, bypass the log. A store with a mirror refuses both.
+    /// An import, and a space in memory, bypass the log. A store with a mirror refuses both, also
+    /// when it is open without its mirror later. A [copy](Self::copy) of the store is one without a
+    /// mirror.
     ///
-    /// Closing waits for the mirror if commits do. If the mirror does not answer, end it first.
+    /// Closing waits for the mirror if [commits do](crate::Waits::Kept), and fails if the mirror
+    /// has ended. If the mirror does not answer, end it first. With
+    /// [`Waits::Local`](crate::Waits::Local) closing does not wait: the next opening gives the
+    /// mirror the rest.
     pub fn mirror(mut self, mirror: MirrorOptions) -> Self {
         self.mirror = Some(mirror);
         self

@@ -87,6 +87,11 @@ impl Cutter {
     }
 }
 
+/// Returns the number of blocks in a payload of a [`Cutter`].
+pub(crate) fn count(payload: &Bytes) -> u64 {
+    blocks(payload).expect("a cutter made the payload").len() as u64
+}
+
 /// Returns the blocks of a payload.
 ///
 /// # Errors

@@ -89,6 +89,12 @@ pub enum Error {
         /// The epoch of that owner.
         by: Epoch,
     },
+    /// This owner has left the store to another host.
+    #[error("the log was handed over to {to:?}: open the store there, or again here to take it back")]
+    HandedOver {
+        /// The other host, as the call named it.
+        to: String,
+    },
     /// The local file has acknowledged entries that another history of the store has replaced. The
     /// file keeps all of its entries: open it without the log to read and export them.
     #[error(
@@ -112,7 +118,7 @@ pub enum Error {
     },
     /// The store has entries that neither its log nor a recorded backup has.
     #[error(
-        "the store has entries that its log lacks, from before the log began: only a new store, or one that has taken no checkpoint yet, can begin a log"
+        "the store has entries that its log lacks, from before the log began, or from an opening without the log: only a new store, or one that has taken no checkpoint yet, can begin a log"
     )]
     NeedsBackup,
     /// The place keeps no log with blocks.
@@ -124,6 +130,10 @@ pub enum Error {
     /// The store refused.
     #[error(transparent)]
     Store(brooklet::Error),
+    /// The task that makes the requests has ended without a reason: it panicked, or its runtime was
+    /// shut down.
+    #[error("the task of the log has panicked, or its runtime was shut down: open the store again")]
+    TaskEnded,
     /// The shipping has ended for this reason.
     #[error("nothing more is appended to the log: {0}")]
     Ended(Arc<Error>),

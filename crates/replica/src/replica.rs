@@ -58,6 +58,8 @@ type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
 #[derive(Default)]
 struct State {
     shipper: Option<Arc<Shipper>>,
+    /// Whether the caller has ended the shipping, maybe before it began.
+    given_up: bool,
     refusal: Option<Error>,
 }
 
@@ -121,12 +123,12 @@ impl Replica {
         (self.stand_by)(silence, &goes_on)
     }
 
-    /// Returns how the shipping stands; `None` before the store is open.
+    /// Returns how the shipping stands; `None` before an opening has claimed the log.
     pub fn status(&self) -> Option<ShipperStatus> {
         self.state().shipper.as_ref().map(|shipper| shipper.status())
     }
 
-    /// Returns the shipper; `None` before the store is open.
+    /// Returns the shipper; `None` before an opening has claimed the log.
     pub fn shipper(&self) -> Option<Arc<Shipper>> {
         self.state().shipper.clone()
     }
@@ -147,9 +149,12 @@ impl Replica {
     }
 
     /// Stops shipping, as the loss of this host would. The store then acknowledges nothing more.
-    /// Use it to close a store whose bucket does not answer.
+    /// Use it to close a store whose bucket does not answer. It also ends an opening that waits for
+    /// the bucket to keep the rest of the store's log, and later openings.
     pub fn give_up(&self) {
-        if let Some(shipper) = self.shipper() {
+        let mut state = self.state();
+        state.given_up = true;
+        if let Some(shipper) = &state.shipper {
             shipper.give_up();
         }
     }
@@ -158,33 +163,33 @@ impl Replica {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn continue_with(&self, log: LocalLog) -> Result<Shipper, Error> {
+    fn continue_with(&self, log: LocalLog) -> Result<(), Error> {
         let mut history = History::default();
-        let shipper = (self.start)(StoreId(log.store), &mut |found| history.find(found))?;
+        let shipper = Arc::new((self.start)(StoreId(log.store), &mut |found| history.find(found))?);
         let here = links(Link { lsn: log.begin, sum: log.sum }, &log.blocks);
         let missing = missing(&log, &here, &history)?;
+        let mut state = self.state();
+        state.shipper = Some(shipper.clone());
+        if state.given_up {
+            return Err(Error::GivenUp);
+        }
+        drop(state);
+        let mut last = 0;
         for block in &log.blocks[missing..] {
-            shipper.ship(block.begin, block.end, &block.bytes)?;
+            last = shipper.ship(block.begin, block.end, &block.bytes)?;
         }
         shipper.flush();
-        shipper.wait(here.last().expect("a log has a begin").lsn)?;
-        Ok(shipper)
+        shipper.wait(last)
     }
 }
 
 impl Mirror for Replica {
     fn open(&self, log: LocalLog) -> Result<(), String> {
-        match self.continue_with(log) {
-            Ok(shipper) => {
-                self.state().shipper = Some(Arc::new(shipper));
-                Ok(())
-            }
-            Err(error) => {
-                let why = error.to_string();
-                self.state().refusal = Some(error);
-                Err(why)
-            }
-        }
+        self.continue_with(log).map_err(|error| {
+            let (mut state, why) = (self.state(), error.to_string());
+            (state.shipper, state.refusal) = (None, Some(error));
+            why
+        })
     }
 
     fn start(&self, handle: MirrorHandle) {
@@ -265,6 +270,10 @@ fn missing(log: &LocalLog, here: &[Link], history: &History) -> Result<usize, Er
     let remote = Remote { links: there, last_writer: nobody_else };
     let end = here.last().expect("a log has a begin").lsn;
     match reconcile(Mode::Local, local, remote) {
+        // What was appended without the log is trimmed from the ring.
+        Plan::Diverged { from: 0 } if there.last().is_some_and(|last| last.lsn < log.begin) => {
+            Err(Error::NeedsBackup)
+        }
         // A restored or imported store has runs, though its log begins at 0.
         _ if there.is_empty() && (log.begin > 0 || log.has_more || history.backup.is_some()) => {
             Err(Error::NeedsBackup)

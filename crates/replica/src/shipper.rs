@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::cutter::{Cut, Cuts, Cutter, LENGTH};
+use crate::cutter::{Cut, Cuts, Cutter, LENGTH, count};
 use crate::drive::{Watch, pause, send, take_over};
 use crate::error::Error;
 use crate::journal::Journal;
@@ -60,6 +60,8 @@ impl Default for ShipperOptions {
 pub struct ShipperStatus {
     /// The end of the kept objects: everything before it survives this host.
     pub kept: Mark,
+    /// Number of the shipped blocks that are kept, these with the lowest numbers.
+    pub kept_blocks: u64,
     /// Bytes of blocks that are not known to be kept.
     pub waiting: usize,
     /// Whether a linearizable read may be answered now; see [`Owner::may_serve`].
@@ -108,20 +110,30 @@ struct Shared {
     status: Mutex<Status>,
     changed: Condvar,
     /// Whom to report what is kept, besides those who wait here.
-    mirror: OnceLock<MirrorHandle>,
+    mirror: OnceLock<Mirrored>,
+}
+
+/// A log that takes reports.
+#[derive(Debug)]
+struct Mirrored {
+    handle: MirrorHandle,
+    /// Number of blocks that were shipped before the log gave its first one.
+    before: u64,
 }
 
 #[derive(Debug)]
 struct Status {
     told: ShipperStatus,
-    /// End of the last block that was appended.
+    /// End of the last block that was shipped, and its number.
     next: u64,
+    shipped: u64,
     end: Option<Ended>,
 }
 
 #[derive(Clone, Debug)]
 enum Ended {
     Fenced(Epoch),
+    HandedOver(String),
     Failed(Arc<Error>),
 }
 
@@ -138,8 +150,8 @@ impl Shipper {
     /// # let address = dir.path().to_str().unwrap();
     /// let journal = BucketJournal::new(&Bucket::open(address)?);           // such as s3://bucket/path
     /// let (shipper, _) = Shipper::open(journal.clone(), StoreId(7), ShipperOptions::default(), |_| Ok(()))?;
-    /// shipper.ship(0, 5, b"block")?;
-    /// shipper.wait(5)?;                                                     // now it survives this host
+    /// let number = shipper.ship(0, 5, b"block")?;
+    /// shipper.wait(number)?;                                                // now it survives this host
     ///
     /// // Another host takes over. The first one can append no more.
     /// let mut found = Vec::new();
@@ -151,7 +163,7 @@ impl Shipper {
     ///     Ok(())
     /// })?;
     /// assert_eq!((opened.end.lsn, &found[0][..]), (5, &b"block"[..]));
-    /// let late = shipper.ship(5, 9, b"late").and_then(|()| shipper.wait(9));
+    /// let late = shipper.ship(5, 9, b"late").and_then(|number| shipper.wait(number));
     /// assert!(late.is_err());
     /// # Ok(())
     /// # }
@@ -195,6 +207,7 @@ impl Shipper {
         let owner = Owner::new(opened.writer, opened.end, options.limits, watch.now());
         let told = ShipperStatus {
             kept: owner.kept(),
+            kept_blocks: 0,
             waiting: 0,
             may_serve: false,
             record: opened.record,
@@ -206,7 +219,7 @@ impl Shipper {
             failure: None,
         };
         let shared = Arc::new(Shared {
-            status: Mutex::new(Status { told, next: opened.end.lsn, end: None }),
+            status: Mutex::new(Status { told, next: opened.end.lsn, shipped: 0, end: None }),
             changed: Condvar::new(),
             mirror: OnceLock::new(),
         });
@@ -227,14 +240,14 @@ impl Shipper {
     }
 
     /// Appends a sealed block, from `begin` to `end` of the store's log. Waits while too many bytes
-    /// are not kept.
+    /// are not kept. Returns the number of the block: the first block of a shipper has number 1.
     ///
     /// # Panics
     /// Panics if the block begins before the end of the last one, or ends before it begins.
     ///
     /// # Errors
     /// [`Error::Fenced`], or the error that ended the shipping.
-    pub fn ship(&self, begin: u64, end: u64, block: &[u8]) -> Result<(), Error> {
+    pub fn ship(&self, begin: u64, end: u64, block: &[u8]) -> Result<u64, Error> {
         let bytes = block.len() + LENGTH;
         let full = |status: &Status| status.told.waiting > 0 && status.told.waiting + bytes > self.waiting;
         let status = self.wait_while(full)?;
@@ -249,7 +262,7 @@ impl Shipper {
     ///
     /// # Errors
     /// As for [`ship`](Self::ship).
-    pub fn ship_now(&self, begin: u64, end: u64, block: Bytes) -> Result<(), Error> {
+    pub fn ship_now(&self, begin: u64, end: u64, block: Bytes) -> Result<u64, Error> {
         self.push(self.lock(), begin, end, block)
     }
 
@@ -259,19 +272,22 @@ impl Shipper {
         begin: u64,
         end: u64,
         block: Bytes,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         if let Some(end) = &status.end {
             return Err(end.error());
         }
         assert!(status.next <= begin && begin <= end, "block {begin}..{end} comes after {}", status.next);
-        status.next = end;
+        (status.next, status.shipped) = (end, status.shipped + 1);
+        let number = status.shipped;
         status.told.waiting += block.len() + LENGTH;
         self.input(Input::Block { begin, end, block });
-        Ok(())
+        Ok(number)
     }
 
-    /// Reports from now on to the log of a store what is kept, and why the shipping ended.
-    pub(crate) fn report_to(&self, mirror: MirrorHandle) {
+    /// Reports from now on to the log of a store how many of its blocks are kept, and why the
+    /// shipping ended. The blocks of that log are those that are shipped from now on.
+    pub(crate) fn report_to(&self, handle: MirrorHandle) {
+        let mirror = Mirrored { handle, before: self.lock().shipped };
         assert!(self.shared.mirror.set(mirror).is_ok(), "a shipper reports to one log");
         self.shared.report();
     }
@@ -281,13 +297,15 @@ impl Shipper {
         self.input(Input::Flush);
     }
 
-    /// Waits until all blocks up to `lsn` are kept.
+    /// Waits until the block of a number, as [`ship`](Self::ship) returned it, and all blocks
+    /// before it are kept. An empty block ends where the block before it ends: so a position in the
+    /// log would not do.
     ///
     /// # Errors
-    /// [`Error::Fenced`], or the error that ended the shipping. Then the blocks may be in the log,
-    /// or not: the next takeover finds out.
-    pub fn wait(&self, lsn: u64) -> Result<(), Error> {
-        self.wait_while(|status| status.told.kept.lsn < lsn).map(drop)
+    /// [`Error::Fenced`], [`Error::HandedOver`], or the error that ended the shipping. Then the
+    /// blocks may be in the log, or not: the next takeover finds out.
+    pub fn wait(&self, number: u64) -> Result<(), Error> {
+        self.wait_while(|status| status.told.kept_blocks < number).map(drop)
     }
 
     /// Returns how the shipper stands.
@@ -300,16 +318,23 @@ impl Shipper {
         self.lock().end.as_ref().map(Ended::error)
     }
 
-    /// Records that the durable backup `backup` has everything before `mark`, an end of kept
-    /// objects as [`status`](Self::status) returned it, and trims the log below. Returns at once;
-    /// while an earlier record is under way, only the last call counts.
+    /// Records that the durable backup `backup` has everything before `mark`, and trims the log
+    /// below. Returns at once; while an earlier record is under way, only the last call counts.
+    ///
+    /// `mark` is one that [`status`](Self::status) returned: for the log of a store,
+    /// [`recordable`](ShipperStatus::recordable). [`kept`](ShipperStatus::kept) leaves no block
+    /// behind it until the next one is appended: meanwhile an opening of the store cannot compare
+    /// the two histories, and ends with [`Error::NeedsBackup`].
     pub fn record(&self, mark: Mark, backup: u64) {
         self.lock().told.is_recording = true;
         self.input(Input::Record { mark, backup });
     }
 
-    /// Leaves the store to another host: appends all blocks so far, then a handover. Afterwards
-    /// [`ship`](Self::ship) appends nothing.
+    /// Leaves the store to another host: appends all blocks so far, then a handover. Once the
+    /// handover is kept, the shipping ends with [`Error::HandedOver`], for later blocks, too.
+    ///
+    /// A store whose log this is acknowledges nothing more then. So close the store first: the log
+    /// then ends with the store's last block, and the other host continues there.
     pub fn hand_over(&self, to: &str) {
         self.input(Input::HandOver(Bytes::copy_from_slice(to.as_bytes())));
     }
@@ -341,6 +366,9 @@ impl Shipper {
 
 impl Drop for Shipper {
     fn drop(&mut self) {
+        // The store whose log this is has gone, too: nobody needs to learn of this end.
+        self.lock().end.get_or_insert_with(|| Ended::Failed(Arc::new(Error::GivenUp)));
+        self.give_up();
         // It may be dropped where blocking is not allowed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -352,6 +380,7 @@ impl Ended {
     fn error(&self) -> Error {
         match self {
             Self::Fenced(by) => Error::Fenced { by: *by },
+            Self::HandedOver(to) => Error::HandedOver { to: to.clone() },
             Self::Failed(error) => Error::Ended(error.clone()),
         }
     }
@@ -360,14 +389,31 @@ impl Ended {
 impl Shared {
     /// Reports how the shipping stands to the log that it serves, if any.
     fn report(&self) {
-        let Some(mirror) = self.mirror.get() else { return };
+        let Some(Mirrored { handle, before }) = self.mirror.get() else { return };
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let (kept, end) = (status.told.kept.lsn, status.end.as_ref().map(Ended::error));
+        let (kept, end) = (status.told.kept_blocks, status.end.as_ref().map(Ended::error));
         drop(status);
-        mirror.kept(kept);
+        handle.kept(kept.saturating_sub(*before));
         if let Some(end) = end {
-            mirror.end(&end.to_string());
+            handle.end(&end.to_string());
         }
+    }
+
+    /// Records how the shipping ended, unless it has ended before, and leaves nobody waiting.
+    fn end(&self, end: Ended) {
+        let mut first = false;
+        self.update(|status| {
+            first = status.end.is_none();
+            status.end.get_or_insert(end);
+        });
+        if first {
+            self.report();
+        }
+    }
+
+    fn update(&self, update: impl FnOnce(&mut Status)) {
+        update(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
     }
 }
 
@@ -392,8 +438,7 @@ impl<J: Journal> Shipping<J> {
         loop {
             let end = self.step();
             if let Some(end) = end {
-                self.end(end);
-                return;
+                return self.shared.end(end);
             }
             let now = self.watch.now();
             let due = self.cutter.due().filter(|_| self.owner.has_room());
@@ -401,8 +446,7 @@ impl<J: Journal> Shipping<J> {
             let Ok(input) = tokio::time::timeout(wait, inputs.recv()).await else { continue };
             let Some(input) = input else { return };
             if let Err(end) = self.take(input) {
-                self.end(end);
-                return;
+                return self.shared.end(end);
             }
         }
     }
@@ -428,25 +472,31 @@ impl<J: Journal> Shipping<J> {
         let released = self.owner.take_released();
         let blocks = released.iter().filter(|object| object.kind == Kind::Blocks);
         let bytes: usize = blocks.clone().map(|object| object.payload.len()).sum();
+        let count: u64 = blocks.clone().map(|object| count(&object.payload)).sum();
         let last = blocks.last();
         let recordable = last.map(|it| Mark { place: it.place, lsn: it.begin, chain: it.previous });
         let (kept, may_serve) = (self.owner.kept(), self.owner.may_serve(now));
         let (record, is_recording) =
             (self.recorder.newest(), !self.recorder.is_idle() || self.records.is_some());
-        self.update(|status| {
+        self.shared.update(|status| {
             let told = &mut status.told;
             told.waiting = told.waiting.saturating_sub(bytes);
+            told.kept_blocks += count;
             (told.kept, told.may_serve, told.record) = (kept, may_serve, record);
             told.is_recording = is_recording;
             told.puts += puts as u64;
             told.recordable = recordable.or(told.recordable);
         });
-        if bytes > 0 {
-            self.shared.report();
+        if bytes > 0 && self.shared.mirror.get().is_some() {
+            // Not on this thread: in a store without threads, callbacks run within the report, and
+            // may wait for the next one.
+            let shared = self.shared.clone();
+            drop(tokio::task::spawn_blocking(move || shared.report()));
         }
+        let handover = released.iter().find(|object| object.kind == Kind::Handover);
         match (self.owner.state(), self.recorder.fenced_by()) {
             (OwnerState::Fenced { by }, _) | (_, Some(by)) => Some(Ended::Fenced(by)),
-            _ => None,
+            _ => handover.map(|it| Ended::HandedOver(String::from_utf8_lossy(&it.payload).into_owned())),
         }
     }
 
@@ -463,7 +513,7 @@ impl<J: Journal> Shipping<J> {
             Input::Reply(request, reply) => {
                 let failure = reply.as_ref().err().cloned();
                 self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
-                self.update(|status| status.told.failure = failure);
+                self.shared.update(|status| status.told.failure = failure);
                 let reply = reply.unwrap_or(Reply::Unknown);
                 match request {
                     Request::Record(_) | Request::ReadRecord(_) | Request::Remove(_) => {
@@ -487,7 +537,7 @@ impl<J: Journal> Shipping<J> {
     fn offer(&mut self, cut: Cut) {
         let bytes = cut.payload.len() as u64;
         if self.owner.offer(cut.begin, cut.end, cut.payload) {
-            self.update(|Status { told, .. }| {
+            self.shared.update(|Status { told, .. }| {
                 told.cuts += 1;
                 told.bytes += bytes;
             });
@@ -499,6 +549,7 @@ impl<J: Journal> Shipping<J> {
         let (journal, store, replies) = (self.journal.clone(), self.store, self.replies.clone());
         let pause = pause(self.failures);
         tokio::spawn(async move {
+            let owed = Owed(Some(replies));
             let input = match send(&*journal, store, &request).await {
                 Ok(reply) => Input::Reply(request, Ok(reply)),
                 Err(error) if error.is_temporary() => {
@@ -507,18 +558,30 @@ impl<J: Journal> Shipping<J> {
                 }
                 Err(error) => Input::Fatal(error),
             };
-            // Nobody hears it once the shipper is dropped.
-            let _ = replies.send(input);
+            owed.pay(input);
         });
     }
+}
 
-    fn end(&self, end: Ended) {
-        self.update(|status| status.end = Some(end));
-        self.shared.report();
+impl<J> Drop for Shipping<J> {
+    /// Leaves nobody waiting, also if the task has panicked, or its runtime has ended.
+    fn drop(&mut self) {
+        self.shared.end(Ended::Failed(Arc::new(Error::TaskEnded)));
     }
+}
 
-    fn update(&self, update: impl FnOnce(&mut Status)) {
-        update(&mut self.shared.status.lock().unwrap_or_else(PoisonError::into_inner));
-        self.shared.changed.notify_all();
+/// A guard for the reply to a request: without it, the owner would wait for ever.
+struct Owed(Option<UnboundedSender<Input>>);
+
+impl Owed {
+    fn pay(mut self, input: Input) {
+        // Nobody hears it once the shipper is dropped.
+        let _ = self.0.take().map(|replies| replies.send(input));
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(|replies| replies.send(Input::Fatal(Error::TaskEnded)));
     }
 }

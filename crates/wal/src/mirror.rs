@@ -2,8 +2,9 @@
 //!
 //! The log gives each block to its [`Mirror`] once the block and all blocks before it are on stable
 //! media here, in their order. So a mirror never has a block that this log lacks. The mirror
-//! reports by its [`MirrorHandle`] up to which position it keeps the log. [`Waits`] decides whether
-//! the acknowledgement of a block waits for that.
+//! reports by its [`MirrorHandle`] how many of these blocks it keeps: a log position would not say
+//! whether it keeps an empty block there. [`Waits`] decides whether the acknowledgement of a block
+//! waits for that.
 
 use std::fmt;
 use std::sync::Weak;
@@ -135,8 +136,8 @@ pub struct MirrorHandle(Weak<dyn Mirrored>);
 
 /// A log that has a mirror.
 pub(crate) trait Mirrored: Send + Sync {
-    /// Learns that the mirror keeps the log up to a position.
-    fn kept(&self, lsn: u64);
+    /// Learns how many blocks the mirror keeps.
+    fn kept(&self, blocks: u64);
 
     /// Learns that the mirror keeps nothing more.
     fn mirror_ended(&self, why: &str);
@@ -147,10 +148,11 @@ impl MirrorHandle {
         Self(log)
     }
 
-    /// Reports that the mirror keeps the log up to the position `lsn`.
-    pub fn kept(&self, lsn: u64) {
+    /// Reports that the mirror keeps the first `blocks` of all blocks that it has taken. A report
+    /// of fewer blocks than an earlier one changes nothing.
+    pub fn kept(&self, blocks: u64) {
         if let Some(log) = self.0.upgrade() {
-            log.kept(lsn);
+            log.kept(blocks);
         }
     }
 

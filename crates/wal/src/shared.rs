@@ -220,11 +220,11 @@ impl Shared {
         self.release();
     }
 
-    /// Records that the mirror keeps the log up to a position, and releases what waited for that.
-    pub fn keep(&self, lsn: u64) {
+    /// Records how many blocks the mirror keeps, and releases what waited for that.
+    pub fn keep(&self, blocks: u64) {
         let now = self.clock.now();
         let mut core = self.lock();
-        let ends = core.kept(lsn, now);
+        let ends = core.kept(blocks, now);
         let waiters = std::mem::take(&mut core.room_waiters);
         let expected = self.calls.expect();
         drop(core);
@@ -360,9 +360,9 @@ impl Shared {
 }
 
 impl Mirrored for Shared {
-    fn kept(&self, lsn: u64) {
+    fn kept(&self, blocks: u64) {
         if self.here().is_ok() {
-            self.keep(lsn);
+            self.keep(blocks);
         }
     }
 

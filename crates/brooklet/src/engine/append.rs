@@ -394,6 +394,10 @@ impl Inner {
         if worked || wal.durable() > durable {
             return Ok(());
         }
+        if wal.settled() < wal.durable() {
+            // The mirror makes room in its window, and in the ring, on a thread of its own.
+            return Ok(wal.wait_for_room()?);
+        }
         // Nothing else makes room in a store without threads.
         Err(Error::Full { what: "the commit in the ring", why: why.to_string() })
     }

@@ -19,7 +19,6 @@ pub mod worker;
 use std::io;
 use std::mem;
 use std::sync::{Arc, PoisonError, TryLockError};
-use std::time::Duration;
 
 use brooklet_io::Process;
 use brooklet_io::panics::caught;
@@ -61,6 +60,8 @@ const HALF_DONE: &str = "a thread panicked while it changed what readers see";
 
 pub(crate) struct Inner {
     pub options: Options,
+    /// Whether the store has a mirror, or had one before: nothing may bypass the log.
+    pub mirrored: bool,
     ring: RingSizes,
     pub volumes: Volumes,
     pub state: Arc<SharedState>,
@@ -285,7 +286,7 @@ impl Inner {
         self.flush()?;
         let wal = self.wal()?;
         if wal.settled() < wal.durable() {
-            thread::park_timeout(Duration::from_millis(1));
+            wal.wait_for_room()?;
         }
         wal.failure().map_or(Ok(()), |why| Err(why.into()))
     }
@@ -343,6 +344,7 @@ impl Handle {
         }
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
+        let mirrored = superblock.mirrored;
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
         let ring = RingSizes::new(&maintenance);
         let maintenance = Mutex::new(maintenance);
@@ -350,6 +352,7 @@ impl Handle {
         let now = options.clock.now();
         let inner = Arc::new(Inner {
             options,
+            mirrored,
             ring,
             volumes,
             state,

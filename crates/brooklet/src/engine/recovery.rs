@@ -316,6 +316,7 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
         epoch: opened.superblock.epoch + u64::from(!bug("epoch-stays")),
         acked: opened.recovery.next.seq - 1,
         clean: bug("open-store-says-clean"),
+        mirrored: opened.superblock.mirrored || options.mirror.is_some(),
         mark: label.map_or(0, |_| new_mark(opened.superblock.mark, options)),
         mark_before: label.map_or(0, ring_label::Found::mark),
         ..opened.superblock

@@ -21,7 +21,7 @@
 //!  56  32 trim point of the ring: position, seq, lsn, chain
 //!  88   8 acked: every block up to this number is durable
 //!  96   8 flags: 1 closed cleanly, `acked` is the last block; 2 the ring has a volume of its own (since version 2);
-//!         4 there is a span before (since version 8)
+//!         4 there is a span before (since version 8); 8 the store was open with a mirror (since version 8)
 //! 104   8 manifest offset      112   8 manifest length      120   8 manifest checksum (all zero: no run)
 //! 128   8 next run number
 //! 136   8 created, nanoseconds since the Unix epoch
@@ -84,6 +84,7 @@ const _: () = assert!((COPIES * SECTOR) as u64 <= SCRATCH.start);
 const CLEAN: u64 = 1;
 const APART: u64 = 2;
 const RESIZED: u64 = 4;
+const MIRRORED: u64 = 8;
 
 /// The place of a checksummed structure on the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +106,8 @@ pub(crate) struct Superblock {
     pub trim: Cursor,
     pub acked: u64,
     pub clean: bool,
+    /// Whether the store was open with a mirror: then nothing may bypass its log.
+    pub mirrored: bool,
     pub manifest: Place,
     pub next_run: u64,
     pub created: u64,
@@ -241,6 +244,7 @@ impl SlotContent for Superblock {
         let flag = |flag, is_set| if is_set { flag } else { 0 };
         let flags = flag(CLEAN, self.clean) | flag(APART, self.ring.is_some());
         let flags = flags | flag(RESIZED, self.map.before.is_some() && self.format >= 8);
+        let flags = flags | flag(MIRRORED, self.mirrored && self.format >= 8);
         let capacity = if bug("capacity-is-forgotten") { 0 } else { self.capacity };
         fields.put_id(16, self.id);
         fields.put(32, &[self.generation, self.ring_size, self.epoch]);
@@ -275,6 +279,7 @@ impl SlotContent for Superblock {
             trim: fields.cursor(56),
             acked: word(88),
             clean: word(96) & CLEAN != 0,
+            mirrored: version >= 8 && word(96) & MIRRORED != 0,
             manifest: Place { offset: word(104), len: word(112), sum: word(120) },
             next_run: word(128),
             created: word(136),
@@ -317,6 +322,7 @@ mod tests {
             trim: Cursor { position: 4096, seq: 9, lsn: 100, chain: 8 },
             acked: 12,
             clean: true,
+            mirrored: false,
             manifest: Place { offset: 1 << 21, len: 200, sum: 9 },
             next_run: 4,
             created: 1,
@@ -342,6 +348,7 @@ mod tests {
             sample(),
             Superblock { ring: Some(3 << 100), mark: u64::MAX, mark_before: 1 << 63, ..sample() },
             Superblock { format: 1, capacity: 0, ..sample() },
+            Superblock { mirrored: true, ..resized() },
             Superblock { tuning: Some(Tuning { device: 1 << 63, by_flag: true }), ..resized() },
         ] {
             assert_eq!(Superblock::decode(&superblock.encode()), Slot::Valid(superblock));

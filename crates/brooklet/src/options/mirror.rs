@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brooklet_wal::{Mirror, Waits};
 
 use crate::error::Error;
-use crate::model::space_config::SEPARATOR;
+use crate::model::space_config::{SEPARATOR, SpaceConfig};
 
 /// The second place of a store's log; see [`Options::mirror`](crate::Options::mirror).
 ///
@@ -35,7 +35,8 @@ impl MirrorOptions {
 
     /// Lets the commits of one space wait for the mirror, in a store whose other commits
     /// [do not](Waits::Local). Readers see such a commit once it is on stable media here, before
-    /// the mirror keeps it.
+    /// the mirror keeps it. The space need not exist; an opening refuses a name that no space can
+    /// have.
     pub fn kept_space(mut self, name: &str) -> Self {
         self.spaces.push(name.into());
         self
@@ -57,6 +58,7 @@ impl MirrorOptions {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
+        self.spaces.iter().try_for_each(|name| SpaceConfig::new().check(name))?;
         if self.window == 0 {
             let what = "a mirror with a window of 0 bytes: use at least 1".into();
             return Err(Error::InvalidOptions(what));

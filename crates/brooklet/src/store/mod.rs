@@ -512,7 +512,7 @@ impl Store {
             inner.maintenance().merge_all(&context)?;
             match inner.maintain() {
                 Ok(true) => {}
-                Ok(false) => inner.flush()?,
+                Ok(false) => inner.settle()?,
                 // The checkpoint found no room. Merging either frees room or returns its own error.
                 Err(Error::Full { .. }) if inner.maintenance().is_stuck() => {}
                 Err(error) => return Err(error),

@@ -105,8 +105,8 @@ impl Store {
     fn change_space(&self, name: &str, config: SpaceConfig, is_new: bool) -> Result<Space, Error> {
         config.check(name)?;
         let inner = self.inner();
-        if config.class.memory().is_some() && inner.options.mirror.is_some() {
-            let why = "a store with a mirror keeps no space in memory: choose another class";
+        if config.class.memory().is_some() && inner.mirrored {
+            let why = "a store that has a mirror, or had one, keeps no space in memory: choose another class";
             return Err(Error::InvalidSpace(why.into()));
         }
         inner.may_wait()?;
@@ -193,9 +193,8 @@ impl Store {
     ) -> Result<(), Error> {
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
-        if self.inner().options.mirror.is_some() {
-            let why =
-                "a store with a mirror takes no import, which its log does not hold: append the entries";
+        if self.inner().mirrored {
+            let why = "a store that has a mirror, or had one, takes no import, which its log does not hold: append the entries, or import into a copy of the store";
             return Err(Error::InvalidImport(why.into()));
         }
         let mut entered = Vec::new();

@@ -101,6 +101,6 @@ fn fill(
     superblock: &mut Superblock,
     options: &Options,
 ) -> Result<(), Error> {
-    (superblock.id, superblock.trim) = (view.store, next);
+    (superblock.id, superblock.trim, superblock.mirrored) = (view.store, next, true);
     copy(view, volumes, superblock, options, &mut |_| ControlFlow::Continue(()))
 }

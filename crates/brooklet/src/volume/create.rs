@@ -270,6 +270,7 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
         trim: Cursor { position: 0, seq: 1, lsn: 0, chain: 0 },
         acked: 0,
         clean: true,
+        mirrored: false,
         manifest: Place::default(),
         next_run: 1,
         created: options.clock.wall().as_nanos() as u64,

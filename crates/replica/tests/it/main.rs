@@ -1,5 +1,6 @@
 //! What `replica` promises, tested from outside: one binary, a module for each subject.
 
+mod ends;
 mod faulty;
 mod formats;
 mod machines;

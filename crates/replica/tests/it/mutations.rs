@@ -68,9 +68,10 @@ fn a_trim_before_its_record_is_caught() {
 /// A store that acknowledges before the bucket has confirmed loses entries with its host.
 #[test]
 fn an_acknowledgement_before_the_bucket_has_confirmed_is_caught() {
-    use brooklet::io::seeded::plant;
+    use brooklet::io::seeded::{met, plant};
     plant(Some("acknowledged-before-the-mirror"));
     let caught = (0..20).any(|seed| std::panic::catch_unwind(|| crate::replica::lives(seed)).is_err());
+    assert!(met() > 0, "the tests do not come there");
     plant(None);
     assert!(caught, "it goes unnoticed");
 }
@@ -78,9 +79,10 @@ fn an_acknowledgement_before_the_bucket_has_confirmed_is_caught() {
 /// A ring that is trimmed of what the bucket lacks cannot be continued.
 #[test]
 fn a_trim_before_the_bucket_has_confirmed_is_caught() {
-    use brooklet::io::seeded::plant;
+    use brooklet::io::seeded::{met, plant};
     plant(Some("trimmed-before-the-mirror"));
     let caught = std::panic::catch_unwind(crate::replica::the_ring_keeps_it).is_err();
+    assert!(met() > 0, "the tests do not come there");
     plant(None);
     assert!(caught, "it goes unnoticed");
 }
@@ -88,9 +90,10 @@ fn a_trim_before_the_bucket_has_confirmed_is_caught() {
 /// The random histories over a failing store notice a bug, too.
 #[test]
 fn random_histories_catch_a_bug() {
-    use brooklet::io::seeded::plant;
+    use brooklet::io::seeded::{met, plant};
     plant(Some("exists-is-mine"));
     let caught = (0..200).any(|seed| std::panic::catch_unwind(|| crate::store::history(seed)).is_err());
+    assert!(met() > 0, "the tests do not come there");
     plant(None);
     assert!(caught, "it goes unnoticed");
 }

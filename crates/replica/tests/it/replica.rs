@@ -17,16 +17,16 @@ use bytes::Bytes;
 
 use crate::faulty::{Failing, Faulty};
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options::new().ring_size(256 << 10).memory_budget(1 << 20).max_payload(8 << 10).threads(false)
 }
 
-fn journal(memory: &Arc<InMemory>, percent: u64, seed: u64) -> BucketJournal {
+pub fn journal(memory: &Arc<InMemory>, percent: u64, seed: u64) -> BucketJournal {
     let faulty = Faulty::new(memory.clone(), Failing::Percent(percent), seed);
     BucketJournal::new(&Bucket::of(Arc::new(faulty), "here").unwrap()).patience(Duration::from_millis(100))
 }
 
-fn shipping() -> ShipperOptions {
+pub fn shipping() -> ShipperOptions {
     let limits = OwnerLimits { hedge: Duration::from_millis(50), ..OwnerLimits::default() };
     let mut options = ShipperOptions::default();
     options.limits = limits;
@@ -34,45 +34,48 @@ fn shipping() -> ShipperOptions {
 }
 
 /// Cuts only when it is told to.
-fn lazy() -> ShipperOptions {
+pub fn lazy() -> ShipperOptions {
     let mut options = shipping();
     options.cuts = Cuts { time: Duration::from_secs(3600), bytes: 64 << 20 };
     options
 }
 
 /// A host with its disk.
-struct Host {
-    volume: Arc<MemVolume>,
+pub struct Host {
+    pub volume: Arc<MemVolume>,
     memory: Arc<InMemory>,
     waits: Waits,
-    shipping: ShipperOptions,
+    pub shipping: ShipperOptions,
     percent: u64,
     seed: u64,
 }
 
-struct Running {
-    store: Store,
-    replica: Arc<Replica>,
+pub struct Running {
+    pub store: Store,
+    pub replica: Arc<Replica>,
 }
 
 impl Host {
-    fn new(memory: &Arc<InMemory>, waits: Waits) -> Self {
+    pub fn new(memory: &Arc<InMemory>, waits: Waits) -> Self {
         let volume = Arc::new(MemVolume::new(1));
         drop(options().create_on(volume.clone()).unwrap());
         Self { volume, memory: memory.clone(), waits, shipping: shipping(), percent: 0, seed: 0 }
     }
 
     /// Another host, with a copy of this one's disk as it is now.
-    fn copy(&self) -> Self {
+    pub fn copy(&self) -> Self {
         let volume = Arc::new(MemVolume::from_image(self.volume.image(), 1));
         Self { volume, memory: self.memory.clone(), shipping: shipping(), ..*self }
     }
 
-    fn open(&self) -> Result<Running, Error> {
+    pub fn open(&self) -> Result<Running, Error> {
         let journal = journal(&self.memory, self.percent, self.seed);
-        let replica = Replica::new(journal, self.shipping.clone());
+        self.open_with(Replica::new(journal, self.shipping.clone()), options())
+    }
+
+    pub fn open_with(&self, replica: Arc<Replica>, options: Options) -> Result<Running, Error> {
         let mirror = MirrorOptions::new(replica.clone()).waits(self.waits).kept_space("kept");
-        let store = options().mirror(mirror).open_on(self.volume.clone());
+        let store = options.mirror(mirror).open_on(self.volume.clone());
         let store = store.map_err(|error| replica.explain(error))?;
         Ok(Running { store, replica })
     }
@@ -94,17 +97,17 @@ impl Host {
 }
 
 impl Running {
-    fn append(&self, entry: &str) -> Ticket {
+    pub fn append(&self, entry: &str) -> Ticket {
         self.store.append("log", entry).unwrap()
     }
 
-    fn kill(self) {
+    pub fn kill(self) {
         self.store.abandon();
         self.replica.give_up();
     }
 }
 
-fn entries(store: &Store) -> Vec<String> {
+pub fn entries(store: &Store) -> Vec<String> {
     let entry =
         |entry: Result<brooklet::Entry, _>| String::from_utf8(entry.unwrap().payload.to_vec()).unwrap();
     store.read_available("log", ..).unwrap().map(entry).collect()
@@ -440,13 +443,44 @@ fn a_place_of_another_store_is_refused() {
 #[test]
 fn what_bypasses_the_log_is_refused() {
     let memory = Arc::new(InMemory::new());
-    let Running { store, .. } = Host::new(&memory, Waits::Kept).open().unwrap();
-    let config = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
-    let error = store.create_space("fast", config).unwrap_err();
-    assert!(error.to_string().contains("keeps no space in memory"), "{error}");
     let source = Store::in_memory(5).unwrap();
     source.append("other", "x").unwrap().wait().unwrap();
-    let error = store.import().view(&source.view().unwrap(), "").unwrap_err();
-    assert!(error.to_string().contains("takes no import"), "{error}");
-    assert!(!store.exists("other").unwrap());
+    let refuses = |store: &Store| {
+        let config = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+        let error = store.create_space("fast", config).unwrap_err();
+        assert!(error.to_string().contains("keeps no space in memory"), "{error}");
+        let error = store.import().view(&source.view().unwrap(), "").unwrap_err();
+        assert!(error.to_string().contains("takes no import"), "{error}");
+        assert!(!store.exists("other").unwrap());
+    };
+    let host = Host::new(&memory, Waits::Kept);
+    let running = host.open().unwrap();
+    running.append("one").wait().unwrap();
+    refuses(&running.store);
+    running.store.close().unwrap();
+    drop(running);
+    // The next opening with the log could not see it either.
+    let plain = options().open_on(host.volume.clone()).unwrap();
+    refuses(&plain);
+    plain.checkpoint().unwrap();
+    plain.close().unwrap();
+    drop(plain);
+    refuses(&options().open_on(host.volume.clone()).unwrap());
+    let copy = Arc::new(MemVolume::new(3));
+    let view = options().read_only(true).open_on(host.volume.clone()).unwrap().view().unwrap();
+    let copy = options().copy_on(copy, &view).unwrap();
+    copy.import().view(&source.view().unwrap(), "").unwrap();
+    assert!(copy.exists("other").unwrap());
+    // A successor has a mirror from the beginning.
+    let replica = Replica::new(journal(&memory, 0, 0), shipping());
+    let kept = replica.kept(|_| panic!("no backup is recorded")).unwrap();
+    refuses(&options().succeed_on(Arc::new(MemVolume::new(9)), &kept).unwrap());
+}
+
+#[test]
+fn a_name_that_no_space_can_have_is_refused() {
+    let mirror = MirrorOptions::new(Replica::new(journal(&Arc::new(InMemory::new()), 0, 0), shipping()));
+    let volume = Arc::new(MemVolume::new(1));
+    let error = options().mirror(mirror.kept_space("kept/")).create_on(volume).unwrap_err();
+    assert!(error.to_string().contains("is not a valid name of a space"), "{error}");
 }

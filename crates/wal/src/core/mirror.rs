@@ -28,7 +28,9 @@ pub(super) struct MirrorWindow {
     waits: Waits,
     /// Bytes of blocks that are not kept, from which on appends wait.
     most: u64,
-    /// Log position up to which the mirror keeps the log.
+    /// Number of given blocks that the mirror keeps, the last of them, and its end.
+    kept_blocks: u64,
+    kept_seq: u64,
     kept: u64,
     given: VecDeque<Given>,
     bytes: u64,
@@ -50,7 +52,18 @@ struct Given {
 impl MirrorWindow {
     pub fn new(waits: Waits, most: u64, kept: u64) -> Self {
         let (given, hidden) = (VecDeque::new(), VecDeque::new());
-        Self { waits, most, kept, given, bytes: 0, kept_bytes: 0, times: Histogram::default(), hidden }
+        Self {
+            waits,
+            most,
+            kept_blocks: 0,
+            kept_seq: 0,
+            kept,
+            given,
+            bytes: 0,
+            kept_bytes: 0,
+            times: Histogram::default(),
+            hidden,
+        }
     }
 
     /// Returns the second end of a new block.
@@ -84,17 +97,18 @@ impl MirrorWindow {
     /// Returns the next block that may be shown.
     fn show(&mut self) -> Option<(Arc<Block>, Option<BlockTimes>)> {
         let (block, _) = self.hidden.front()?;
-        let kept = block.cursors().1.lsn <= self.kept || bug("acknowledged-before-the-mirror");
+        let kept = block.seq() <= self.kept_seq || bug("acknowledged-before-the-mirror");
         if self.waits == Waits::Local || kept { self.hidden.pop_front() } else { None }
     }
 
     /// Returns the second ends that have come.
-    fn keep(&mut self, lsn: u64, now: Duration) -> Vec<Arc<Block>> {
-        self.kept = self.kept.max(lsn);
+    fn keep(&mut self, blocks: u64, now: Duration) -> Vec<Arc<Block>> {
         let mut ends = Vec::new();
-        while self.given.front().is_some_and(|given| given.end <= self.kept)
+        while self.kept_blocks < blocks
             && let Some(given) = self.given.pop_front()
         {
+            self.kept_blocks += 1;
+            (self.kept_seq, self.kept) = (given.block.seq(), given.end);
             self.bytes -= given.bytes;
             self.kept_bytes += given.bytes;
             if let Some(written) = given.written {
@@ -105,9 +119,10 @@ impl MirrorWindow {
         ends
     }
 
-    /// Returns the blocks that will not be kept, and those that will not be shown.
+    /// Returns the blocks that will not be kept, and those that will not be shown. The given blocks
+    /// stay: the ring must not be trimmed of them later either.
     pub fn stop(&mut self) -> Vec<Arc<Block>> {
-        let later = self.given.drain(..).filter_map(|given| given.block.later().cloned());
+        let later = self.given.iter().filter_map(|given| given.block.later().cloned());
         later.chain(self.hidden.drain(..).map(|(block, _)| block)).collect()
     }
 
@@ -171,10 +186,10 @@ impl Core {
         self.ending.drain(..).for_each(|times| self.stages.record(&times, now));
     }
 
-    /// Records that the mirror keeps the log up to a position. Returns the blocks that end by this.
-    pub fn kept(&mut self, lsn: u64, now: Duration) -> Vec<Arc<Block>> {
+    /// Records how many blocks the mirror keeps. Returns the blocks that end by this.
+    pub fn kept(&mut self, blocks: u64, now: Duration) -> Vec<Arc<Block>> {
         match &mut self.mirror {
-            Some(mirror) if self.failure.is_none() => mirror.keep(lsn, now),
+            Some(mirror) if self.failure.is_none() => mirror.keep(blocks, now),
             _ => Vec::new(),
         }
     }

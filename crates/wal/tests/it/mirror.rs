@@ -32,17 +32,24 @@ impl Mirror for Manual {
     }
 
     fn take(&self, blocks: Vec<SealedBlock>) {
-        let end = blocks.last().unwrap().end;
         self.taken.lock().unwrap().extend(blocks);
         if self.at_once {
-            self.keep(end);
+            self.keep_all();
         }
     }
 }
 
 impl Manual {
-    fn keep(&self, lsn: u64) {
-        self.handle.get().unwrap().kept(lsn);
+    fn keep(&self, blocks: usize) {
+        self.handle.get().unwrap().kept(blocks as u64);
+    }
+
+    fn keep_all(&self) {
+        self.keep(self.taken());
+    }
+
+    fn taken(&self) -> usize {
+        self.taken.lock().unwrap().len()
     }
 
     fn end(&self) -> u64 {
@@ -107,18 +114,18 @@ fn noise(len: usize) -> Vec<u8> {
 pub fn an_acknowledgement_waits_for_the_mirror() {
     let mut world = World::new(Waits::Kept);
     let first = world.append(b"first");
-    let end = world.mirror.end();
+    let taken = world.mirror.taken();
     let second = world.append(b"second");
     assert!(!first.is_done() && !second.is_done() && world.seen() == 0);
     assert!(!first.kept().unwrap().is_done());
-    world.mirror.keep(end - 1);
+    world.mirror.keep(taken - 1);
     assert!(!first.is_done());
-    world.mirror.keep(end);
+    world.mirror.keep(taken);
     assert!(first.is_done() && first.kept().unwrap().is_done() && !second.is_done());
     assert_eq!(world.seen(), 1);
-    // A late report of an earlier position takes nothing back.
+    // A late report of fewer blocks takes nothing back.
     world.mirror.keep(1);
-    world.mirror.keep(world.mirror.end());
+    world.mirror.keep_all();
     assert!(second.is_done() && world.seen() == 2);
 }
 
@@ -139,7 +146,7 @@ fn a_local_acknowledgement_waits_for_nobody_and_the_second_one_can_be_had() {
     assert!(!kept.wait_timeout(Duration::ZERO).unwrap());
     world.clock.advance(Duration::from_millis(7));
     assert_eq!(world.wal.mirror_stats().unwrap().lag, Duration::from_millis(7));
-    world.mirror.keep(world.mirror.end());
+    world.mirror.keep_all();
     assert!(kept.is_done() && kept.wait().is_ok());
     assert_eq!(*told.lock().unwrap(), Some(true));
     let stats = world.wal.mirror_stats().unwrap();
@@ -164,6 +171,37 @@ fn a_mirror_that_nobody_waits_for_costs_no_write_and_no_wake_up() {
     assert_eq!(world.mirror.taken.lock().unwrap().len(), 30);
 }
 
+/// An empty block ends where the block before it ends, and is another block all the same.
+#[test]
+fn an_empty_block_is_kept_when_the_mirror_keeps_it() {
+    for waits in [Waits::Local, Waits::Kept] {
+        let mut world = World::new(waits);
+        world.append(b"record");
+        if waits == Waits::Kept {
+            world.mirror.keep(1);
+        }
+        while world.mirror.taken() < 2 {
+            world.committer.step();
+        }
+        let empty = world.mirror.taken.lock().unwrap()[1].clone();
+        assert_eq!(empty.begin, empty.end);
+        world.mirror.keep(1);
+        assert_eq!((world.wal.settled(), world.wal.mirror_stats().unwrap().blocks), (1, 1));
+        world.mirror.keep(2);
+        assert_eq!((world.wal.settled(), world.wal.mirror_stats().unwrap().blocks), (2, 0));
+    }
+}
+
+/// A log that has ended does not call what its mirror lacks settled: the ring still needs it.
+#[test]
+fn the_end_of_the_mirror_settles_nothing() {
+    let mut world = World::new(Waits::Local);
+    world.append(b"record");
+    assert_eq!((world.wal.settled(), world.wal.durable()), (0, 1));
+    world.mirror.handle.get().unwrap().end("another host has come");
+    assert_eq!((world.wal.settled(), world.wal.durable()), (0, 1));
+}
+
 /// Nothing that the mirror is behind with makes a log forget it: appends wait instead.
 #[test]
 fn appends_wait_while_too_much_is_not_kept() {
@@ -178,7 +216,7 @@ fn appends_wait_while_too_much_is_not_kept() {
         }
         assert_eq!(appended, WINDOW.div_ceil(3000));
         assert!(matches!(append(&world.wal), Err(WalError::Busy)));
-        world.mirror.keep(world.mirror.taken.lock().unwrap()[0].end);
+        world.mirror.keep(1);
         append(&world.wal).unwrap();
     }
 }
@@ -229,7 +267,7 @@ fn whoever_waits_learns_that_the_mirror_has_ended() {
         assert!(ended(world.wal.append(b"more").map(drop)));
         assert_eq!(world.wal.flush().is_ok(), waits == Waits::Local);
         // What comes late changes nothing.
-        world.mirror.keep(world.mirror.end());
+        world.mirror.keep_all();
         assert!(ended(ack.kept().unwrap().wait()));
     }
 }
@@ -244,12 +282,23 @@ fn closing_leaves_nobody_waiting() {
 
     let mut world = World::new(Waits::Kept);
     let ack = world.append(b"record");
-    let (mirror, end) = (world.mirror.clone(), world.mirror.end());
+    let (wal, mirror, keeps) = (&world.wal, &world.mirror, AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        scope.spawn(move || mirror.keep(end));
-        world.wal.close().unwrap();
+        let closing = scope.spawn(|| {
+            wal.close().unwrap();
+            assert_eq!(keeps.load(Ordering::Acquire), 1, "closing does not wait for the mirror");
+        });
+        while !matches!(wal.append(b"late"), Err(WalError::Closed)) {
+            std::thread::yield_now();
+        }
+        // A close that does not wait ends meanwhile.
+        (0..1000).for_each(|_| std::thread::yield_now());
+        assert!(!closing.is_finished() && !ack.is_done());
+        keeps.store(1, Ordering::Release);
+        mirror.keep_all();
+        closing.join().unwrap();
     });
-    assert!(ack.is_done());
+    assert!(ack.is_done() && ack.kept().unwrap().is_done());
 }
 
 #[test]
