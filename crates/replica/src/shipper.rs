@@ -575,13 +575,19 @@ struct Owed(Option<UnboundedSender<Input>>);
 
 impl Owed {
     fn pay(mut self, input: Input) {
-        // Nobody hears it once the shipper is dropped.
-        let _ = self.0.take().map(|replies| replies.send(input));
+        self.send(input);
+    }
+
+    fn send(&mut self, input: Input) {
+        if let Some(replies) = self.0.take() {
+            // Nobody hears it once the shipper is dropped.
+            let _ = replies.send(input);
+        }
     }
 }
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        let _ = self.0.take().map(|replies| replies.send(Input::Fatal(Error::TaskEnded)));
+        self.send(Input::Fatal(Error::TaskEnded));
     }
 }

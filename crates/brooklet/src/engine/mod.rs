@@ -344,12 +344,10 @@ impl Handle {
         }
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let mirrored = superblock.mirrored;
+        let (mirrored, now) = (superblock.mirrored, options.clock.now());
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
-        let ring = RingSizes::new(&maintenance);
-        let maintenance = Mutex::new(maintenance);
+        let (ring, maintenance) = (RingSizes::new(&maintenance), Mutex::new(maintenance));
         let threads = options.threads && wal.is_some();
-        let now = options.clock.now();
         let inner = Arc::new(Inner {
             options,
             mirrored,

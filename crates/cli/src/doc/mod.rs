@@ -1,6 +1,7 @@
 //! Commands on documents: reading, changing and following JSON documents with versions.
 
-mod elsewhere;
+#[cfg(feature = "archive")]
+mod restore;
 mod rows;
 mod watch;
 
@@ -13,11 +14,12 @@ use brooklet::{Create, Store};
 use brooklet_documents::{Answer, Documents, Error, History, Json, JsonChange, Options, Request};
 use clap::{Args, Subcommand, ValueEnum};
 
+#[cfg(feature = "archive")]
 use crate::archive::BUCKETS;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
-use rows::{Deleted, Document, Row, Written};
+use rows::{Deleted, Document, Moved, Row, Written};
 
 /// Number of times that a change at any version begins again because another change was first.
 const RETRIES: u32 = 100;
@@ -88,8 +90,12 @@ pub enum Command {
         to: OsString,
     },
     /// Bring a document back from a backup, as a new version; its history begins anew
+    #[cfg(feature = "archive")]
     #[command(after_help = BUCKETS)]
-    Restore(elsewhere::RestoreArgs),
+    Restore(restore::RestoreArgs),
+    /// Not in this build: see `--features archive`
+    #[cfg(not(feature = "archive"))]
+    Restore(crate::missing::Args),
     /// Delete a document and its history
     Delete {
         #[command(flatten)]
@@ -273,8 +279,15 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
                 false => print(history.take(limit), out),
             }
         }
-        Command::Move { place, to } => elsewhere::move_to(&place, &to, store_args, out),
-        Command::Restore(args) => elsewhere::restore(&args, store_args, out),
+        Command::Move { place, to } => {
+            let to = to.as_bytes();
+            place.write(Create::Never, store_args, |documents| Ok(documents.move_to(place.name(), to)?))?;
+            out.put(&Moved::new(place.name(), to))
+        }
+        #[cfg(feature = "archive")]
+        Command::Restore(args) => restore::restore(&args, store_args, out),
+        #[cfg(not(feature = "archive"))]
+        Command::Restore(_) => Err(crate::missing::refuse("archives", "archive")),
         Command::Delete { place, expect } => {
             let version = place.write(Create::Never, store_args, |documents| {
                 let head = documents.version(place.name())?.ok_or_else(|| place.not_found())?;

@@ -237,7 +237,9 @@ impl Connection {
                 self.input = BytesMut::new();
             }
             self.parsed = 0;
-            if let Some(why) = self.refusal.take() {
+            // A command in portions is not over before its reply.
+            let works = engine.client(self.seat.id).is_some_and(|client| client.work.is_some());
+            if !works && let Some(why) = self.refusal.take() {
                 engine.refuse(self.seat.id, &why);
             }
         }

@@ -39,6 +39,21 @@ pub type Part = fn(&mut Call<'_>, &mut Progress) -> Result<bool, Fail>;
 /// Loads keys of a command from a place on, and moves the place; returns whether all are loaded.
 pub type Load = fn(&mut Call<'_>, &mut usize) -> Result<bool, Fail>;
 
+/// The parts of a command.
+#[derive(Clone, Copy)]
+pub struct Parts {
+    /// Runs a portion.
+    pub part: Part,
+    /// Loads keys in portions, before the command runs as a whole.
+    pub load: Load,
+    /// Ends the command after its last portion, with the keys of all clients. Returns whether the
+    /// changes of the draft are committed; if not, it has written the reply.
+    pub end: fn(&mut Call<'_>) -> Result<bool, Fail>,
+    /// Whether the request bounds what the command writes, and nothing that was appended changes
+    /// again: so a transaction is not one.
+    pub is_plain: bool,
+}
+
 /// A command on a draft, between two portions.
 struct Drafted {
     draft: Box<Draft>,
@@ -47,8 +62,6 @@ struct Drafted {
     told: Reply,
     /// Size of the request, in bytes.
     request: usize,
-    /// The client's user, with whose rights the command runs.
-    user: Option<Arc<User>>,
     /// Time of the last portion.
     last: u64,
 }
@@ -70,28 +83,25 @@ impl Call<'_> {
         if !is_long || self.is_whole() {
             return at_once(self, part);
         }
-        self.drafted(part, move |call| at_once(call, part), load_words, |_| Ok(true))
+        let parts = Parts { part, load: load_words, end: |_| Ok(true), is_plain: true };
+        self.drafted(parts, move |call| at_once(call, part))
     }
 
-    /// Runs a command on a draft, in portions, or as a whole if that does not work: then `load`
-    /// loads its keys in portions first. `end` ends the command after its last portion, with the
-    /// keys of all clients. It returns whether the changes of the draft are committed; if not, it
-    /// has written the reply.
-    pub fn drafted(
-        &mut self,
-        part: Part,
-        whole: impl Fn(&mut Call<'_>) -> Done + Send + 'static,
-        load: Load,
-        end: fn(&mut Call<'_>) -> Result<bool, Fail>,
-    ) -> Done {
+    /// Runs a command on a draft, in portions, or as a whole if that does not work.
+    pub fn drafted(&mut self, parts: Parts, whole: impl Fn(&mut Call<'_>) -> Done + Send + 'static) -> Done {
         let (mut drafted, mut restarts, mut loaded, mut is_loaded) = (None, 0, 0, false);
+        let mut user = self.client.user.clone();
         self.in_portions(move |call| {
+            if has_other_rights(call, &mut user)? {
+                drafted = None;
+                restarts += 1;
+            }
             // Who hears of each change of a key hears of it in the order of the commits.
             if restarts > RESTARTS || call.engine.has_listeners_to_commands() {
                 drafted = None;
                 if !is_loaded {
                     call.client.work_bytes = size_of_args(call.args);
-                    is_loaded = load(call, &mut loaded)?;
+                    is_loaded = (parts.load)(call, &mut loaded)?;
                     return Ok(false);
                 }
                 return whole(call).map(|()| true);
@@ -100,11 +110,15 @@ impl Call<'_> {
                 // Requests before this one are committed first.
                 return Ok(false);
             }
-            match go_on(call, drafted.take(), part, end)? {
+            match go_on(call, drafted.take(), parts)? {
                 Outcome::Over => return Ok(true),
                 Outcome::More(more) => drafted = Some(more),
                 Outcome::Again => restarts += 1,
                 Outcome::TooLarge => restarts = RESTARTS + 1,
+            }
+            if drafted.is_none() && call.client.is_killed {
+                // No further portion comes for a client that could not take the replies.
+                return whole(call).map(|()| true);
             }
             Ok(false)
         })
@@ -124,7 +138,7 @@ impl Call<'_> {
                 return Ok(Some(at));
             }
             let before = self.engine.keys.cached().1;
-            self.engine.keys.open(&self.client.database, &name)?;
+            self.engine.keys.load(&self.client.database, &name)?;
             bytes += self.engine.keys.cached().1.saturating_sub(before);
             self.keys().make_room();
         }
@@ -150,25 +164,20 @@ fn load_words(call: &mut Call<'_>, at: &mut usize) -> Result<bool, Fail> {
 }
 
 /// Runs a portion on a draft.
-fn go_on(
-    call: &mut Call<'_>,
-    drafted: Option<Drafted>,
-    part: Part,
-    end: fn(&mut Call<'_>) -> Result<bool, Fail>,
-) -> Result<Outcome, Fail> {
+fn go_on(call: &mut Call<'_>, drafted: Option<Drafted>, parts: Parts) -> Result<Outcome, Fail> {
     let start = call.client.written();
     let mut drafted = match drafted {
         Some(drafted) => drafted,
         None => begin(call, start),
     };
-    if has_changed_rights(call, &drafted)? || is_late(call, &drafted) || drafted.draft.is_outdated() {
+    if is_late(call, &drafted) || drafted.draft.is_outdated() {
         return Ok(Outcome::Again);
     }
-    let Drafted { draft, mut progress, told, request, user, .. } = drafted;
-    call.reply().take_in(told);
+    let Drafted { draft, mut progress, told, request, .. } = drafted;
+    put_back(call, told)?;
     call.keys().open_draft(draft);
-    let is_done = part(call, &mut progress);
-    let mut draft = call.keys().close_draft();
+    let is_done = (parts.part)(call, &mut progress);
+    let mut draft = call.keys().close_draft(parts.is_plain);
     let told = call.client.reply.split_off(start);
     if draft.is_too_large() {
         return Ok(Outcome::TooLarge);
@@ -179,18 +188,29 @@ fn go_on(
     }
     draft.pass_changes();
     if !is_done {
-        if draft.memory() > 2 * call.engine.settings.max_request {
+        let memory = draft.memory(call.engine.keys.cache_budget());
+        if !parts.is_plain && memory > 2 * call.engine.settings.max_request {
             return Ok(Outcome::TooLarge);
         }
-        call.client.work_bytes = request + draft.memory() + told.len();
+        call.client.work_bytes = request + memory + told.len();
         let last = call.engine.keys.now;
-        return Ok(Outcome::More(Drafted { draft, progress, told, request, user, last }));
+        return Ok(Outcome::More(Drafted { draft, progress, told, request, last }));
     }
-    if end(call)? {
-        call.reply().take_in(told);
+    if (parts.end)(call)? {
+        put_back(call, told)?;
         call.keys().submit(draft);
     }
     Ok(Outcome::Over)
+}
+
+/// Appends what was told so far. It may have no room: the limit of replies may be a lower one by
+/// now.
+fn put_back(call: &mut Call<'_>, told: Reply) -> Done {
+    if told.len() > call.reply().room() {
+        return Err(Fail::TooLarge);
+    }
+    call.reply().take_in(told);
+    Ok(())
 }
 
 /// Begins a draft of a command whose reply begins at `start`.
@@ -200,25 +220,30 @@ fn begin(call: &mut Call<'_>, start: usize) -> Drafted {
         progress: Progress::default(),
         told: call.reply().split_off(start),
         request: size_of_args(call.args),
-        user: call.client.user.clone(),
         last: call.engine.keys.now,
     }
 }
 
-/// Returns whether the rights of the client have changed since a draft began.
+/// Returns whether the client has other rights than a user.
 ///
 /// # Errors
 /// The client may not run the command any more.
-fn has_changed_rights(call: &mut Call<'_>, drafted: &Drafted) -> Result<bool, Fail> {
-    let is_same = match (&call.client.user, &drafted.user) {
+fn has_other_rights(call: &mut Call<'_>, user: &mut Option<Arc<User>>) -> Result<bool, Fail> {
+    let is_same = match (&call.client.user, &*user) {
         (Some(now), Some(then)) => Arc::ptr_eq(now, then),
         (now, then) => now.is_none() && then.is_none(),
     };
     if is_same {
         return Ok(false);
     }
+    user.clone_from(&call.client.user);
     let spec = resolve(call.args).expect("it was found before");
-    call.engine.allowed(call.client, spec, call.args).map_err(|error| Fail::Reply(error.into()))?;
+    call.engine.allowed(call.client, spec, call.args).map_err(|error| {
+        if let Some(queue) = &mut call.client.queue {
+            queue.is_broken = true;
+        }
+        Fail::Reply(error.into())
+    })?;
     Ok(true)
 }
 

@@ -7,7 +7,7 @@ use super::super::client::Queue;
 use super::super::fail::Fail;
 use super::super::proto::Args;
 use super::blocking::plain_logs;
-use super::drafts::Progress;
+use super::drafts::{Parts, Progress};
 use super::lookups::READS;
 use super::{Call, Done, resolve};
 
@@ -46,15 +46,17 @@ pub fn exec(call: &mut Call<'_>) -> Done {
     };
     let is_of_keys = |request: &Args| resolve(request).is_some_and(|spec| spec.is_plain() && spec.has_keys());
     if queue.requests.iter().all(is_of_keys) {
-        return call.drafted(exec_some, exec_now, load_some, end);
+        let parts = Parts { part: exec_some, load: load_some, end, is_plain: false };
+        return call.drafted(parts, exec_now);
     }
-    let mut at = 0;
+    let (mut at, mut is_loaded) = (0, false);
     call.in_portions(move |call| {
-        let is_done = load_some(call, &mut at)?;
-        if is_done {
-            exec_now(call)?;
+        // Keys that expire while they are loaded are committed before the transaction.
+        if !is_loaded {
+            is_loaded = load_some(call, &mut at)?;
+            return Ok(false);
         }
-        Ok(is_done)
+        exec_now(call).map(|()| true)
     })
 }
 
@@ -68,7 +70,8 @@ fn load_some(call: &mut Call<'_>, at: &mut usize) -> Result<bool, Fail> {
         *at += 1;
     }
     if let Some(next) = call.load(names)? {
-        *at = next;
+        // A key that leaves memory at once is not waited for.
+        *at = next.max(start + 1);
     }
     Ok(*at >= all)
 }
@@ -99,12 +102,12 @@ fn take_queue(call: &mut Call<'_>) -> Result<Option<Queue>, Fail> {
         return Err(Fail::err("EXEC without MULTI"));
     };
     // What is watched may have expired meanwhile.
-    for key in call.client.watched.clone() {
-        call.engine.keys.open_plain(&key)?;
-    }
-    let has_expired = call.engine.keys.is_changed();
+    let before = call.engine.keys.changes();
+    let opened = call.client.watched.iter().try_for_each(|key| call.engine.keys.open_plain(key).map(drop));
+    let has_expired = call.engine.keys.changes() > before;
     let is_stale = call.client.is_stale || has_expired;
     call.engine.unwatch(call.client);
+    opened?;
     if queue.is_broken {
         return Err(Fail::Reply("EXECABORT Transaction discarded because of previous errors.".into()));
     }
@@ -193,6 +196,9 @@ fn run(call: &mut Call<'_>, queue: &Queue, next: Range<usize>, before: &Progress
             // The transaction is completed, but the client cannot take its replies.
             call.client.is_killed = true;
             call.client.cut(start);
+        }
+        if !call.engine.keys.is_on_draft() {
+            call.keys().make_room();
         }
         let is_long = call.has_drafted(cost)
             || call.client.written() > told + REPLIES

@@ -106,6 +106,24 @@ impl Engine {
         }
     }
 
+    /// Undoes what a command has left that did not come to its end, and disconnects all clients: the
+    /// state of some of them is gone with the command.
+    pub fn abandon(&mut self) {
+        self.keys.abandon();
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for id in ids {
+            self.dismiss(id, "a command of another client has failed: connect again");
+        }
+        (self.held, self.topics, self.tracker, self.outbox) = Default::default();
+        self.strangers.clear();
+        self.promised.clear();
+        (self.waiting, self.watching) = Default::default();
+        self.deadlines.clear();
+        self.waiting_durable.clear();
+        self.changed.clear();
+        self.is_changed.clear();
+    }
+
     /// Records that a client has logged in, or must log in again.
     pub fn note_login(&mut self, client: &mut Client) {
         if client.user.is_some() {

@@ -58,13 +58,6 @@ impl Engine {
         }
     }
 
-    /// Undoes what a command has left that did not come to its end.
-    pub fn abandon(&mut self) {
-        self.keys.abandon();
-        self.outbox.undo();
-        self.tracker.undo_flush();
-    }
-
     /// Runs a command. If the command stops at a long hash that is not in memory, the hash is
     /// loaded in portions, and the command runs again.
     pub(super) fn or_load(

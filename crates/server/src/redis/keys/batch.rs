@@ -121,12 +121,18 @@ impl Batch {
         2 * self.size as usize + self.count * ENTRY
     }
 
-    /// Moves all operations but the end of the last one to the end of a commit. Their size stays
-    /// counted.
-    pub fn seal(&mut self, commit: &mut Commit) {
+    /// Returns the number of entries and of other operations so far.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Moves all operations but the last one to the end of a commit; `is_plain`: and most of a long
+    /// last one. Their size stays counted.
+    pub fn seal(&mut self, commit: &mut Commit, is_plain: bool) {
         let end = self.ops.len().saturating_sub(1);
         self.ops.drain(..end).for_each(|(key, op)| add(commit, &key, &op));
-        if let Some((key, Op::Append(run))) = self.ops.last_mut()
+        if is_plain
+            && let Some((key, Op::Append(run))) = self.ops.last_mut()
             && run.len() >= 2 * OPEN
         {
             let end = run.len() - OPEN;
@@ -243,7 +249,7 @@ mod tests {
         let entry = |n: usize| Bytes::from(n.to_string());
         for portion in 0..5 {
             batch.append(key.clone(), (portion * 3_000..(portion + 1) * 3_000).map(entry));
-            batch.seal(&mut commit);
+            batch.seal(&mut commit, true);
             let left = batch.last_run(&key).unwrap().len();
             assert_eq!(left, OPEN);
         }
@@ -262,11 +268,11 @@ mod tests {
         let key = LogKey::from_slice(b"log");
         let (mut batch, mut commit) = (Batch::of(1), Commit::new());
         batch.append(key.clone(), [Bytes::from_static(b"a"), Bytes::from_static(b"b")]);
-        batch.seal(&mut commit);
+        batch.seal(&mut commit, true);
         assert!(commit.is_empty() && batch.replace(&key, 1, &Bytes::from_static(b"c")));
         batch.push(key.clone(), Op::Trim(1));
         batch.append(key.clone(), [Bytes::from_static(b"d")]);
-        batch.seal(&mut commit);
+        batch.seal(&mut commit, true);
         batch.seal_all(&mut commit);
         assert!(batch.is_empty() && batch.size == 3);
         store.commit(&commit).unwrap().wait().unwrap();

@@ -54,9 +54,10 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Returns the bytes that this takes, about.
-    pub fn memory(&self) -> usize {
-        self.copied + self.batch.memory()
+    /// Returns the bytes that this takes, about. Texts are shared with the keys of all clients, but
+    /// only as many as the budget of these keys allows.
+    pub fn memory(&self, budget: usize) -> usize {
+        self.copied + self.batch.memory() + self.read.saturating_sub(budget)
     }
 
     /// Returns whether the command has stopped at a key that is too large to be copied.
@@ -125,15 +126,16 @@ impl Keyspace {
         self.draft = Some(draft);
     }
 
-    /// Makes commands see the keys of all clients again; returns the draft.
+    /// Makes commands see the keys of all clients again; returns the draft. `is_plain`: nothing
+    /// changes again what was appended before.
     ///
     /// # Panics
     /// No draft is open.
-    pub fn close_draft(&mut self) -> Box<Draft> {
+    pub fn close_draft(&mut self, is_plain: bool) -> Box<Draft> {
         let mut draft = self.draft.take().expect("a draft is open");
         self.swap_with(&mut draft);
         let Draft { batch, commit, .. } = &mut *draft;
-        batch.seal(commit);
+        batch.seal(commit, is_plain);
         draft
     }
 
@@ -180,8 +182,10 @@ impl Keyspace {
     /// Removes what a command has left that did not come to its end.
     pub fn abandon(&mut self) {
         if self.draft.is_some() {
-            self.close_draft();
+            self.close_draft(true);
         }
+        (self.is_replaced, self.may_stop, self.loading) = (false, false, None);
+        self.batch.is_early = false;
         self.roll_back();
     }
 

@@ -30,6 +30,13 @@ impl Keyspace {
         id
     }
 
+    /// Brings a key into memory, for a command that follows.
+    pub fn load(&mut self, database: &[u8], name: &[u8]) -> Result<(), Error> {
+        let mut plain = Vec::new();
+        names::write_plain(database, name, &mut plain);
+        self.open_plain(&plain).map(drop)
+    }
+
     /// Opens a key like [`open`](Self::open), to delete its value or to replace it by another.
     pub fn open_to_replace(&mut self, database: &[u8], name: &[u8]) -> Result<SlotId, Error> {
         self.is_replaced = true;

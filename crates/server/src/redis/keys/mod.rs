@@ -268,6 +268,16 @@ impl Keyspace {
         !self.batch.is_empty()
     }
 
+    /// Returns the budget for the keys in memory, in bytes.
+    pub fn cache_budget(&self) -> usize {
+        self.cache.budget()
+    }
+
+    /// Returns the number of changes since the last commit.
+    pub fn changes(&self) -> usize {
+        self.batch.count()
+    }
+
     /// Returns the size of the entries that are not committed, in bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.batch.size

@@ -325,6 +325,8 @@ fn a_panic_in_a_command_leaves_nothing() {
     let id = desk.engine.keys.open(b"0", b"key:0").unwrap();
     desk.engine.keys.set_text(id, Bytes::from_static(b"half"), None);
     desk.engine.abandon();
+    assert_eq!((desk.engine.client_count(), desk.engine.client_memory()), (0, 0));
+    desk.other = desk.engine.connect(String::new(), String::new()).unwrap();
     assert_eq!(desk.say(&[words("GET key:0")]), "$1\r\n0\r\n");
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let draft = Box::new(desk.engine.keys.begin_draft());
@@ -336,7 +338,172 @@ fn a_panic_in_a_command_leaves_nothing() {
     assert!(panicked.is_err());
     desk.engine.abandon();
     assert!(!desk.engine.keys.is_on_draft());
+    desk.other = desk.engine.connect(String::new(), String::new()).unwrap();
     assert_eq!(desk.say(&[words("GET key:1"), words("SET key:2 new")]), "$1\r\n1\r\n+OK\r\n");
     let mut desk = desk.again();
     assert_eq!(desk.say(&[words("MGET key:0 key:1 key:2")]), "*3\r\n$1\r\n0\r\n$1\r\n1\r\n$3\r\nnew\r\n");
+}
+
+/// Returns the memory of a client's long command after each portion, and runs the command to its
+/// end.
+fn run_by_portions(desk: &mut Desk) -> Vec<usize> {
+    let mut all = Vec::new();
+    while desk.is_at_work(desk.long) {
+        all.push(desk.engine.client(desk.long).unwrap().work_bytes);
+        desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+        assert!(all.len() < 1_000, "it never ends");
+    }
+    all
+}
+
+#[test]
+fn a_transaction_whose_replies_no_longer_fit_has_no_effect() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words(&format!("SET big {}", "x".repeat(100))), words("SET small 0")]);
+    let get = (0..1_000).map(|_| "GET big".to_owned());
+    begin(&mut desk, transaction(get.chain(["GET small".to_owned(), "SET small 1".to_owned()])));
+    desk.engine.settings.hard_output = 65_536;
+    let told = end(&mut desk);
+    assert!(told.starts_with("-ERR"), "{:?}", told.get(..100));
+    assert_eq!(desk.say(&[words("GET small")]), "$1\r\n0\r\n");
+}
+
+/// The draft's texts are shared with the keys of all clients, as far as these are in memory.
+#[test]
+fn texts_that_leave_the_cache_count_for_the_draft() {
+    const TEXTS: usize = 1_500;
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    for n in 0..TEXTS {
+        desk.say(&[words(&format!("SET text:{n} {}", "x".repeat(60_000)))]);
+    }
+    begin(&mut desk, transaction((0..TEXTS).map(|n| format!("STRLEN text:{n}"))));
+    let most = run_by_portions(&mut desk).into_iter().max().unwrap();
+    assert!(most > 10 << 20, "{most}");
+}
+
+/// Changes in the midst of a list write its rest once, however many portions they take.
+#[test]
+fn changes_in_the_midst_of_a_list_write_its_end_once() {
+    const LEN: usize = 4_200;
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    for _ in 0..10 {
+        desk.say(&[many("RPUSH list", LEN / 10, |n| format!("{n}:{}", "x".repeat(550)))]);
+    }
+    assert_eq!(desk.say(&[words("LLEN list")]), format!(":{LEN}\r\n"));
+    let mut desk = desk.again();
+    desk.engine.settings.max_request = 2 << 20;
+    let set = (0..9).map(|n| format!("LSET list {} new:{n}", LEN / 2 + n));
+    begin(&mut desk, transaction(set));
+    let told = end(&mut desk);
+    assert_eq!(told, format!("*9\r\n{}", "+OK\r\n".repeat(9)));
+    assert_eq!(desk.say(&[words(&format!("LINDEX list {}", LEN / 2 + 8))]), "$5\r\nnew:8\r\n");
+}
+
+/// The request of a plain change bounds its draft. At once, the change would take as much.
+#[test]
+fn a_plain_change_stays_on_its_draft() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.engine.settings.max_request = 200_000;
+    begin(&mut desk, vec![many("RPUSH list", 3 * ELEMENTS, |n| n.to_string())]);
+    let memory = run_by_portions(&mut desk);
+    assert!(memory.len() > 4 && memory.is_sorted(), "{memory:?}");
+}
+
+#[test]
+fn a_key_that_expires_before_a_transaction_is_no_watched_key() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words("RPUSH list 1"), words("PEXPIRE list 10")]);
+    desk.engine.set_time(at(1_000_020));
+    let told = desk.say(&["MULTI", "SORT other", "LRANGE list 0 -1", "EXEC"].map(words));
+    assert_eq!(told, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n*0\r\n*0\r\n");
+}
+
+/// The rights count that the client has when the command changes something.
+#[test]
+fn rights_that_end_before_a_draft_begins_count() {
+    for events in ["", "KA"] {
+        let mut desk = Desk::on(Store::in_memory(1).unwrap());
+        desk.say(&[words("ACL SETUSER worker on >secret ~* +@all")]);
+        let listener = desk.engine.connect(String::new(), String::new()).unwrap();
+        desk.engine.run(listener, &mut [words("PSUBSCRIBE *")].into(), || true);
+        desk.engine.settings.set("notify-keyspace-events", events).unwrap();
+        desk.engine.run(desk.long, &mut [words("AUTH worker secret")].into(), || true);
+        desk.told(desk.long);
+        let requests = [words("SET a 1"), many("MSET", KEYS, |n| format!("key:{n} 1"))];
+        desk.engine.run(desk.long, &mut requests.into(), || false);
+        assert!(desk.is_at_work(desk.long));
+        desk.say(&[words("ACL SETUSER worker -mset")]);
+        let told = end(&mut desk);
+        assert!(told.starts_with("+OK\r\n-NOPERM"), "{told}");
+        assert_eq!(desk.say(&[words("DBSIZE")]), ":1\r\n");
+    }
+}
+
+/// A transaction that may not be executed any more is lost, as in Redis.
+#[test]
+fn a_transaction_without_the_right_to_execute_is_broken() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[words("ACL SETUSER worker on >secret ~* +@all")]);
+    desk.engine.run(desk.long, &mut [words("AUTH worker secret")].into(), || true);
+    begin(&mut desk, transaction((0..KEYS).map(|n| format!("SET key:{n} 1"))));
+    desk.say(&[words("ACL SETUSER worker -exec")]);
+    assert!(end(&mut desk).starts_with("-NOPERM"));
+    desk.say(&[words("ACL SETUSER worker +exec")]);
+    desk.engine.run(desk.long, &mut [words("EXEC")].into(), || true);
+    assert!(desk.told(desk.long).starts_with("-EXECABORT"));
+    assert_eq!(desk.say(&[words("DBSIZE")]), ":0\r\n");
+}
+
+/// Keys that a change loads were not looked for by anybody.
+#[test]
+fn loads_of_a_change_are_no_misses() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    let listener = desk.engine.connect(String::new(), String::new()).unwrap();
+    desk.engine.run(listener, &mut [words("PSUBSCRIBE *")].into(), || true);
+    desk.told(listener);
+    desk.engine.settings.set("notify-keyspace-events", "KEm").unwrap();
+    begin(&mut desk, vec![many("MSET", KEYS, |n| format!("key:{n} 1"))]);
+    desk.say(&[words("GET other")]);
+    end(&mut desk);
+    (0..50).for_each(|n| desk.engine.tick(at(1_000_001 + n)));
+    let told = desk.told(listener);
+    assert_eq!(told.matches("key:").count(), 0, "{:?}", told.get(..300));
+    assert_eq!(told.matches("keyevent").count(), 1);
+}
+
+/// A key that is larger than the memory for keys leaves it as soon as it is loaded.
+#[test]
+fn loading_ends_although_no_key_stays_in_memory() {
+    let mut world = World::new(1, 1, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    world.engine.run(id, &mut [many("HSET hash", 500, |n| format!("field:{n} value"))].into(), || true);
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    let commands = (0..KEYS).map(|n| format!("EXISTS key:{n}")).chain(["PUBLISH channel text".to_owned()]);
+    let renamed = std::iter::once("RENAME hash other".to_owned());
+    let mut requests: VecDeque<_> = transaction(renamed.chain(commands)).into();
+    let mut turns = 0;
+    while !requests.is_empty() || world.engine.client(id).unwrap().work.is_some() {
+        world.engine.run(id, &mut requests, || false);
+        turns += 1;
+        assert!(turns < 2 * KEYS, "it never ends");
+    }
+}
+
+/// Its client is gone; what it asked for is done all the same.
+#[test]
+fn a_transaction_whose_replies_are_not_taken_is_done_whole() {
+    const FIELDS: usize = 10_000;
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&[many("HSET hash", FIELDS, |n| format!("field:{n} {n}"))]);
+    desk.say(&[words(&format!("SET big {}", "x".repeat(10_000)))]);
+    desk.engine.settings.hard_output = 100_000;
+    let get = (0..1_500).map(|n| if n < 20 { "GET big".to_owned() } else { format!("SET key:{n} 1") });
+    let last = ["HSET hash field:0 new".to_owned(), "SET last 1".to_owned()];
+    let mut requests: VecDeque<_> = transaction(get.chain(last)).into();
+    while !requests.is_empty() {
+        desk.engine.run(desk.long, &mut requests, || false);
+    }
+    assert!(desk.engine.client(desk.long).unwrap().is_killed);
+    assert_eq!(desk.say(&[words("HGET hash field:0"), words("GET last")]), "$3\r\nnew\r\n$1\r\n1\r\n");
 }

@@ -1,13 +1,10 @@
-//! Documents that change their place: into another space, and back from a backup.
-
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+//! Documents that come back from a backup.
 
 use brooklet::Create;
 use brooklet_archive::Bucket;
 use clap::Args;
 
-use super::rows::{Moved, Written};
+use super::rows::Written;
 use super::{Change, Place};
 use crate::archive::WhichArgs;
 use crate::failure::Failure;
@@ -31,16 +28,6 @@ pub struct RestoreArgs {
     version: Option<u64>,
     #[command(flatten)]
     change: Change,
-}
-
-/// Moves a document below other keys.
-pub fn move_to(place: &Place, to: &OsStr, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    place.write(
-        Create::Never,
-        store_args,
-        |documents| Ok(documents.move_to(place.name(), to.as_bytes())?),
-    )?;
-    out.put(&Moved::new(place.name(), to.as_bytes()))
 }
 
 /// Brings a document back from a backup.
