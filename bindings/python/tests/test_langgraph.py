@@ -15,9 +15,10 @@ from conftest import SMALL
 
 pytest.importorskip("langgraph.checkpoint.conformance")
 
-from langgraph.checkpoint.base import ERROR, RESUME, empty_checkpoint  # noqa: E402
+from langgraph.checkpoint.base import empty_checkpoint  # noqa: E402
 from langgraph.checkpoint.conformance import checkpointer_test, validate  # noqa: E402
 from langgraph.checkpoint.memory import InMemorySaver  # noqa: E402
+from langgraph.checkpoint.serde.types import ERROR, RESUME  # noqa: E402
 
 from brooklet.langgraph import BrookletSaver  # noqa: E402
 
@@ -99,10 +100,9 @@ def test_like_the_saver_in_memory(saver: BrookletSaver, seed: int) -> None:
             known.append(stored)
         elif kind < 0.7 and known:
             channels = chance.choices(["x", "y", ERROR, RESUME], k=3)
-            arguments: Any = chance.choice(known), [(name, step) for name in channels], f"t{chance.randrange(3)}"
-            path = f"path{arguments[2][-1]}"
-            saver.put_writes(*arguments, path)
-            reference.put_writes(*arguments, path)
+            where, task = chance.choice(known), f"t{chance.randrange(3)}"
+            for each in (saver, reference):
+                each.put_writes(where, [(name, step) for name in channels], task, f"path{task[-1]}")
         elif kind < 0.72:
             saver.delete_thread(thread)
             reference.delete_thread(thread)
@@ -150,7 +150,8 @@ def test_identifiers_are_in_their_order(saver: BrookletSaver) -> None:
         latest = saver.get_tuple(config("t"))
         assert latest is not None and ids([latest]) == [max(names[: number + 1])]
     ordered = sorted(names, reverse=True)
-    for wide in (config("t"), {"configurable": {"thread_id": "t"}}, None):
+    wides: List[Any] = [config("t"), {"configurable": {"thread_id": "t"}}, None]
+    for wide in wides:
         assert ids(saver.list(wide)) == ordered
         for number, name in enumerate(ordered):
             before = config("t", "", name)
