@@ -129,7 +129,7 @@ GRAPH = """
 
     def step(name):
         def run(state):
-            print(name, flush=True)
+            os.write(1, f"{name}\\n".encode())  # One write: tasks print at once.
             if name == "killed" and KILL:
                 while not any(write[2] == ["beside"] for write in saver.get_tuple(thread).pending_writes):
                     time.sleep(0.01)
