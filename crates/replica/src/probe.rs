@@ -59,6 +59,16 @@ impl Probe {
         Ok(())
     }
 
+    /// Probes a bucket like [`run`](Self::run), and waits on the caller's thread, which must not be
+    /// a thread of a tokio runtime.
+    ///
+    /// # Errors
+    /// The errors of [`run`](Self::run); [`Error::Thread`].
+    pub fn wait(&self, journal: &BucketJournal) -> Result<(), Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(Error::Thread)?.block_on(self.run(journal))
+    }
+
     /// Lets creators race for a name. Returns whether the race had a winner that knows of it.
     async fn race(&self, journal: &BucketJournal, name: &str) -> Result<bool, Error> {
         let refuse = |why: String| Err(Error::NotAtomic { bucket: journal.to_string(), why });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{MirrorOptions, Options, Store, Waits};
 use brooklet_archive::{Archive, Bucket, Which};
-use brooklet_replica::{BucketJournal, Error, Mark, Replica, ShipperOptions};
+use brooklet_replica::{BucketJournal, Error, Mark, Probe, Replica, ShipperOptions};
 use brooklet_server::CancellationToken;
 
 use super::settings::{Acknowledge, Given};
@@ -27,6 +27,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The replication of a server's store.
 pub struct Replication {
     replica: Arc<Replica>,
+    journal: BucketJournal,
     backups: Bucket,
     owner: String,
     path: PathBuf,
@@ -60,7 +61,8 @@ impl Replication {
         let journal = BucketJournal::new(&Bucket::open(address)?);
         let seconds = |given: Option<u64>, default| Duration::from_secs(given.unwrap_or(default));
         Ok(Some(Self {
-            replica: Replica::new(journal, options),
+            replica: Replica::new(journal.clone(), options),
+            journal,
             backups: Bucket::open(&format!("{}/backups", address.trim_end_matches('/')))?,
             owner,
             path: path.into(),
@@ -78,6 +80,8 @@ impl Replication {
     /// Waits for its turn, if this is a standby, and opens the store, as the owner of its log.
     /// Returns `None` if a signal ended the wait.
     pub fn open(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Failure> {
+        // With a bucket that lets two hosts win, both would be owners.
+        Probe::default().wait(&self.journal).map_err(refused)?;
         loop {
             if self.is_standby {
                 tracing::info!("standing by: another host owns the store, or none yet");
