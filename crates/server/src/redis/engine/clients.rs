@@ -106,8 +106,8 @@ impl Engine {
         }
     }
 
-    /// Undoes what a command has left that did not come to its end, and disconnects all clients: the
-    /// state of some of them is gone with the command.
+    /// Undoes what a command has left that did not come to its end, and disconnects all clients:
+    /// the state of some of them is gone with the command.
     pub fn abandon(&mut self) {
         self.keys.abandon();
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
