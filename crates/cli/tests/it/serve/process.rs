@@ -113,11 +113,16 @@ impl Client {
         self.stream.get_mut().write_all(&bytes).is_ok()
     }
 
-    /// A reply as text, arrays with spaces between; `None` once the server has gone.
-    pub fn reply(&mut self) -> Option<String> {
+    /// The first line of a reply, which may be an error; `None` once the server has gone.
+    pub fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;
-        let line = line.strip_suffix("\r\n")?;
+        line.strip_suffix("\r\n").map(str::to_owned)
+    }
+
+    /// A reply as text, arrays with spaces between; `None` once the server has gone.
+    pub fn reply(&mut self) -> Option<String> {
+        let line = self.line()?;
         let (sign, rest) = line.split_at(1);
         Some(match sign {
             "$" if rest != "-1" => {
