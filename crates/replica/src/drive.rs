@@ -226,11 +226,14 @@ impl<J> Drop for Ahead<J> {
 /// nothing new. Hands each new object over, and returns what ended the following: a silent owner,
 /// a handover, a point that was trimmed.
 ///
+/// Reads several objects at a time, as an owner sends several: one after the other would not keep
+/// up with a busy owner.
+///
 /// # Errors
 /// [`Error::Damaged`], [`Error::OtherStore`], [`Error::NewerFormat`]. While the bucket does not
 /// answer, the follower asks on: that the bucket is silent does not mean that the owner is.
 pub async fn follow<J: Journal>(
-    journal: &J,
+    journal: &Arc<J>,
     store: StoreId,
     follower: &mut Follower<Bytes>,
     pause: Duration,
@@ -239,18 +242,26 @@ pub async fn follow<J: Journal>(
     // The follower's own readings began earlier or later: only differences count.
     let (watch, begin) = (Watch::start(), follower.seen());
     let now = || begin + watch.now();
+    let mut ahead = Ahead::new(journal.clone(), store);
     loop {
         let request = match follower.poll() {
             Some(request) => request,
             None => return Ok(follower.state().clone()),
         };
-        let reply = match send(journal, store, &request).await {
-            Ok(reply) => reply,
-            Err(error) if error.is_temporary() => Reply::Unknown,
-            Err(error) => return Err(error),
+        let early = match request {
+            Request::Read(place) => ahead.read(place).await,
+            _ => None,
+        };
+        let asked = now();
+        let reply = match early {
+            Some(object) => Reply::Object(Some(object)),
+            None => match send(&**journal, store, &request).await {
+                Err(error) if error.is_temporary() => Reply::Unknown,
+                reply => reply?,
+            },
         };
         let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
-        follower.answer(reply, now());
+        follower.answer(reply, asked, now());
         follower.take_found().into_iter().for_each(&mut found);
         match follower.state() {
             FollowerState::Following if waits => tokio::time::sleep(pause).await,

@@ -116,14 +116,36 @@ pub enum Error {
         /// The end of the log.
         log: u64,
     },
+    /// The local file ends before the log begins: it is so old that the log was trimmed past it. So
+    /// nobody can see whether the log has all of the file.
+    #[error(
+        "the file of the store ends at position {end}, and its log begins at {begin}: the log does not show any more whether it has all of the file; keep the file, and begin anew from the log"
+    )]
+    Outdated {
+        /// The end of the local file.
+        end: u64,
+        /// The begin of the log.
+        begin: u64,
+    },
     /// The store has entries that neither its log nor a recorded backup has.
     #[error(
         "the store has entries that its log lacks, from before the log began, or from an opening without the log: only a new store, or one that has taken no checkpoint yet, can begin a log"
     )]
     NeedsBackup,
-    /// The place keeps no log with blocks.
+    /// The place keeps no log.
     #[error("the place keeps no log of a store: name the place of the log, or open a store with it")]
     NoLog,
+    /// A backup has parts that are damaged in the store. The log keeps its blocks, which may be the
+    /// only sound copy.
+    #[error(
+        "backup {number} has {parts} damaged parts, so the log still begins behind an earlier one: `brooklet check` names the damage; begin anew from the log"
+    )]
+    DamagedBackup {
+        /// Number of the backup.
+        number: u64,
+        /// Number of its damaged parts.
+        parts: usize,
+    },
     /// The caller ended the shipping.
     #[error("the shipping was given up: open the store again to continue")]
     GivenUp,

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bucket;
 mod claim;
 mod cutter;

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::journal::Journal;
 use crate::machine::takeover::Found;
 use crate::object::Kind;
-use crate::place::{Drawn, StoreId};
+use crate::place::{Drawn, Mark, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
 use crate::standby::{find, stand_by, while_it};
@@ -61,6 +61,8 @@ struct State {
     /// Whether the caller has ended the shipping, maybe before it began.
     given_up: bool,
     refusal: Option<Error>,
+    /// The last mark behind which a backup lets the log begin.
+    recorded: Option<Mark>,
 }
 
 impl Replica {
@@ -73,7 +75,7 @@ impl Replica {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.map_err(Error::Thread)
         };
-        let (claims, log) = (journal.clone(), journal.clone());
+        let (claims, log) = (journal.clone(), Arc::new(journal.clone()));
         let find = move || runtime()?.block_on(find(&claims));
         let stand_by = move |silence, goes_on: &dyn Fn() -> bool| {
             let done = runtime()?.block_on(while_it(stand_by(&log, silence), goes_on));
@@ -91,22 +93,22 @@ impl Replica {
     /// `backup` opens the recorded backup of a number, if there is one. Then open that store with
     /// this log.
     ///
-    /// If another host takes the log over meanwhile, that store is refused as [`Error::Behind`], or
-    /// as diverged: begin again.
+    /// The shipper owns the log until that opening. Keep it so long: it gives the sign by which
+    /// [standbys](Self::stand_by) wait. If another host takes the log over meanwhile, the shipper
+    /// [ends](Shipper::error), and the opening is refused: begin again.
     ///
     /// [`Options::succeed`]: brooklet::Options::succeed
     ///
     /// # Errors
-    /// [`Error::NoLog`] if there is nothing to continue; the errors of [`Shipper::open`] and of
+    /// [`Error::NoLog`] if nobody has claimed the log; the errors of [`Shipper::open`] and of
     /// `backup`.
-    pub fn kept(&self, backup: impl FnOnce(u64) -> Result<View, Error>) -> Result<Kept, Error> {
+    pub fn kept(&self, backup: impl FnOnce(u64) -> Result<View, Error>) -> Result<(Kept, Shipper), Error> {
         let store = (self.find)()?.ok_or(Error::NoLog)?;
         let mut history = History::with_blocks();
-        // Dropped at once: its epoch only ends the one before it.
-        drop((self.start)(store, &mut |found| history.find(found))?);
-        let blocks = history.blocks.filter(|blocks| !blocks.is_empty()).ok_or(Error::NoLog)?;
+        let shipper = (self.start)(store, &mut |found| history.find(found))?;
+        let blocks = history.blocks.unwrap_or_default();
         let backup = history.backup.map(backup).transpose()?;
-        Ok(Kept { store: store.0, backup, blocks })
+        Ok((Kept { store: store.0, backup, blocks }, shipper))
     }
 
     /// Waits until the store needs another owner: until the log has nothing new for `silence`, or
@@ -157,6 +159,14 @@ impl Replica {
         if let Some(shipper) = &state.shipper {
             shipper.give_up();
         }
+    }
+
+    pub(crate) fn is_recorded(&self, mark: Mark) -> bool {
+        self.state().recorded == Some(mark)
+    }
+
+    pub(crate) fn note_recorded(&self, mark: Mark) {
+        self.state().recorded = Some(mark);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -269,10 +279,14 @@ fn missing(log: &LocalLog, here: &[Link], history: &History) -> Result<usize, Er
     let local = Local { links: here, drawn: nobody_else };
     let remote = Remote { links: there, last_writer: nobody_else };
     let end = here.last().expect("a log has a begin").lsn;
+    let begin = there.first().map_or(0, |first| first.lsn);
     match reconcile(Mode::Local, local, remote) {
         // What was appended without the log is trimmed from the ring.
         Plan::Diverged { from: 0 } if there.last().is_some_and(|last| last.lsn < log.begin) => {
             Err(Error::NeedsBackup)
+        }
+        Plan::Diverged { from: 0 } if history.backup.is_some() && end <= begin => {
+            Err(Error::Outdated { end, begin })
         }
         // A restored or imported store has runs, though its log begins at 0.
         _ if there.is_empty() && (log.begin > 0 || log.has_more || history.backup.is_some()) => {

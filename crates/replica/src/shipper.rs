@@ -1,5 +1,7 @@
 //! A thread that appends a store's blocks to a log, as its owner.
 
+mod shipping;
+
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -7,18 +9,18 @@ use brooklet::MirrorHandle;
 use brooklet::io::system_seed;
 use bytes::Bytes;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::cutter::{Cut, Cuts, Cutter, LENGTH, count};
-use crate::drive::{Watch, pause, send, take_over};
+use crate::cutter::{Cuts, Cutter, LENGTH};
+use crate::drive::{Watch, take_over};
 use crate::error::Error;
 use crate::journal::Journal;
-use crate::machine::owner::{Owner, OwnerLimits, OwnerState};
+use crate::machine::owner::{Owner, OwnerLimits};
 use crate::machine::recorder::Recorder;
 use crate::machine::takeover::{Found, Opened, Takeover, TakeoverLimits};
 use crate::machine::{Reply, Request};
-use crate::object::Kind;
 use crate::place::{Drawn, Epoch, Mark, StoreId};
+use shipping::Shipping;
 
 /// Longest time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(50);
@@ -76,6 +78,8 @@ pub struct ShipperStatus {
     pub cuts: u64,
     /// Bytes of these payloads.
     pub bytes: u64,
+    /// Bytes of the payloads that the opening found, behind the newest record.
+    pub found: u64,
     /// The last point that [`record`](Shipper::record) may name so that a block stays behind it:
     /// the next opening compares the blocks there with those of the local file. `None` until a
     /// block is kept.
@@ -196,12 +200,20 @@ impl Shipper {
         journal: J,
         store: StoreId,
         options: ShipperOptions,
-        found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
+        mut found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
     ) -> Result<(Self, Opened), Error> {
         let journal = Arc::new(journal);
         let drawn = Drawn((u128::from(system_seed()) << 64) | u128::from(system_seed()));
         let takeover = Takeover::new(store, drawn, &options.owner, &options.address, options.takeover);
-        let opened = take_over(&journal, store, takeover, found).await?;
+        let mut found_bytes = 0;
+        let counted = |it: Found<Bytes>| {
+            match &it {
+                Found::Begin(_) => found_bytes = 0,
+                Found::Object(object) => found_bytes += object.payload.len() as u64,
+            }
+            found(it)
+        };
+        let opened = take_over(&journal, store, takeover, counted).await?;
         let (inputs, received) = unbounded_channel();
         let watch = Watch::start();
         let owner = Owner::new(opened.writer, opened.end, options.limits, watch.now());
@@ -215,6 +227,7 @@ impl Shipper {
             puts: 0,
             cuts: 0,
             bytes: 0,
+            found: found_bytes,
             recordable: None,
             failure: None,
         };
@@ -306,6 +319,26 @@ impl Shipper {
     /// blocks may be in the log, or not: the next takeover finds out.
     pub fn wait(&self, number: u64) -> Result<(), Error> {
         self.wait_while(|status| status.told.kept_blocks < number).map(drop)
+    }
+
+    /// Waits until all blocks that were shipped are kept, without waiting for the next cut. Returns
+    /// `false` if `goes_on` returned false meanwhile.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn drain(&self, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
+        loop {
+            // The caller may ask for the status.
+            let goes_on = goes_on();
+            self.flush();
+            let status = self.lock();
+            match &status.end {
+                _ if status.told.kept_blocks >= status.shipped => return Ok(true),
+                Some(end) => return Err(end.error()),
+                None if !goes_on => return Ok(false),
+                None => drop(self.shared.changed.wait_timeout(status, TICK)),
+            }
+        }
     }
 
     /// Returns how the shipper stands.
@@ -414,180 +447,5 @@ impl Shared {
     fn update(&self, update: impl FnOnce(&mut Status)) {
         update(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
-    }
-}
-
-/// The work of a shipper's thread.
-struct Shipping<J> {
-    journal: Arc<J>,
-    store: StoreId,
-    owner: Owner<Bytes>,
-    recorder: Recorder,
-    cutter: Cutter,
-    /// The record that waits for the one under way.
-    records: Option<(Mark, u64)>,
-    /// Requests that failed since one succeeded.
-    failures: u32,
-    replies: UnboundedSender<Input>,
-    shared: Arc<Shared>,
-    watch: Watch,
-}
-
-impl<J: Journal> Shipping<J> {
-    async fn run(mut self, mut inputs: UnboundedReceiver<Input>) {
-        loop {
-            let end = self.step();
-            if let Some(end) = end {
-                return self.shared.end(end);
-            }
-            let now = self.watch.now();
-            let due = self.cutter.due().filter(|_| self.owner.has_room());
-            let wait = due.map_or(TICK, |due| due.saturating_sub(now).min(TICK));
-            let Ok(input) = tokio::time::timeout(wait, inputs.recv()).await else { continue };
-            let Some(input) = input else { return };
-            if let Err(end) = self.take(input) {
-                return self.shared.end(end);
-            }
-        }
-    }
-
-    /// Cuts, sends and releases what is due. Returns the end of the shipping, if it has ended.
-    fn step(&mut self) -> Option<Ended> {
-        let now = self.watch.now();
-        // While the window is full, blocks gather for a larger object.
-        if self.owner.has_room()
-            && let Some(cut) = self.cutter.cut(now)
-        {
-            self.offer(cut);
-        }
-        if self.recorder.is_idle()
-            && let Some((mark, backup)) = self.records.take()
-        {
-            self.recorder.record(mark, backup);
-        }
-        let mut requests = self.owner.poll(now);
-        requests.extend(self.recorder.poll());
-        let puts = requests.iter().filter(|request| matches!(request, Request::Create(_))).count();
-        requests.into_iter().for_each(|request| self.send(request));
-        let released = self.owner.take_released();
-        let blocks = released.iter().filter(|object| object.kind == Kind::Blocks);
-        let bytes: usize = blocks.clone().map(|object| object.payload.len()).sum();
-        let count: u64 = blocks.clone().map(|object| count(&object.payload)).sum();
-        let last = blocks.last();
-        let recordable = last.map(|it| Mark { place: it.place, lsn: it.begin, chain: it.previous });
-        let (kept, may_serve) = (self.owner.kept(), self.owner.may_serve(now));
-        let (record, is_recording) =
-            (self.recorder.newest(), !self.recorder.is_idle() || self.records.is_some());
-        self.shared.update(|status| {
-            let told = &mut status.told;
-            told.waiting = told.waiting.saturating_sub(bytes);
-            told.kept_blocks += count;
-            (told.kept, told.may_serve, told.record) = (kept, may_serve, record);
-            told.is_recording = is_recording;
-            told.puts += puts as u64;
-            told.recordable = recordable.or(told.recordable);
-        });
-        if bytes > 0 && self.shared.mirror.get().is_some() {
-            // Not on this thread: in a store without threads, callbacks run within the report, and
-            // may wait for the next one.
-            let shared = self.shared.clone();
-            drop(tokio::task::spawn_blocking(move || shared.report()));
-        }
-        let handover = released.iter().find(|object| object.kind == Kind::Handover);
-        match (self.owner.state(), self.recorder.fenced_by()) {
-            (OwnerState::Fenced { by }, _) | (_, Some(by)) => Some(Ended::Fenced(by)),
-            _ => handover.map(|it| Ended::HandedOver(String::from_utf8_lossy(&it.payload).into_owned())),
-        }
-    }
-
-    fn take(&mut self, input: Input) -> Result<(), Ended> {
-        let now = self.watch.now();
-        match input {
-            Input::Block { begin, end, block } => self.cutter.push(begin, end, &block, now),
-            Input::Flush => self.flush(),
-            Input::Record { mark, backup } => self.records = Some((mark, backup)),
-            Input::HandOver(to) => {
-                self.flush();
-                self.owner.hand_over(to);
-            }
-            Input::Reply(request, reply) => {
-                let failure = reply.as_ref().err().cloned();
-                self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
-                self.shared.update(|status| status.told.failure = failure);
-                let reply = reply.unwrap_or(Reply::Unknown);
-                match request {
-                    Request::Record(_) | Request::ReadRecord(_) | Request::Remove(_) => {
-                        self.recorder.answer(&request, reply);
-                    }
-                    _ => self.owner.answer(&request, reply, now),
-                }
-            }
-            Input::GiveUp => return Err(Ended::Failed(Arc::new(Error::GivenUp))),
-            Input::Fatal(error) => return Err(Ended::Failed(Arc::new(error))),
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) {
-        if let Some(cut) = self.cutter.flush() {
-            self.offer(cut);
-        }
-    }
-
-    fn offer(&mut self, cut: Cut) {
-        let bytes = cut.payload.len() as u64;
-        if self.owner.offer(cut.begin, cut.end, cut.payload) {
-            self.shared.update(|Status { told, .. }| {
-                told.cuts += 1;
-                told.bytes += bytes;
-            });
-        }
-    }
-
-    /// Sends a request in a task of its own; its reply comes as an input.
-    fn send(&self, request: Request<Bytes>) {
-        let (journal, store, replies) = (self.journal.clone(), self.store, self.replies.clone());
-        let pause = pause(self.failures);
-        tokio::spawn(async move {
-            let owed = Owed(Some(replies));
-            let input = match send(&*journal, store, &request).await {
-                Ok(reply) => Input::Reply(request, Ok(reply)),
-                Err(error) if error.is_temporary() => {
-                    tokio::time::sleep(pause).await;
-                    Input::Reply(request, Err(error.to_string()))
-                }
-                Err(error) => Input::Fatal(error),
-            };
-            owed.pay(input);
-        });
-    }
-}
-
-impl<J> Drop for Shipping<J> {
-    /// Leaves nobody waiting, also if the task has panicked, or its runtime has ended.
-    fn drop(&mut self) {
-        self.shared.end(Ended::Failed(Arc::new(Error::TaskEnded)));
-    }
-}
-
-/// A guard for the reply to a request: without it, the owner would wait for ever.
-struct Owed(Option<UnboundedSender<Input>>);
-
-impl Owed {
-    fn pay(mut self, input: Input) {
-        self.send(input);
-    }
-
-    fn send(&mut self, input: Input) {
-        if let Some(replies) = self.0.take() {
-            // Nobody hears it once the shipper is dropped.
-            let _ = replies.send(input);
-        }
-    }
-}
-
-impl Drop for Owed {
-    fn drop(&mut self) {
-        self.send(Input::Fatal(Error::TaskEnded));
     }
 }

@@ -1,6 +1,7 @@
 //! A standby: it reads a log behind its owner, until the store needs another owner.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -24,16 +25,16 @@ pub(crate) async fn find<J: Journal>(journal: &J) -> Result<Option<StoreId>, Err
 
 /// Waits until the owner of a log is silent for so long, or has handed the store over. A journal
 /// without a log has no owner yet.
-pub(crate) async fn stand_by<J: Journal>(journal: &J, silence: Duration) -> Result<(), Error> {
+pub(crate) async fn stand_by<J: Journal>(journal: &Arc<J>, silence: Duration) -> Result<(), Error> {
     let store = loop {
-        match insist(|| find(journal)).await? {
+        match insist(|| find(&**journal)).await? {
             Some(store) => break store,
             None => tokio::time::sleep(PAUSE).await,
         }
     };
     loop {
         let request = Request::NewestRecord(None);
-        let (at, record) = match insist(|| send(journal, store, &request)).await? {
+        let (at, record) = match insist(|| send(&**journal, store, &request)).await? {
             Reply::Record(Some(record)) => (record.mark, Some(record.number)),
             _ => (Mark::BEGIN, None),
         };
@@ -69,5 +70,153 @@ pub(crate) async fn while_it<T>(work: impl Future<Output = T>, goes_on: &dyn Fn(
     match select(std::pin::pin!(work), std::pin::pin!(stopped)).await {
         Either::Left((done, _)) => Some(done),
         Either::Right(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use brooklet_archive::Bucket;
+    use brooklet_archive::object_store::memory::InMemory;
+    use bytes::Bytes;
+    use tokio::time::{Instant, sleep, timeout};
+
+    use super::*;
+    use crate::bucket::BucketJournal;
+    use crate::journal::{Created, Journal, Key};
+    use crate::place::{Drawn, Writer};
+    use crate::shipper::{Shipper, ShipperOptions};
+
+    const STORE: StoreId = StoreId(7);
+    const SILENCE: Duration = Duration::from_secs(3);
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A journal whose reads take a while, or fail.
+    #[derive(Clone)]
+    struct Slow {
+        journal: BucketJournal,
+        read: Duration,
+        is_down: Arc<Mutex<bool>>,
+    }
+
+    impl Slow {
+        fn new(read: Duration) -> Arc<Self> {
+            let bucket = Bucket::of(Arc::new(InMemory::new()), "here").unwrap();
+            Arc::new(Self { journal: BucketJournal::new(&bucket), read, is_down: Arc::default() })
+        }
+    }
+
+    impl Journal for Slow {
+        async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
+            self.journal.create(key, data).await
+        }
+
+        async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
+            sleep(self.read).await;
+            if *self.is_down.lock().unwrap() {
+                return Err(Error::NoAnswer { doing: key.to_string(), seconds: 0 });
+            }
+            self.journal.read(key).await
+        }
+
+        async fn remove(&self, key: Key) -> Result<(), Error> {
+            self.journal.remove(key).await
+        }
+    }
+
+    /// Runs in a runtime whose clock is the test's.
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(test);
+    }
+
+    async fn owner(journal: &Arc<Slow>) -> Shipper {
+        let options = ShipperOptions::default();
+        Shipper::start(journal.journal.clone(), STORE, options, |_| Ok(())).await.unwrap().0
+    }
+
+    #[test]
+    fn a_standby_waits_as_long_as_the_owner_gives_signs() {
+        run(async {
+            let journal = Slow::new(Duration::ZERO);
+            let owner = owner(&journal).await;
+            assert!(timeout(LONG, stand_by(&journal, SILENCE)).await.is_err());
+            owner.give_up();
+            timeout(LONG, stand_by(&journal, SILENCE)).await.unwrap().unwrap();
+        });
+    }
+
+    /// The owner cannot give signs either.
+    #[test]
+    fn a_standby_does_not_take_the_silence_of_the_bucket_for_that_of_the_owner() {
+        run(async {
+            let journal = Slow::new(Duration::ZERO);
+            let _owner = owner(&journal).await;
+            let down = async {
+                loop {
+                    for (is_down, time) in [(false, 10), (true, 30)] {
+                        *journal.is_down.lock().unwrap() = is_down;
+                        sleep(Duration::from_secs(time)).await;
+                    }
+                }
+            };
+            let standing = timeout(4 * LONG, stand_by(&journal, SILENCE));
+            match select(std::pin::pin!(standing), std::pin::pin!(down)).await {
+                Either::Left((result, _)) => assert!(result.is_err(), "the owner lives"),
+                Either::Right(_) => unreachable!(),
+            }
+        });
+    }
+
+    #[test]
+    fn a_standby_leaves_time_to_another_one_that_has_claimed_the_store() {
+        run(async {
+            let journal = Slow::new(Duration::ZERO);
+            owner(&journal).await.give_up();
+            let wait = async {
+                let begin = Instant::now();
+                stand_by(&journal, SILENCE).await.unwrap();
+                begin.elapsed()
+            };
+            let alone = wait.await;
+            // Claims the next epoch, and dies.
+            let writer = Writer { store: STORE, epoch: Epoch(2), drawn: Drawn(5) };
+            let claim = Claim { writer, owner: String::new(), address: String::new() };
+            journal.create(Key::Claim(Epoch(2)), claim.encode()).await.unwrap();
+            let begin = Instant::now();
+            stand_by(&journal, SILENCE).await.unwrap();
+            assert!(
+                alone >= SILENCE && begin.elapsed() >= alone + 2 * SILENCE,
+                "{alone:?}, {:?}",
+                begin.elapsed()
+            );
+        });
+    }
+
+    /// An owner sends several objects at a time. One read after the other would fall behind.
+    #[test]
+    fn a_standby_keeps_up_with_a_busy_owner() {
+        run(async {
+            let journal = Slow::new(Duration::from_millis(50));
+            let owner = owner(&journal).await;
+            let count: u64 = 400;
+            for number in 0..count {
+                owner.ship(number, number + 1, b"block").unwrap();
+                owner.flush();
+                sleep(Duration::from_millis(1)).await;
+            }
+            let mut follower = Follower::new(STORE, Mark::BEGIN, None, SILENCE, Duration::ZERO);
+            let (begin, mut read) = (Instant::now(), 0);
+            let mut time = Duration::ZERO;
+            let following = follow(&journal, STORE, &mut follower, PAUSE, |_| {
+                read += 1;
+                if read == count {
+                    time = begin.elapsed();
+                }
+            });
+            drop(timeout(LONG, following).await);
+            assert!(read >= count && time < Duration::from_secs(4), "{read} in {time:?}");
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Successors: makes a store that continues the log of a lost one, from a backup and the blocks
 //! that a [mirror](crate::Mirror) kept.
 
+use std::iter;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,15 +26,17 @@ pub struct Kept {
     pub store: u128,
     /// The store as of a backup; `None` if the blocks begin with the store.
     pub backup: Option<View>,
-    /// Blocks of its log, one after the other. Those that the backup has are skipped. At least one,
-    /// which may be one of these: the log of the new store is chained to the last one.
+    /// Blocks of its log, one after the other. Those that the backup has are skipped. With a backup
+    /// at least one, which may be one of these: the log of the new store is chained to the last one.
     pub blocks: Vec<SealedBlock>,
 }
+
+/// Bytes of records that are decompressed at a time.
+const PORTION: usize = 4 << 20;
 
 impl Kept {
     /// Returns the view after the last block, and the cursor of the next block in a new ring.
     fn view(&self) -> Result<(View, Cursor), Error> {
-        let last = self.blocks.last().ok_or_else(|| damaged("they hold no block"))?;
         let begin = match &self.backup {
             Some(backup) if backup.store != self.store => {
                 return Err(damaged("the backup is one of another store"));
@@ -47,20 +50,61 @@ impl Kept {
                 empty
             }
         };
+        let (end, chain) = match self.blocks.last() {
+            Some(last) => (last.end, last.sum),
+            // Nobody has kept a block: the store begins.
+            None if self.backup.is_none() => (0, 0),
+            None => return Err(damaged("they hold no block")),
+        };
         let chained = self.blocks.windows(2).all(|pair| pair[1].previous == pair[0].sum);
         if !chained {
             return Err(damaged("a block does not follow the one before it"));
         }
-        if last.end < begin.lsn() {
+        if end < begin.lsn() {
             return Err(damaged("the backup is newer than the last block"));
         }
-        let mut blocks = Vec::with_capacity(self.blocks.len());
-        for block in self.blocks.iter().filter(|block| block.begin < block.end) {
-            let records = block.records().ok_or_else(|| damaged("a block does not decompress"))?;
-            blocks.push((block.begin..block.end, records));
+        let mut broken = false;
+        let mut portions =
+            Portions { rest: &self.blocks, store: self.store, from: begin.lsn(), time: begin.now };
+        let portions = iter::from_fn(|| {
+            portions.next(PORTION).unwrap_or_else(|| {
+                broken = true;
+                None
+            })
+        });
+        let view = begin.with_commits(portions, None)?;
+        if broken {
+            return Err(damaged("a block does not decompress"));
         }
-        let view = begin.with_commits([encode(self.store, &blocks, begin.now)], None)?;
-        Ok((view, Cursor { position: 0, seq: 1, lsn: last.end, chain: last.sum }))
+        Ok((view, Cursor { position: 0, seq: 1, lsn: end, chain }))
+    }
+}
+
+/// Blocks as encoded commits, a few at a time: decompressed, all of them could need much memory.
+struct Portions<'a> {
+    rest: &'a [SealedBlock],
+    store: u128,
+    /// The end of the commits that are not needed.
+    from: u64,
+    time: u64,
+}
+
+impl Portions<'_> {
+    /// Returns the next blocks, until their records have `most` bytes: `Some(None)` at the end, and
+    /// `None` if a block does not decompress.
+    fn next(&mut self, most: usize) -> Option<Option<Vec<u8>>> {
+        let (mut blocks, mut bytes) = (Vec::new(), 0);
+        while let Some((block, rest)) = self.rest.split_first()
+            && bytes < most
+        {
+            self.rest = rest;
+            if block.begin < block.end && block.end > self.from {
+                let records = block.records()?;
+                bytes += records.len();
+                blocks.push((block.begin..block.end, records));
+            }
+        }
+        Some((!blocks.is_empty()).then(|| encode(self.store, &blocks, self.time)))
     }
 }
 

@@ -4,25 +4,32 @@
 //! A store without its file is made anew from the bucket. A file that the log has left behind is
 //! moved aside first.
 
+mod guard;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{MirrorOptions, Options, Store, Waits};
-use brooklet_archive::{Archive, Bucket, Which};
-use brooklet_replica::{BucketJournal, Error, Mark, Probe, Replica, ShipperOptions};
+use brooklet_archive::{Bucket, Which};
+use brooklet_replica::{BucketJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::CancellationToken;
 
 use super::settings::{Acknowledge, Given};
 use crate::failure::{Failure, Kind};
+pub use guard::Guard;
 
 /// Memory for reading a backup in the bucket, in bytes.
 const READ_AHEAD: usize = 32 << 20;
-/// Time between two looks at whether another host has taken over.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two looks at a signal, and at the owner of the log.
+const LOOK: Duration = Duration::from_millis(100);
+/// See [`Replication::backup_at`].
+const LONG: u64 = 256 << 20;
 
 /// The replication of a server's store.
 pub struct Replication {
@@ -35,14 +42,13 @@ pub struct Replication {
     is_standby: bool,
     silence: Duration,
     backup_every: Duration,
+    /// Bytes of the log behind the last backup that call for the next one: a takeover reads them.
+    backup_at: u64,
+    /// Least time between two backups of a log that is long.
+    pause: Duration,
     stop: CancellationToken,
-}
-
-/// A thread that backs the store up, and ends the server once another host has taken over.
-pub struct Guard {
-    thread: JoinHandle<()>,
-    closing: CancellationToken,
-    ended: Arc<Mutex<Option<Error>>>,
+    /// Whether this process has made the file, and nothing has written to it.
+    is_fresh: Cell<bool>,
 }
 
 /// Opens the server's store, with some options.
@@ -50,10 +56,16 @@ type Open<'a> = &'a dyn Fn(Options) -> Result<Store, brooklet::Error>;
 
 impl Replication {
     /// Prepares the replication that the settings ask for, if they do. Makes no request.
-    pub fn of(given: &Given, path: &Path, stop: &CancellationToken) -> Result<Option<Self>, Failure> {
+    pub fn of(
+        given: &Given,
+        path: &Path,
+        has_ring: bool,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, Failure> {
         let Some(address) = given.replicate.as_ref().filter(|address| !address.is_empty()) else {
             return Ok(None);
         };
+        check_file(path, has_ring)?;
         let owner = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut options = ShipperOptions::default();
         options.owner = owner.clone();
@@ -73,51 +85,76 @@ impl Replication {
             is_standby: given.standby.unwrap_or_default(),
             silence: seconds(given.takeover_after, super::settings::TAKEOVER_AFTER),
             backup_every: seconds(given.backup_every, super::settings::BACKUP_EVERY),
+            backup_at: LONG,
+            pause: Duration::from_secs(10),
             stop: stop.clone(),
+            is_fresh: Cell::new(false),
         }))
     }
 
     /// Waits for its turn, if this is a standby, and opens the store, as the owner of its log.
     /// Returns `None` if a signal ended the wait.
     pub fn open(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Failure> {
+        let done = CancellationToken::new();
+        let opened = thread::scope(|scope| {
+            let _done = done.clone().drop_guard();
+            let (stop, replica) = (&self.stop, &self.replica);
+            scope.spawn(|| give_up_at_a_signal(stop, replica, &done));
+            self.open_in_turn(options, open)
+        });
+        match opened {
+            Err(error) if self.stop.is_cancelled() => {
+                tracing::info!(%error, "stopped before the store was open");
+                Ok(None)
+            }
+            opened => opened.map_err(refused),
+        }
+    }
+
+    fn open_in_turn(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Error> {
         // With a bucket that lets two hosts win, both would be owners.
-        Probe::default().wait(&self.journal).map_err(refused)?;
+        Probe::default().wait(&self.journal)?;
         loop {
             if self.is_standby {
                 tracing::info!("standing by: another host owns the store, or none yet");
                 let goes_on = || !self.stop.is_cancelled();
-                if !self.replica.stand_by(self.silence, goes_on).map_err(refused)? {
+                if !self.replica.stand_by(self.silence, goes_on)? {
                     return Ok(None);
                 }
                 tracing::info!("the owner is silent or has left: taking the store over");
             }
             match self.claim(options, open) {
-                Err(Error::Outbid { claim }) if self.is_standby => {
-                    tracing::info!(owner = claim.owner, "another standby was first");
+                Err(error) if self.is_standby && is_late(&error) => {
+                    tracing::info!(%error, "another host was first");
                 }
-                Err(Error::TooLate { .. }) if self.is_standby => tracing::info!("another standby was first"),
-                opened => return opened.map(Some).map_err(refused),
+                opened => return opened.map(Some),
             }
         }
     }
 
     fn claim(&self, options: &Options, open: Open<'_>) -> Result<Store, Error> {
+        // It gives the sign of an owner until the file is open.
+        let mut _claim = None;
         if !self.path.exists() {
             match self.make_anew(options) {
-                // Nobody has written to the store yet: this host makes it.
+                // Nobody has claimed the log yet: this host makes the store.
                 Err(Error::NoLog) if !self.is_standby => {}
-                made => made?,
+                made => _claim = Some(made?),
             }
         }
-        match self.open_file(options, open) {
-            Err(Error::Behind { .. }) => self.replace("the log has more", options, open),
-            // With this mode, nobody was told of what the log lacks.
+        let why = match self.open_file(options, open) {
+            Err(Error::Behind { .. }) => "the log has more",
+            Err(Error::Outdated { .. }) => {
+                "it is from before the begin of the log, which does not show whether it has all of the file"
+            }
             Err(Error::Diverged { .. }) if self.waits == Waits::Kept => {
-                let why = "its last commits, which were not acknowledged, are not in the log";
-                self.replace(why, options, open)
+                "its last commits are not in the log; with --acknowledge kept, nobody was told of them"
             }
-            opened => opened,
-        }
+            opened => return opened,
+        };
+        self.move_aside(why).map_err(Error::Store)?;
+        let _claim = self.make_anew(options)?;
+        self.open_file(options, open)
     }
 
     fn open_file(&self, options: &Options, open: Open<'_>) -> Result<Store, Error> {
@@ -125,100 +162,74 @@ impl Replication {
         open(options.clone().mirror(mirror)).map_err(|error| self.replica.explain(error))
     }
 
-    /// Moves the file aside, and makes the store anew.
-    fn replace(&self, why: &str, options: &Options, open: Open<'_>) -> Result<Store, Error> {
+    /// Moves the file aside: it may have the only copy of a commit.
+    fn move_aside(&self, why: &str) -> Result<(), brooklet::Error> {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let failed = |doing: String| |cause| brooklet::Error::Io { doing, cause: Arc::new(cause) };
+        if self.is_fresh.get() {
+            // It has nothing but what the bucket has.
+            return std::fs::remove_file(&path).map_err(failed(format!("removing {}", path.display())));
+        }
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let aside = with_suffix(&self.path, &format!(".replaced-{seconds}"));
-        std::fs::rename(&self.path, &aside).map_err(|cause| {
-            let doing = format!("moving {} to {}", self.path.display(), aside.display());
-            Error::Store(brooklet::Error::Io { doing, cause: Arc::new(cause) })
-        })?;
+        let names = (seconds..).map(|number| with_suffix(&path, &format!(".replaced-{number}")));
+        let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
+        let aside = names.into_iter().find(is_free).expect("some number is free");
+        let doing = format!("moving {} to {}", path.display(), aside.display());
+        std::fs::rename(&path, &aside).map_err(failed(doing))?;
         tracing::warn!(file = %aside.display(), "the file of the store was moved aside: {why}");
-        self.make_anew(options)?;
-        self.open_file(options, open)
-    }
-
-    fn make_anew(&self, options: &Options) -> Result<(), Error> {
-        let begin = Instant::now();
-        let backup = |number| Ok(self.backups.backup(Which::Number(number))?.view(READ_AHEAD)?);
-        let kept = self.replica.kept(backup)?;
-        let blocks = kept.blocks.len();
-        let made = options.clone().succeed(&self.path, &kept).and_then(|store| store.close());
-        made.map_err(Error::Store)?;
-        tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         Ok(())
     }
 
-    /// Guards the open store until the server ends.
-    pub fn guard(self, store: Store) -> Result<Guard, Failure> {
-        let ended = Arc::new(Mutex::new(None));
-        let (closing, result) = (CancellationToken::new(), ended.clone());
-        let token = closing.clone();
-        let run = move || {
-            if let Some(error) = self.watch(&store, &token) {
-                tracing::error!(%error, "the server stops: it no longer owns the log");
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                self.stop.cancel();
-            }
-        };
-        let thread = thread::Builder::new().name("brooklet-guard".into()).spawn(run);
-        let thread = thread.map_err(Failure::io("starting a thread"))?;
-        Ok(Guard { thread, closing, ended })
-    }
-
-    /// Makes backups until the server ends, or this host does not own the log any more. Returns the
-    /// reason of the latter.
-    fn watch(&self, store: &Store, closing: &CancellationToken) -> Option<Error> {
-        let shipper = self.replica.shipper()?;
-        let (mut last, mut recorded) = (Instant::now(), None);
-        while !closing.is_cancelled() {
-            if let Some(error) = shipper.error() {
-                return Some(error);
-            }
-            if last.elapsed() >= self.backup_every {
-                match self.back_up(store, shipper.status().recordable, recorded, closing) {
-                    Ok(mark) => recorded = mark,
-                    Err(error) => tracing::warn!(%error, "the backup failed; the next try follows later"),
-                }
-                last = Instant::now();
-            }
-            thread::sleep(LOOK);
+    /// Makes the file from the bucket. The shipper that it returns owns the log.
+    fn make_anew(&self, options: &Options) -> Result<Shipper, Error> {
+        let begin = Instant::now();
+        let backup = |number| Ok(self.backups.backup(Which::Number(number))?.view(READ_AHEAD)?);
+        let (kept, claim) = self.replica.kept(backup)?;
+        let blocks = kept.blocks.len();
+        let made = options.clone().succeed(&self.path, &kept).and_then(|store| store.close());
+        made.map_err(Error::Store)?;
+        self.is_fresh.set(true);
+        tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
+        match claim.error() {
+            Some(error) => Err(error),
+            None if self.stop.is_cancelled() => Err(Error::GivenUp),
+            None => Ok(claim),
         }
-        None
-    }
-
-    /// Backs the store up, and lets the log begin behind that. Returns the begin of the log.
-    fn back_up(
-        &self,
-        store: &Store,
-        mark: Option<Mark>,
-        recorded: Option<Mark>,
-        closing: &CancellationToken,
-    ) -> Result<Option<Mark>, brooklet_archive::Error> {
-        // The backup that follows has everything before a mark that is known now.
-        let Some(mark) = mark.filter(|mark| Some(*mark) != recorded) else { return Ok(recorded) };
-        let note = with_suffix(&self.path, ".archive");
-        let mut archive = Archive::new(self.backups.clone(), note, self.owner.clone())?.take_over();
-        let progress =
-            |_| if closing.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let archived = archive.backup(store, progress)?;
-        if let Some(shipper) = self.replica.shipper() {
-            shipper.record(mark, archived.number);
-        }
-        tracing::info!(backup = archived.number, bytes = archived.new_bytes, "the store was backed up");
-        Ok(Some(mark))
     }
 }
 
-impl Guard {
-    /// Ends the guard. Returns the error if another host has taken over.
-    pub fn end(self) -> Result<(), Failure> {
-        self.closing.cancel();
-        if self.thread.join().is_err() {
-            return Err(Failure::new(Kind::Io, "the thread that guards the replication panicked"));
+/// Ends an opening that waits for the bucket.
+fn give_up_at_a_signal(stop: &CancellationToken, replica: &Replica, done: &CancellationToken) {
+    while !done.is_cancelled() {
+        if stop.is_cancelled() {
+            return replica.give_up();
         }
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
-        ended.map_or(Ok(()), |error| Err(refused(error)))
+        thread::sleep(LOOK / 4);
+    }
+}
+
+/// Refuses a store that cannot be moved aside.
+fn check_file(path: &Path, has_ring: bool) -> Result<(), Failure> {
+    if has_ring {
+        let what = "--replicate takes no --ring: a host that takes the store over makes one file of it";
+        return Err(Failure::new(Kind::Usage, what));
+    }
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let what = format!(
+            "{} is not a regular file: --replicate moves a file aside that the log has left behind; name a file",
+            path.display()
+        );
+        return Err(Failure::new(Kind::Usage, what));
+    }
+    Ok(())
+}
+
+/// Returns whether another host has taken the store over at the same time.
+fn is_late(error: &Error) -> bool {
+    match error {
+        Error::Outbid { .. } | Error::TooLate { .. } | Error::Fenced { .. } | Error::Behind { .. } => true,
+        Error::Ended(cause) => is_late(cause),
+        _ => false,
     }
 }
 
@@ -228,14 +239,16 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Returns the failure with the exit code of an error.
 fn refused(error: Error) -> Failure {
     match error {
         Error::Store(error) => error.into(),
         Error::Archive(error) => error.into(),
-        error @ (Error::Damaged { .. } | Error::Diverged { .. }) => {
+        error @ (Error::Damaged { .. } | Error::DamagedBackup { .. } | Error::Diverged { .. }) => {
             Failure::new(Kind::Damaged, error.to_string())
         }
         error @ (Error::NeedsBackup
+        | Error::Outdated { .. }
         | Error::OtherStore { .. }
         | Error::NotAtomic { .. }
         | Error::NewerFormat { .. }) => Failure::new(Kind::CannotOpen, error.to_string()),

@@ -3,12 +3,16 @@
 //!
 //! What a follower reads is in the log for good: a hole ends its reading, and so does a fence. At
 //! both it looks whether the log was trimmed past its place, before it believes them.
+//!
+//! A host that takes the store over appends nothing while it reads the log. So a follower that finds
+//! a new claim waits once more, and twice as long: hosts that wait equally long would else claim the
+//! store from one another for ever.
 
 use std::time::Duration;
 
 use crate::machine::{Reply, Request};
 use crate::object::{Kind, Object, Payload};
-use crate::place::{Mark, Place, StoreId};
+use crate::place::{Epoch, Mark, Place, StoreId};
 use crate::record::Record;
 
 /// What a follower found out.
@@ -33,6 +37,10 @@ pub struct Follower<P> {
     at: Mark,
     record: Option<u64>,
     silence: Duration,
+    /// The silence that counts now: it is longer while somebody takes the store over.
+    patience: Duration,
+    /// The newest claim for which it was made longer.
+    claim: Epoch,
     state: FollowerState,
     step: Step,
     asked: bool,
@@ -48,15 +56,31 @@ enum Step {
     Look {
         fence: bool,
     },
+    /// A hole has been there for long, and nothing was trimmed.
+    LookForClaim,
 }
+
+/// The longest patience, in silences.
+const MOST_PATIENCE: u32 = 16;
 
 impl<P: Payload> Follower<P> {
     /// Returns a follower that goes on from a point of the log, and knows the record of number
     /// `record`. After `silence` without a new object, it takes the owner for gone: by default 3
     /// seconds, which must be well above the lease and the beat of owners.
     pub fn new(store: StoreId, at: Mark, record: Option<u64>, silence: Duration, now: Duration) -> Self {
-        let (state, step) = (FollowerState::Following, Step::Read);
-        Self { store, at, record, silence, state, step, asked: false, seen_at: now, found: Vec::new() }
+        Self {
+            store,
+            at,
+            record,
+            silence,
+            patience: silence,
+            claim: Epoch(0),
+            state: FollowerState::Following,
+            step: Step::Read,
+            asked: false,
+            seen_at: now,
+            found: Vec::new(),
+        }
     }
 
     /// Returns what the follower found out.
@@ -88,29 +112,45 @@ impl<P: Payload> Follower<P> {
         Some(match self.step {
             Step::Read => Request::Read(self.at.place),
             Step::Look { .. } => Request::NewestRecord(self.record),
+            Step::LookForClaim => Request::NewestClaim,
         })
     }
 
-    /// Takes the reply to the last request.
-    pub fn answer(&mut self, reply: Reply<P>, now: Duration) {
+    /// Takes the reply to the last request, which was sent at `asked`. A reply that finds nothing
+    /// speaks of that time: the follower itself may have slept since.
+    pub fn answer(&mut self, reply: Reply<P>, asked: Duration, now: Duration) {
         self.asked = false;
         match (self.step, reply) {
+            // The silence of the bucket is not that of the owner.
+            (step, Reply::Unknown) => {
+                self.seen_at = now;
+                self.step = if step == (Step::Look { fence: true }) { step } else { Step::Read };
+            }
             (Step::Read, Reply::Object(Some(object))) if object.is_fence() => {
                 self.seen_at = now;
                 self.step = Step::Look { fence: true };
             }
             (Step::Read, Reply::Object(Some(object))) => self.read(object, now),
-            (Step::Read, Reply::Object(None)) if now >= self.seen_at.saturating_add(self.silence) => {
+            (Step::Read, Reply::Object(None)) if asked >= self.seen_at.saturating_add(self.patience) => {
                 self.step = Step::Look { fence: false };
             }
             (Step::Look { fence }, Reply::Record(newest)) => {
-                self.step = Step::Read;
                 self.record = newest.as_ref().map(|record| record.number);
                 if newest.is_some_and(|record| self.is_behind(&record, fence)) {
-                    self.state = FollowerState::Behind;
+                    (self.step, self.state) = (Step::Read, FollowerState::Behind);
                 } else if fence {
                     self.at.place = Place::first_of(self.at.place.epoch.next());
-                    self.state = FollowerState::Following;
+                    (self.step, self.state) = (Step::Read, FollowerState::Following);
+                } else {
+                    self.step = Step::LookForClaim;
+                }
+            }
+            (Step::LookForClaim, Reply::Claim(newest)) => {
+                self.step = Step::Read;
+                let newest = newest.map_or(Epoch(0), |claim| claim.writer.epoch);
+                if newest > self.at.place.epoch.max(self.claim) {
+                    (self.claim, self.seen_at) = (newest, now);
+                    self.patience = (2 * self.patience).min(MOST_PATIENCE * self.silence);
                 } else if self.state == FollowerState::Following {
                     self.state = FollowerState::Silent;
                 }
@@ -132,7 +172,7 @@ impl<P: Payload> Follower<P> {
             self.state = FollowerState::Broken(object.place);
             return;
         }
-        self.seen_at = now;
+        (self.seen_at, self.patience) = (now, self.silence);
         self.at = Mark { place: object.place.next(), lsn: object.end, chain: object.sum(self.store) };
         let handed = object.kind == Kind::Handover;
         self.state = if handed { FollowerState::HandedOver } else { FollowerState::Following };

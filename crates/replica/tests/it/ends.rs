@@ -14,19 +14,19 @@ use bytes::Bytes;
 
 use crate::replica::{Host, entries, journal, lazy, options, shipping};
 
-const OPEN: u64 = u64::MAX;
+pub const OPEN: u64 = u64::MAX;
 
 /// A journal that creates a number of log objects. A later create panics, or has no answer until
 /// more of them may come.
 #[derive(Clone)]
-struct Gate {
+pub struct Gate {
     journal: BucketJournal,
-    creates: Arc<AtomicU64>,
+    pub creates: Arc<AtomicU64>,
     panics: bool,
 }
 
 impl Gate {
-    fn new(memory: &Arc<InMemory>, creates: u64) -> Self {
+    pub fn new(memory: &Arc<InMemory>, creates: u64) -> Self {
         Self { journal: journal(memory, 0, 0), creates: Arc::new(creates.into()), panics: false }
     }
 
@@ -55,7 +55,7 @@ impl Journal for Gate {
 }
 
 /// Without beats, so that each create is one of the test.
-fn quiet(mut options: ShipperOptions) -> ShipperOptions {
+pub fn quiet(mut options: ShipperOptions) -> ShipperOptions {
     options.limits.beat = None;
     options
 }

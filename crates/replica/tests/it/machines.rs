@@ -315,7 +315,7 @@ fn follower(at: Mark) -> Follower<Block> {
 /// Lets a follower ask once.
 fn ask(follower: &mut Follower<Block>, bucket: &mut Bucket, now: Duration) {
     let request = follower.poll().unwrap();
-    follower.answer(bucket.effect(&request), now);
+    follower.answer(bucket.effect(&request), now, now);
 }
 
 #[test]
@@ -332,7 +332,9 @@ fn a_follower_notices_silence_and_goes_on_when_the_owner_does() {
         ask(&mut follower, &mut bucket, secs(now));
         assert_eq!(follower.state(), &FollowerState::Following);
     }
-    ask(&mut follower, &mut bucket, secs(6));
+    for _ in 0..2 {
+        ask(&mut follower, &mut bucket, secs(6));
+    }
     assert_eq!(follower.state(), &FollowerState::Silent);
     offer(&mut owner, 1..2);
     owner.poll(secs(0)).iter().for_each(|put| drop(bucket.effect(put)));
@@ -372,22 +374,65 @@ fn a_follower_passes_fences_and_notices_a_trimmed_place() {
         for _ in 0..2 {
             if follower.poll().is_some() {
                 // Nobody hears of this one.
-                follower.answer(Reply::Unknown, secs(3));
+                follower.answer(Reply::Unknown, secs(3), secs(3));
             }
-            ask(follower, &mut bucket, secs(3));
+            ask(follower, &mut bucket, secs(6));
         }
+        ask(follower, &mut bucket, secs(6));
         assert_eq!(follower.state(), &FollowerState::Behind);
         assert!(follower.poll().is_none());
     }
     let mut caught_up = follower(second.kept());
-    ask(&mut caught_up, &mut bucket, secs(3));
-    ask(&mut caught_up, &mut bucket, secs(3));
+    for _ in 0..3 {
+        ask(&mut caught_up, &mut bucket, secs(3));
+    }
     assert_eq!(caught_up.state(), &FollowerState::Silent);
     let strange = Mark { chain: 1, ..Mark::BEGIN };
     let mut other = follower(strange);
     bucket.effect(&first_object());
     ask(&mut other, &mut bucket, secs(0));
     assert!(matches!(other.state(), FollowerState::Broken(_)));
+}
+
+/// A follower that slept hears late that there was nothing. The bucket's silence is not the owner's.
+#[test]
+fn a_follower_judges_by_the_time_of_its_request() {
+    let mut bucket = bucket();
+    let mut slept = follower(Mark::BEGIN);
+    slept.poll().unwrap();
+    slept.answer(Reply::Object(None), secs(1), secs(100));
+    assert!(matches!(slept.poll(), Some(Request::Read(_))));
+    let mut cut_off = follower(Mark::BEGIN);
+    cut_off.poll().unwrap();
+    cut_off.answer(Reply::Unknown, secs(1), secs(50));
+    ask(&mut cut_off, &mut bucket, secs(52));
+    assert!(matches!(cut_off.poll(), Some(Request::Read(_))));
+    cut_off.answer(Reply::Object(None), secs(53), secs(53));
+    // It looks for a trim now, and nobody answers.
+    assert!(matches!(cut_off.poll(), Some(Request::NewestRecord(_))));
+    cut_off.answer(Reply::Unknown, secs(53), secs(60));
+    ask(&mut cut_off, &mut bucket, secs(61));
+    assert!(matches!(cut_off.poll(), Some(Request::Read(_))));
+    assert_eq!(cut_off.state(), &FollowerState::Following);
+}
+
+/// A host that takes over gives no sign while it reads the log.
+#[test]
+fn a_follower_waits_longer_for_each_new_claim() {
+    let mut bucket = bucket();
+    let mut follower = follower(Mark::BEGIN);
+    let claim = |epoch: u64| {
+        let writer = writer(epoch);
+        Request::Claim(Claim { writer, owner: String::new(), address: String::new() })
+    };
+    // The owner has claimed its epoch, and appends nothing. Another one claims the next.
+    bucket.effect(&claim(1));
+    bucket.effect(&claim(2));
+    let silent_at = (0..).find(|now| {
+        ask(&mut follower, &mut bucket, secs(*now));
+        follower.state() == &FollowerState::Silent
+    });
+    assert_eq!(silent_at, Some(3 + 2 + 6 + 2));
 }
 
 fn first_object() -> Request<Block> {

@@ -1,5 +1,6 @@
 //! What `replica` promises, tested from outside: one binary, a module for each subject.
 
+mod backups;
 mod ends;
 mod faulty;
 mod formats;

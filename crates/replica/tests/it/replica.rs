@@ -59,6 +59,10 @@ impl Host {
     pub fn new(memory: &Arc<InMemory>, waits: Waits) -> Self {
         let volume = Arc::new(MemVolume::new(1));
         drop(options().create_on(volume.clone()).unwrap());
+        Self::with_disk(volume, memory, waits)
+    }
+
+    pub fn with_disk(volume: Arc<MemVolume>, memory: &Arc<InMemory>, waits: Waits) -> Self {
         Self { volume, memory: memory.clone(), waits, shipping: shipping(), percent: 0, seed: 0 }
     }
 
@@ -83,7 +87,7 @@ impl Host {
     /// Forgets the disk, makes the store anew from the log, and opens it.
     fn succeed(self) -> Result<Running, Error> {
         let replica = Replica::new(journal(&self.memory, 0, 0), self.shipping.clone());
-        let kept = replica.kept(|number| panic!("backup {number} is not there"))?;
+        let (kept, _claim) = replica.kept(|number| panic!("backup {number} is not there"))?;
         let volume = Arc::new(MemVolume::new(9));
         options().succeed_on(volume.clone(), &kept).unwrap().close().unwrap();
         Self { volume, ..self }.open()
@@ -99,6 +103,11 @@ impl Host {
 impl Running {
     pub fn append(&self, entry: &str) -> Ticket {
         self.store.append("log", entry).unwrap()
+    }
+
+    /// Waits until the bucket keeps all entries.
+    pub fn flush(&self) {
+        assert!(self.store.append("last", "x").unwrap().wait_kept().unwrap());
     }
 
     pub fn kill(self) {
@@ -347,7 +356,7 @@ fn a_successor_begins_with_a_backup_of_the_same_store() {
     other.append("log", "of another store").unwrap().wait().unwrap();
 
     let replica = Replica::new(journal(&memory, 0, 0), shipping());
-    let mut kept = replica.kept(|_| panic!("no backup is recorded")).unwrap();
+    let (mut kept, _claim) = replica.kept(|_| panic!("no backup is recorded")).unwrap();
     kept.backup = Some(other.view().unwrap());
     let refused = options().succeed_on(Arc::new(MemVolume::new(8)), &kept);
     assert!(refused.unwrap_err().to_string().contains("another store"));
@@ -473,7 +482,7 @@ fn what_bypasses_the_log_is_refused() {
     assert!(copy.exists("other").unwrap());
     // A successor has a mirror from the beginning.
     let replica = Replica::new(journal(&memory, 0, 0), shipping());
-    let kept = replica.kept(|_| panic!("no backup is recorded")).unwrap();
+    let (kept, _claim) = replica.kept(|_| panic!("no backup is recorded")).unwrap();
     refuses(&options().succeed_on(Arc::new(MemVolume::new(9)), &kept).unwrap());
 }
 

@@ -133,7 +133,7 @@ fn check(shared: &Shared, history: &[u64], epoch: Epoch) {
 /// Follows the log while it can, and returns what it read.
 async fn reader(journal: BucketJournal) -> Vec<u64> {
     let mut follower = Follower::new(STORE, Mark::BEGIN, None, Duration::from_secs(3), Duration::ZERO);
-    let mut read = Vec::new();
+    let (journal, mut read) = (Arc::new(journal), Vec::new());
     let following = async {
         loop {
             let pause = Duration::from_millis(100);

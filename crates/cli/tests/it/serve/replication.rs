@@ -216,7 +216,12 @@ fn what_cannot_be_replicated_is_refused() {
     assert!(message.contains("--takeover-after"), "{message}");
     let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--backup-every", "0"]);
     assert!(message.contains("--backup-every"), "{message}");
-    assert!(!place.store.exists(), "a refused start leaves nothing");
+    let message = place
+        .fails(2, &["serve", "STORE", "--replicate", address, "--ring", "ring", "--listen", "unix:socket"]);
+    assert!(message.contains("--replicate takes no --ring"), "{message}");
+    let message = place.fails(2, &["serve", "/dev/null", "--replicate", address, "--listen", "unix:socket"]);
+    assert!(message.contains("not a regular file"), "{message}");
+    assert!(!place.store.exists() && objects(bucket.path(), "") == 0, "a refused start leaves nothing");
     // A store that has had a life before.
     let store = Options::new().ring_size(1 << 20).open(&place.store).unwrap();
     store.append("log", "entry").unwrap().wait().unwrap();

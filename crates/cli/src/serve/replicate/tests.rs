@@ -1,0 +1,153 @@
+use brooklet::io::{Fault, MemVolume};
+use brooklet_replica::Cuts;
+
+use super::*;
+
+/// A host whose log is cut only when it is told to, so that the bucket lacks what nobody waits for.
+fn host(folder: &Path, waits: Waits) -> Replication {
+    let address = folder.join("bucket").to_str().unwrap().to_owned();
+    std::fs::create_dir_all(&address).unwrap();
+    let mut shipping = ShipperOptions::default();
+    shipping.cuts = Cuts { time: Duration::from_secs(3600), bytes: 64 << 20 };
+    let journal = BucketJournal::new(&Bucket::open(&address).unwrap());
+    Replication {
+        replica: Replica::new(journal.clone(), shipping),
+        journal,
+        backups: Bucket::open(&format!("{address}/backups")).unwrap(),
+        owner: "host".into(),
+        path: folder.join("store"),
+        waits,
+        is_standby: false,
+        silence: Duration::from_secs(3),
+        backup_every: Duration::from_secs(3600),
+        backup_at: LONG,
+        pause: Duration::ZERO,
+        stop: CancellationToken::new(),
+        is_fresh: Cell::new(false),
+    }
+}
+
+fn options() -> Options {
+    Options::new().ring_size(1 << 20).max_payload(8 << 10)
+}
+
+fn open(host: &Replication) -> Option<Store> {
+    host.open(&options(), &|options| options.open(&host.path)).unwrap()
+}
+
+fn append_kept(store: &Store, replica: &Replica) {
+    let ticket = store.append("log", "entry").unwrap();
+    while !ticket.is_kept() {
+        replica.shipper().unwrap().drain(|| true).unwrap();
+    }
+}
+
+/// Opens the store on a host that has the bucket alone.
+fn succeed(folder: &Path) -> Store {
+    std::fs::rename(folder.join("store"), folder.join("lost")).unwrap();
+    open(&host(folder, Waits::Kept)).unwrap()
+}
+
+#[test]
+fn a_clean_end_waits_for_the_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(folder.path(), Waits::Local);
+    let store = open(&host).unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
+    let guard = host.guard(store.clone()).unwrap();
+    store.close().unwrap();
+    drop(store);
+    guard.end().unwrap();
+    assert_eq!(succeed(folder.path()).bounds("log").unwrap().next, 1);
+}
+
+#[test]
+fn a_guard_that_panics_ends_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(folder.path(), Waits::Local);
+    let guard = Guard::start(host.stop.clone(), host.replica.clone(), Waits::Local, |_| panic!("planned"));
+    while !host.stop.is_cancelled() {
+        thread::yield_now();
+    }
+    let failure = guard.unwrap().end().unwrap_err();
+    assert!(format!("{failure:?}").contains("panicked"), "{failure:?}");
+}
+
+/// An owner whose store writes no more must not give signs: no standby would take over.
+#[test]
+fn a_store_that_stopped_ends_the_server_and_its_signs() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(folder.path(), Waits::Local);
+    std::fs::write(&host.path, "").unwrap();
+    let volume = Arc::new(MemVolume::new(1));
+    let disk = volume.clone();
+    let store = host.open(&options(), &|options| options.create_on(disk.clone())).unwrap().unwrap();
+    let (stop, shipper) = (host.stop.clone(), host.replica.shipper().unwrap());
+    let guard = host.guard(store.clone()).unwrap();
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::Other, sticky: true });
+    store.append("log", "entry").unwrap().wait().unwrap_err();
+    while !stop.is_cancelled() {
+        thread::yield_now();
+    }
+    assert!(guard.end().is_err());
+    while shipper.error().is_none() {
+        thread::yield_now();
+    }
+}
+
+/// A backup is due once the log is long, whatever the time.
+#[test]
+fn a_long_log_is_backed_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = host(folder.path(), Waits::Local);
+    let store = open(&host).unwrap();
+    let (replica, shipper) = (host.replica.clone(), host.replica.shipper().unwrap());
+    host.backup_at = 1;
+    for _ in 0..2 {
+        append_kept(&store, &replica);
+    }
+    let guard = host.guard(store).unwrap();
+    while replica.status().unwrap().record.is_none() {
+        assert!(shipper.error().is_none());
+        thread::yield_now();
+    }
+    guard.end().unwrap();
+}
+
+#[test]
+fn a_file_that_was_left_behind_is_moved_to_a_free_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    let copy = |name: &str| std::fs::copy(folder.path().join("store"), folder.path().join(name)).unwrap();
+    copy("old");
+    append_kept(&store, &first.replica);
+    drop((store, first));
+    for _ in 0..3 {
+        std::fs::rename(folder.path().join("old"), folder.path().join("store")).unwrap();
+        copy("old");
+        let store = open(&host(folder.path(), Waits::Kept)).unwrap();
+        assert_eq!(store.bounds("log").unwrap().next, 1);
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count(), 3);
+}
+
+/// The first signal ends an opening that waits for the bucket.
+#[test]
+fn a_signal_ends_the_wait_for_the_bucket() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
+    store.abandon();
+    first.replica.give_up();
+    drop(first);
+    // The opening ships the entry; the bucket takes nothing any more.
+    let second = host(folder.path(), Waits::Local);
+    let log = folder.path().join("bucket/log");
+    let _ = std::fs::remove_dir_all(&log);
+    std::fs::write(&log, "in the way").unwrap();
+    second.stop.cancel();
+    assert!(open(&second).is_none());
+}

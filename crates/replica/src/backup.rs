@@ -1,0 +1,47 @@
+//! Backups that shorten the log.
+
+use std::ops::ControlFlow;
+
+use brooklet::Store;
+use brooklet_archive::{Archive, Archived};
+
+use crate::error::Error;
+use crate::replica::Replica;
+
+impl Replica {
+    /// Backs the store up to an archive, and lets the log begin behind the backup: a host that takes
+    /// the store over then reads this backup, and less of the log. Goes on while `goes_on` returns
+    /// true and this host owns the log. Returns `None` if the log has nothing new since the last call.
+    ///
+    /// A backup begins with a checkpoint, and a checkpoint waits until the bucket keeps its blocks, in
+    /// each mode. So the backup has no commit that a takeover could lose. While the bucket does not
+    /// answer, the call waits; [`give_up`](Self::give_up) ends that.
+    ///
+    /// # Errors
+    /// [`Error::NoLog`] before an opening has claimed the log; [`Error::DamagedBackup`]; the errors
+    /// of [`Archive::backup`], which include the end that `goes_on` asked for; the reason why the
+    /// shipping ended. After an error the log keeps what it had.
+    pub fn back_up(
+        &self,
+        store: &Store,
+        archive: &mut Archive,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Option<Archived>, Error> {
+        let shipper = self.shipper().ok_or(Error::NoLog)?;
+        // The backup that follows has everything before a mark that is known now.
+        let Some(mark) = shipper.status().recordable.filter(|mark| !self.is_recorded(*mark)) else {
+            return Ok(None);
+        };
+        let goes_on = || goes_on() && shipper.error().is_none();
+        let progress = |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let archived = archive.backup(store, progress)?;
+        if archived.damaged_parts > 0 {
+            // The log may have the only sound copy.
+            return Err(Error::DamagedBackup { number: archived.number, parts: archived.damaged_parts });
+        }
+        debug_assert!(shipper.status().kept.lsn >= archived.lsn, "a checkpoint waits for the bucket");
+        shipper.record(mark, archived.number);
+        self.note_recorded(mark);
+        Ok(Some(archived))
+    }
+}
