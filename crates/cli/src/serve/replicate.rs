@@ -46,6 +46,7 @@ pub struct Replication {
     backup_at: u64,
     /// Least time between two backups of a log that is long.
     pause: Duration,
+    keep_backups: Duration,
     stop: CancellationToken,
     /// Whether this process has made the file, and nothing has written to it.
     is_fresh: Cell<bool>,
@@ -87,6 +88,9 @@ impl Replication {
             backup_every: seconds(given.backup_every, super::settings::BACKUP_EVERY),
             backup_at: LONG,
             pause: Duration::from_secs(10),
+            keep_backups: Duration::from_secs(
+                given.keep_backups.unwrap_or(super::settings::KEEP_BACKUPS).saturating_mul(24 * 3600),
+            ),
             stop: stop.clone(),
             is_fresh: Cell::new(false),
         }))

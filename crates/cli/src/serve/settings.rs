@@ -115,10 +115,14 @@ pub struct Given {
     /// [default: 3]
     #[arg(long, value_name = "SECONDS", env = "BROOKLET_TAKEOVER_AFTER")]
     pub takeover_after: Option<u64>,
-    /// With --replicate: seconds between two backups to the bucket, which shorten the log there
-    /// [default: 3600]
+    /// With --replicate: seconds between two backups to the bucket, which shorten the log there; a
+    /// log of 256 MiB is backed up sooner [default: 3600]
     #[arg(long, value_name = "SECONDS", env = "BROOKLET_BACKUP_EVERY")]
     pub backup_every: Option<u64>,
+    /// With --replicate: days for which backups in the bucket are kept, 1 or more; the newest one
+    /// stays [default: 7]
+    #[arg(long, value_name = "DAYS", env = "BROOKLET_KEEP_BACKUPS")]
+    pub keep_backups: Option<u64>,
     /// Format of the messages on the standard error; RUST_LOG sets their level [default: text]
     #[arg(long, value_name = "FORM", env = "BROOKLET_LOG")]
     pub log: Option<LogForm>,
@@ -143,6 +147,7 @@ pub enum Acknowledge {
 
 pub const TAKEOVER_AFTER: u64 = 3;
 pub const BACKUP_EVERY: u64 = 3600;
+pub const KEEP_BACKUPS: u64 = 7;
 pub const RING: u64 = 256 << 20;
 pub const MEMORY: u64 = 128 << 20;
 pub const CACHE: u64 = 64 << 20;
@@ -190,6 +195,7 @@ impl Given {
             standby: self.standby.or(other.standby),
             takeover_after: self.takeover_after.or(other.takeover_after),
             backup_every: self.backup_every.or(other.backup_every),
+            keep_backups: self.keep_backups.or(other.keep_backups),
             log: self.log.or(other.log),
         }
     }
@@ -221,6 +227,7 @@ impl Given {
             standby: Some(false),
             takeover_after: Some(TAKEOVER_AFTER),
             backup_every: Some(BACKUP_EVERY),
+            keep_backups: Some(KEEP_BACKUPS),
             log: Some(LogForm::Text),
             ..Self::default()
         }
@@ -234,6 +241,10 @@ impl Given {
         }
         if self.backup_every == Some(0) {
             return Err(Failure::new(Kind::Usage, "--backup-every is 0 seconds: use at least 1"));
+        }
+        if self.keep_backups == Some(0) {
+            let what = "--keep-backups is 0 days: a takeover may be reading the last backup; use at least 1";
+            return Err(Failure::new(Kind::Usage, what));
         }
         let has_bucket = self.replicate.as_ref().is_some_and(|address| !address.is_empty());
         if self.standby == Some(true) && !has_bucket {

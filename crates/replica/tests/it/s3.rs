@@ -1,14 +1,24 @@
 //! The log on a real S3 server, whose address and keys the environment tells: `.ci/s3` starts one
 //! and runs these.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_archive::Bucket;
-use brooklet_replica::{BucketJournal, Error, Found, Probe, Shipper, ShipperOptions, StoreId, blocks};
+use brooklet::MirrorOptions;
+use brooklet::io::MemVolume;
+use brooklet_archive::{Archive, Bucket, Which};
+use brooklet_replica::{
+    BucketJournal, Error, Found, Probe, Replica, Shipper, ShipperOptions, StoreId, blocks,
+};
+
+use crate::replica::{entries, options};
+
+fn address(name: &str) -> String {
+    format!("s3://brooklet/{name}-{:x}", brooklet::io::system_seed())
+}
 
 fn journal(name: &str) -> BucketJournal {
-    let address = format!("s3://brooklet/{name}-{:x}", brooklet::io::system_seed());
-    BucketJournal::new(&Bucket::open(&address).unwrap())
+    BucketJournal::new(&Bucket::open(&address(name)).unwrap())
 }
 
 /// Opens the log, and returns its blocks.
@@ -90,5 +100,51 @@ fn claimants_race() {
                 }
             }
         });
+    }
+}
+
+/// Host after host goes on with the store, each without the disk of the one before it.
+#[test]
+#[ignore = "needs a server: .ci/s3"]
+fn stores_follow_one_another() {
+    let address = address("stores");
+    let journal = BucketJournal::new(&Bucket::open(&address).unwrap());
+    let backups = Bucket::open(&format!("{address}/backups")).unwrap();
+    let note = tempfile::tempdir().unwrap();
+    let mut acked = Vec::new();
+    for round in 0..6 {
+        let replica = Replica::new(journal.clone(), ShipperOptions::default());
+        let volume = Arc::new(MemVolume::new(round));
+        let backup = |number| Ok(backups.backup(Which::Number(number))?.view(1 << 20)?);
+        let _claim = match replica.kept(backup) {
+            Ok((kept, claim)) => {
+                assert_eq!(kept.backup.is_some(), round > 2, "round {round}");
+                options().succeed_on(volume.clone(), &kept).unwrap().close().unwrap();
+                Some(claim)
+            }
+            Err(Error::NoLog) => {
+                options().create_on(volume.clone()).unwrap().close().unwrap();
+                None
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let store = options().mirror(MirrorOptions::new(replica.clone())).open_on(volume).unwrap();
+        assert_eq!(entries(&store), acked, "round {round}");
+        for n in 0..20 {
+            let entry = format!("entry {n} of round {round}");
+            store.append("log", &entry).unwrap().wait().unwrap();
+            acked.push(entry);
+            if round >= 2 && n == 10 {
+                let host = format!("host {round}");
+                let note = note.path().join(&host);
+                let mut archive = Archive::new(backups.clone(), note, host).unwrap().take_over();
+                replica.back_up(&store, &mut archive, || true).unwrap().unwrap();
+                while replica.status().unwrap().is_recording {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        store.abandon();
+        replica.give_up();
     }
 }

@@ -57,11 +57,22 @@ impl Replication {
         None
     }
 
+    /// Backs the store up, and removes backups that are old.
     pub(super) fn back_up(&self, store: &Store, goes_on: impl Fn() -> bool) -> Result<(), Error> {
         let note = with_suffix(&self.path, ".archive");
         let mut archive = Archive::new(self.backups.clone(), note, self.owner.clone())?.take_over();
-        if let Some(archived) = self.replica.back_up(store, &mut archive, goes_on)? {
-            tracing::info!(backup = archived.number, bytes = archived.new_bytes, "the store was backed up");
+        let Some(archived) = self.replica.back_up(store, &mut archive, &goes_on)? else { return Ok(()) };
+        tracing::info!(backup = archived.number, bytes = archived.new_bytes, "the store was backed up");
+        // Until the log names the new backup, a takeover reads an earlier one.
+        while self.replica.status().is_some_and(|status| status.is_recording) {
+            if !goes_on() {
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+        let pruned = archive.prune(self.keep_backups, false)?;
+        if pruned.backups > 0 {
+            tracing::info!(backups = pruned.backups, bytes = pruned.bytes, "old backups were removed");
         }
         Ok(())
     }

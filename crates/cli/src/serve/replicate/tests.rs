@@ -22,6 +22,7 @@ fn host(folder: &Path, waits: Waits) -> Replication {
         backup_every: Duration::from_secs(3600),
         backup_at: LONG,
         pause: Duration::ZERO,
+        keep_backups: Duration::from_secs(24 * 3600),
         stop: CancellationToken::new(),
         is_fresh: Cell::new(false),
     }
@@ -112,6 +113,24 @@ fn a_long_log_is_backed_up() {
         thread::yield_now();
     }
     guard.end().unwrap();
+}
+
+/// The newest backup and the one before it stay: a takeover may read it.
+#[test]
+fn old_backups_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = host(folder.path(), Waits::Local);
+    let store = open(&host).unwrap();
+    host.keep_backups = Duration::from_millis(1);
+    for number in 0..4 {
+        append_kept(&store, &host.replica);
+        append_kept(&store, &host.replica);
+        thread::sleep(Duration::from_millis(5));
+        host.back_up(&store, || true).unwrap();
+        let kept: Vec<u64> = host.backups.backups().unwrap().iter().map(|backup| backup.number).collect();
+        let expected: Vec<u64> = (number.max(1) - 1..=number).collect();
+        assert_eq!(kept, expected);
+    }
 }
 
 #[test]

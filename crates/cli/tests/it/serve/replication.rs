@@ -216,6 +216,8 @@ fn what_cannot_be_replicated_is_refused() {
     assert!(message.contains("--takeover-after"), "{message}");
     let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--backup-every", "0"]);
     assert!(message.contains("--backup-every"), "{message}");
+    let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--keep-backups", "0"]);
+    assert!(message.contains("--keep-backups"), "{message}");
     let message = place
         .fails(2, &["serve", "STORE", "--replicate", address, "--ring", "ring", "--listen", "unix:socket"]);
     assert!(message.contains("--replicate takes no --ring"), "{message}");
