@@ -281,6 +281,115 @@ def test_puts_and_deletions_of_one_thread_at_once(saver: BrookletSaver) -> None:
         assert list(saver.store.scan()) == []
 
 
+class Late(BrookletSaver):
+    """A saver that other calls overtake once, between its look at the head and its commit."""
+
+    overtake: Any = None
+
+    def _head(self, space: bytes) -> Optional[brooklet.Entry]:
+        found = super()._head(space)
+        overtake, self.overtake = self.overtake, None
+        if overtake:
+            overtake()
+        return found
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_put_that_another_one_overtakes(saver: BrookletSaver, is_first: bool) -> None:
+    late = Late(saver.store)
+    if not is_first:
+        put(saver, "t", "1")
+    late.overtake = lambda: put(saver, "t", "9")
+    put(late, "t", "5")
+    latest = saver.get_tuple(config("t"))
+    assert latest is not None and latest.checkpoint["id"] == "9"
+
+
+def test_a_put_that_a_deletion_and_another_put_overtake(saver: BrookletSaver) -> None:
+    late = Late(saver.store)
+    put(saver, "t", "1")
+
+    def overtake() -> None:
+        saver.delete_thread("t")
+        put(saver, "t", "9")
+
+    late.overtake = overtake
+    put(late, "t", "5")
+    latest = saver.get_tuple(config("t"))
+    assert latest is not None and latest.checkpoint["id"] == "9"
+
+
+def test_a_put_while_a_thread_is_deleted(saver: BrookletSaver) -> None:
+    class Slow(BrookletSaver):
+        def _delete(self, checkpoints: List[List[bytes]]) -> None:
+            super()._delete(checkpoints)
+            put(saver, "t", "9")
+
+    put(saver, "t", "1")
+    Slow(saver.store).delete_thread("t")
+    latest = saver.get_tuple(config("t"))
+    assert latest is not None and latest.checkpoint["id"] == "9"
+
+
+class Ends:
+    """A store whose user ends after some calls that write."""
+
+    def __init__(self, store: brooklet.Store, calls: int) -> None:
+        self._store, self._calls = store, calls
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("append", "commit", "snapshot"):
+            if not self._calls:
+                raise KeyboardInterrupt
+            self._calls -= 1
+        return getattr(self._store, name)
+
+
+def cut_short(saver: BrookletSaver, calls: int) -> BrookletSaver:
+    short = BrookletSaver(saver.store)
+    short.store = Ends(saver.store, calls)  # type: ignore[assignment]
+    return short
+
+
+def test_a_deletion_that_is_cut_short_leaves_the_latest_checkpoints(saver: BrookletSaver) -> None:
+    for number in range(5):
+        put(saver, "t", str(number))
+    with pytest.raises(KeyboardInterrupt):
+        cut_short(saver, 2).delete_thread("t")
+    assert ids(saver.list(config("t"))) == ["4", "3", "2"]
+
+
+def test_a_copy_that_is_cut_short_has_the_oldest_checkpoints_with_their_writes(saver: BrookletSaver) -> None:
+    for number in range(3):
+        saver.put_writes(put(saver, "t", str(number)), [("x", number)], "task")
+    # The head is the first call. Each checkpoint follows its writes.
+    expected: List[List[str]] = [[], [], [], ["0"], ["0"], ["1", "0"], ["1", "0"]]
+    for calls, there in enumerate(expected):
+        with pytest.raises(KeyboardInterrupt):
+            cut_short(saver, calls).copy_thread("t", "copy")
+        found = list(saver.list(config("copy")))
+        assert ids(found) == there
+        assert all(len(item.pending_writes or []) == 1 for item in found)
+        saver.delete_thread("copy")
+    cut_short(saver, 7).copy_thread("t", "copy")
+    assert ids(saver.list(config("copy"))) == ["2", "1", "0"]
+
+
+def test_a_checkpoint_that_is_its_own_ancestor(saver: BrookletSaver) -> None:
+    class Bounded(BrookletSaver):
+        calls = 0
+
+        def get_tuple(self, config: Any) -> Any:
+            self.calls += 1
+            assert self.calls < 10
+            return super().get_tuple(config)
+
+    made = checkpoint("1")
+    itself = saver.put(config("t", "", "1"), made, {}, made["channel_versions"])
+    history = Bounded(saver.store).get_delta_channel_history(config=itself, channels=["other"])
+    assert history == {"other": {"writes": []}}
+
+
 def test_tasks_at_once(path: Path) -> None:
     async def thread(saver: BrookletSaver, number: int) -> None:
         where = config(str(number % 20))
