@@ -105,9 +105,13 @@ impl<'a> ReadAhead<'a> {
     /// Continues at `position`, ahead or back. Between the two positions, reads no more than was
     /// requested already.
     pub fn seek(&mut self, position: u64) {
-        if (self.base..=self.ask).contains(&position) {
-            return;
+        if !(self.base..=self.ask).contains(&position) {
+            self.restart(position);
         }
+    }
+
+    /// Continues at `position`, and reads everything from there on again.
+    pub fn restart(&mut self, position: u64) {
         // A read in flight has its position as its token, and that position may be requested again.
         while self.queue.in_flight() > 0 {
             self.queue.reap(true, &mut self.finished);

@@ -135,54 +135,60 @@ pub fn recover<E: From<WalError>>(
 ) -> Result<Recovery, E> {
     let layout = layout.into();
     let next = |walk: &mut Walk<'_>| Ok(walk.next()?.map(|(block, header)| Found::Block(block, header)));
-    drive(volume, layout, start, next, |found| match found {
-        Found::Block(block, header) => visit(block, header),
-        Found::Hole(_) => unreachable!("damage ends this walk"),
+    stoppable(|stop| {
+        drive(volume, layout, start, &next, &mut |found| match &found {
+            Found::Block(block, header) => stop(visit(block, header)),
+            Found::Hole(_) => unreachable!("damage ends this walk"),
+        })
     })
 }
 
-/// Recovers like [`recover`], for read-only callers: if acknowledged data does not read back,
-/// `visit` gets a [`Hole`], and then the blocks behind it that are proven to be part of the log.
-pub(crate) fn recover_around<E: From<WalError>>(
-    volume: &dyn Volume,
-    layout: Layout,
-    start: Start,
-    visit: impl FnMut(&Found) -> Result<(), E>,
+/// Runs a walk whose visitor ends by `stop` at the first error, and returns that error.
+///
+/// Only this much knows the error of the caller: what is generic is compiled again by each crate
+/// that recovers a ring.
+pub(crate) fn stoppable<E: From<WalError>>(
+    walk: impl FnOnce(&mut dyn FnMut(Result<(), E>) -> bool) -> Result<Recovery, WalError>,
 ) -> Result<Recovery, E> {
-    drive(volume, layout, start, |walk| walk.next_around(), visit)
+    let mut refused = None;
+    let found = walk(&mut |visited| {
+        refused = visited.err();
+        refused.is_none()
+    });
+    refused.map_or_else(|| Ok(found?), Err)
 }
 
-/// Passes the findings of a walk to `visit`; `next` advances the walk.
-fn drive<E: From<WalError>>(
+/// How a walk advances.
+type Advance<'n> = &'n (dyn Fn(&mut Walk<'_>) -> Result<Option<Found>, WalError> + Sync);
+
+/// Passes the findings of a walk to `visit`, until `visit` returns `false`; `next` advances the
+/// walk.
+pub(crate) fn drive(
     volume: &dyn Volume,
     layout: Layout,
     start: Start,
-    next: impl Fn(&mut Walk<'_>) -> Result<Option<Found>, WalError> + Send,
-    mut visit: impl FnMut(&Found) -> Result<(), E>,
-) -> Result<Recovery, E> {
+    next: Advance<'_>,
+    visit: &mut dyn FnMut(Found) -> bool,
+) -> Result<Recovery, WalError> {
     if layout.map.reach() <= SMALL {
-        let mut refused = None;
-        let found = walk(volume, layout, start, next, |found| {
-            refused = visit(&found).err();
-            refused.is_none()
-        });
-        return refused.map_or_else(|| Ok(found?), Err);
+        return walk(volume, layout, start, next, visit);
     }
     std::thread::scope(|scope| {
         let (give, blocks) = std::sync::mpsc::sync_channel(READ_AHEAD);
         let walk = move || {
-            walk(volume, layout, start, next, |found| {
+            walk(volume, layout, start, next, &mut |found| {
                 let len = if let Found::Block(block, _) = &found { block.data().len() } else { 0 };
                 let more = (len / PLACE).min(READ_AHEAD);
                 give.send(Some(found)).is_ok() && (0..more).all(|_| give.send(None).is_ok())
             })
         };
-        let walker = std::thread::Builder::new().name("brooklet-recover".into()).spawn_scoped(scope, walk);
-        let walker = walker.map_err(WalError::from)?;
+        let walker = std::thread::Builder::new().name("brooklet-recover".into()).spawn_scoped(scope, walk)?;
         for found in blocks.into_iter().flatten() {
-            visit(&found)?;
+            if !visit(found) {
+                break;
+            }
         }
-        Ok(walker.join().expect("the walk does not panic")?)
+        walker.join().expect("the walk does not panic")
     })
 }
 
@@ -191,8 +197,8 @@ fn walk(
     volume: &dyn Volume,
     layout: Layout,
     start: Start,
-    next: impl Fn(&mut Walk<'_>) -> Result<Option<Found>, WalError>,
-    mut give: impl FnMut(Found) -> bool,
+    next: Advance<'_>,
+    give: &mut dyn FnMut(Found) -> bool,
 ) -> Result<Recovery, WalError> {
     let limit = layout.map.limit(start.cursor.position);
     let mut walk = Walk::new(volume, layout, start, limit)?;
@@ -245,14 +251,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the next block of a ring that another process may be writing; `None` at the end.
-    /// That process may have written later blocks meanwhile, so these prove nothing about a missing
-    /// block.
-    pub fn next_beside(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
+    /// Returns the next block of a ring that another process may be writing, or the hole in its
+    /// place; `None` at the end. That process may have written later blocks meanwhile, so these
+    /// prove nothing about a missing block: only the superblock proves a hole.
+    pub fn next_beside(&mut self) -> Result<Option<Found>, WalError> {
+        if self.over {
+            return Ok(None);
+        }
         match self.step()? {
-            Ok(found) => Ok(Some(found)),
+            Ok((block, header)) => Ok(Some(Found::Block(block, header))),
             Err(Some(why)) if self.start.acked >= self.found.next.seq => {
-                Err(damaged(&self.found, format!("{why}; the superblock says it was acknowledged")))
+                let what = format!("{why}; the superblock says it was acknowledged");
+                Ok(Some(Found::Hole(self.hole(what)?)))
             }
             Err(_) => Ok(None),
         }

@@ -28,7 +28,7 @@ use crate::block_handle::Block;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
 use crate::map::Layout;
-use crate::recover::{Found, Recovery, Start, Walk, recover_around};
+use crate::recover::{Found, Recovery, Start, Walk, drive, stoppable};
 
 /// Makes every recovered block safe from a power cut. Call it after a flush of `volume`, before the
 /// opening is recorded; `start` and `found` are the start and the result of the recovery.
@@ -79,11 +79,21 @@ pub fn recover_secured<E: From<WalError>>(
     start: Start,
     mut visit: impl FnMut(&Found) -> Result<(), E>,
 ) -> Result<Recovery, E> {
-    let layout = layout.into();
+    stoppable(|stop| walk_secured(volume, layout.into(), start, &mut |found| stop(visit(found))))
+}
+
+/// Passes the blocks that count to `visit`, until `visit` returns `false`.
+fn walk_secured(
+    volume: &dyn Volume,
+    layout: Layout,
+    start: Start,
+    visit: &mut dyn FnMut(&Found) -> bool,
+) -> Result<Recovery, WalError> {
     let mut held: VecDeque<(Arc<Block>, Header)> = VecDeque::new();
     let mut acked = start.acked;
-    let mut found = recover_around(volume, layout, start, |found| {
-        match found {
+    let mut stopped = false;
+    let mut found = drive(volume, layout, start, &|walk| walk.next_around(), &mut |found| {
+        match &found {
             Found::Block(block, header) => {
                 acked = acked.max(header.acked);
                 held.push_back((block.clone(), *header));
@@ -96,14 +106,15 @@ pub fn recover_secured<E: From<WalError>>(
                 held.push_front((block, header));
                 break;
             }
-            visit(&Found::Block(block, header))?;
+            if !visit(&Found::Block(block, header)) {
+                stopped = true;
+                return false;
+            }
         }
-        match found {
-            Found::Hole(_) => visit(found),
-            Found::Block(..) => Ok::<(), E>(()),
-        }
+        stopped = matches!(found, Found::Hole(_)) && !visit(&found);
+        !stopped
     })?;
-    if held.is_empty() {
+    if stopped || held.is_empty() {
         return Ok(found);
     }
     let flushed = volume.flush().is_ok();
@@ -116,7 +127,9 @@ pub fn recover_secured<E: From<WalError>>(
             // If the flush fails, the contents of the medium are unknown.
             known => found.unproven += u64::from(known.is_none() || !flushed),
         }
-        visit(&Found::Block(block, header))?;
+        if !visit(&Found::Block(block, header)) {
+            return Ok(found);
+        }
     }
     if let Some((first, _)) = held.front() {
         found.next = first.cursors().0;

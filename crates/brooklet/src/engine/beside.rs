@@ -6,13 +6,14 @@
 //! the opening starts over. Later reads are checked by the volume (`volume/beside.rs`).
 //!
 //! By the same rule, a table that does not read back is damaged if the superblock is the same
-//! afterwards. The store then opens without the table, as it does without a writer.
+//! afterwards. The store then opens without the table, as it does without a writer; and so it does
+//! if a block of the ring that the superblock knows does not read back.
 
 use std::io;
 use std::time::Duration;
 
 use brooklet_io::Volume;
-use brooklet_wal::{Records, Start, recover_beside, slot};
+use brooklet_wal::{Found, Records, Start, recover_beside, slot};
 
 use crate::engine::Inner;
 use crate::engine::recovery::{Opened, load, read_manifest};
@@ -28,7 +29,8 @@ use crate::volume::beside::Held;
 /// Most openings that start over, and the pause between two of them.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Openings that fail although the superblock is the same, before the failure counts.
+/// Openings that fail, or find damage in the ring, although the superblock is the same, before that
+/// counts.
 const SAME: u32 = 5;
 
 /// Reads the store on its volumes, while another process may write it.
@@ -40,8 +42,11 @@ pub(crate) fn load_beside(volumes: &Volumes, options: &Options) -> Result<Opened
         let after = newest(&*volumes.data).ok();
         let failed = match (loaded, &after) {
             (Ok(opened), Some(after)) if needs_same(&opened.superblock, after) => {
-                check_reads(&opened);
-                return Ok(opened);
+                if opened.state.lost.is_none() || same + 1 == SAME {
+                    check_reads(&opened);
+                    return Ok(opened);
+                }
+                Error::Replaced { doing: "opening the store".into() }
             }
             (Ok(_), _) => Error::Replaced { doing: "opening the store".into() },
             (Err(error @ (Error::Damaged { .. } | Error::Io { .. } | Error::WrongRing { .. })), _) => error,
@@ -118,9 +123,9 @@ impl Inner {
         let next = self.recovery.next;
         let start = Start { cursor: next, acked: next.seq - 1, clean: false, epoch: opened.epoch };
         let mut newer = false;
-        recover_beside::<Error>(ring, opened.layout(), start, |block| {
+        recover_beside::<Error>(ring, opened.layout(), start, |found| {
             // An empty block only records the acknowledgement of another.
-            newer |= !block.data().is_empty();
+            newer |= matches!(found, Found::Block(block, _) if !block.data().is_empty());
             Ok(())
         })?;
         Ok(newer)
@@ -137,8 +142,11 @@ impl Inner {
         let superblock = self.maintenance().superblock;
         let start = Start { cursor: from, acked: from.seq - 1, clean: false, epoch: superblock.epoch };
         let (mut cut, mut sound) = (None, true);
-        let walked = recover_beside::<Error>(&**self.volumes.ring(), superblock.layout(), start, |block| {
-            if block.seq() < to.seq {
+        let walked = recover_beside::<Error>(&**self.volumes.ring(), superblock.layout(), start, |found| {
+            // The superblock that proves a hole is older than this walk.
+            if let Found::Block(block, _) = found
+                && block.seq() < to.seq
+            {
                 sound &= least_cut(block.data(), key, &mut cut).is_some();
             }
             Ok(())

@@ -102,10 +102,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     })?;
     let mut state = StoreState::new(options.seed, runs, bounds_cache, table);
     let (start, recovery) = recover_ring(&volumes, &superblock, &mut state, options)?;
-    // Beside a writer, the last blocks are on their way.
-    if !options.beside_writer {
-        log_recovery(&name, &state, &recovery);
-    }
+    log_recovery(&name, &state, &recovery, options);
     state.claim_table();
     Ok(Opened {
         volumes,
@@ -137,7 +134,7 @@ fn recover_ring(
     };
     let (ring, layout) = (&**volumes.ring(), superblock.layout());
     let recovery = if options.beside_writer {
-        recover_beside(ring, layout, start, |block| state.replay(block))?
+        recover_beside(ring, layout, start, |found| state.replay_around(found, options.seed))?
     } else if options.read_only {
         recover_secured(ring, layout, start, |found| state.replay_around(found, options.seed))?
     } else {
@@ -169,9 +166,13 @@ fn log_copies(name: &str, slots: &[Slot], newest: &Superblock) {
 }
 
 /// Logs which of the commits in the ring are lost, or may be.
-fn log_recovery(name: &str, state: &StoreState, recovery: &Recovery) {
+fn log_recovery(name: &str, state: &StoreState, recovery: &Recovery, options: &Options) {
     if let Some(lost) = &state.lost {
         tracing::warn!(store = name, place = lost.place(), what = lost.what(), "a part of the ring is lost");
+    }
+    // Beside a writer, the last blocks are on their way.
+    if options.beside_writer {
+        return;
     }
     let Recovery { withheld, unproven, .. } = *recovery;
     if withheld > 0 {

@@ -200,6 +200,11 @@ pub fn a_damaged_block_of_the_ring_hides_no_other() {
             let reader = options().read_only(true).open_on(Arc::new(volume.clone())).unwrap();
             every_log_is_right_or_says_so(&reader, &states, at);
             listings_end_with_an_error(&reader, &states[at]);
+            let beside = options().beside_writer(true).open_on(Arc::new(volume.clone())).unwrap();
+            every_log_is_right_or_says_so(&beside, &states, at);
+            listings_end_with_an_error(&beside, &states[at]);
+            assert_eq!(beside.damage().len(), 1, "the superblock knows the damaged block");
+            assert!(!beside.is_outdated().unwrap());
             let [damage] = &reader.damage()[..] else { panic!("one place is damaged") };
             let names = |key: &Vec<u8>| damage.logs.contains(key) && damage.what.contains("affected logs: ");
             let touched = |key: &&Vec<u8>| states[at].get(*key) != states[at + 1].get(*key);

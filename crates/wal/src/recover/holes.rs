@@ -65,7 +65,7 @@ impl Walk<'_> {
     }
 
     /// Finds the place where the log continues behind a missing block.
-    fn hole(&mut self, what: String) -> std::io::Result<Hole> {
+    pub(super) fn hole(&mut self, what: String) -> std::io::Result<Hole> {
         let from = self.found.next;
         // A witness for a block is also a witness for all blocks before it.
         self.unwitnessed.clear();
@@ -121,6 +121,8 @@ impl Walk<'_> {
     fn search(&mut self) -> std::io::Result<Option<Header>> {
         let acked = self.most_acked()?;
         let mut position = self.found.next.position;
+        // Beside a writer, an acknowledged block may have been written after it was read.
+        self.read_ahead.restart(position);
         while position < self.read_ahead.limit() {
             self.read_ahead.seek(position);
             if let Some(header) = self.candidate(position, acked)?

@@ -70,15 +70,26 @@ impl Index {
 
     /// Returns the counters of a space.
     pub fn done_mut(&mut self, name: &[u8]) -> Option<&mut Done> {
-        let line = self.lines.find_mut(hash(self.seed, name), |line| *line.name == *name);
+        self.done_of(self.hash(name), name)
+    }
+
+    /// Returns the counters of a space whose name has this hash.
+    pub fn done_of(&mut self, hash: u64, name: &[u8]) -> Option<&mut Done> {
+        let line = self.lines.find_mut(hash, |line| *line.name == *name);
         line.map(|line| &mut line.done)
     }
 
-    /// Touches the lines of these names. The processor fetches all of them at the same time,
-    /// because no load depends on the bytes of another line.
-    pub fn touch<'a>(&self, names: impl Iterator<Item = &'a [u8]>) {
-        let any = |name| self.lines.find(hash(self.seed, name), |_| true).map_or(0, |line| line.place);
-        black_box(names.map(any).fold(0, usize::wrapping_add));
+    /// Returns the hash of a name.
+    pub fn hash(&self, name: &[u8]) -> u64 {
+        hash(self.seed, name)
+    }
+
+    /// Touches the lines of the names with these hashes. The processor fetches many of them at the
+    /// same time, because no load depends on the bytes of another line, and because a few
+    /// instructions lead from one to the next.
+    pub fn touch(&self, hashes: impl Iterator<Item = u64>) {
+        let any = |hash| self.lines.find(hash, |_| true).map_or(0, |line| line.place);
+        black_box(hashes.map(any).fold(0, usize::wrapping_add));
     }
 
     pub fn get(&self, place: Place) -> &Space {

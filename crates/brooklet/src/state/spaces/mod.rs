@@ -80,6 +80,7 @@ struct Done {
 #[derive(Debug)]
 struct Noted {
     space: Key,
+    hash: u64,
     bytes: u64,
 }
 
@@ -421,7 +422,8 @@ impl Spaces {
             if let Action::Append(payload) | Action::Snapshot(payload) = op.action
                 && let Some(name) = self.name_in(op.key)
             {
-                self.noted.push(Noted { space: name.into(), bytes: payload.len() as u64 });
+                let (space, hash) = (name.into(), self.all.hash(name));
+                self.noted.push(Noted { space, hash, bytes: payload.len() as u64 });
             }
         }
         if self.noted.len() >= NOTED {
@@ -431,9 +433,9 @@ impl Spaces {
 
     /// Gives the counters all appends that they do not have yet.
     fn count_noted(&mut self) {
-        self.all.touch(self.noted.iter().map(|noted| &*noted.space));
-        for Noted { space, bytes } in self.noted.drain(..) {
-            if let Some(done) = self.all.done_mut(&space) {
+        self.all.touch(self.noted.iter().map(|noted| noted.hash));
+        for Noted { space, hash, bytes } in self.noted.drain(..) {
+            if let Some(done) = self.all.done_of(hash, &space) {
                 (done.entries, done.bytes) = (done.entries + 1, done.bytes + bytes);
             }
         }

@@ -1,12 +1,12 @@
 //! Rings written block by block, each then damaged in every block, in its header and in its
 //! payload.
 
-use brooklet_io::{MemVolume, Volume};
+use brooklet_io::MemVolume;
 
 use super::*;
 use crate::config::Zone;
 use crate::format::{Codec, disk_len};
-use crate::recover::{Start, recover, recover_around};
+use crate::recover::{Start, drive, recover};
 
 const ZONE: Zone = Zone { offset: 0, size: 64 << 10, store: 7 };
 
@@ -72,12 +72,12 @@ impl Ring {
         let volume = MemVolume::from_image(self.image.clone(), 1);
         damage.iter().for_each(|&at| volume.flip(at as usize, 3));
         let (mut blocks, mut holes) = (Vec::new(), Vec::new());
-        recover_around(&volume as &dyn Volume, ZONE.into(), start, |found| {
+        drive(&volume, ZONE.into(), start, &|walk| walk.next_around(), &mut |found| {
             match found {
                 Found::Block(block, _) => blocks.push((block.seq(), block.data().to_vec())),
-                Found::Hole(hole) => holes.push(hole.clone()),
+                Found::Hole(hole) => holes.push(hole),
             }
-            Ok::<_, WalError>(())
+            true
         })
         .unwrap();
         (blocks, holes)
@@ -183,9 +183,41 @@ fn a_block_of_a_codec_that_is_not_built_in_is_refused() {
         let volume = MemVolume::from_image(ring.image.clone(), 1);
         let start = ring.start(1, acked);
         let strict = recover(&volume as &dyn Volume, ZONE, start, |_, _| Ok(())).map(drop);
-        let around = recover_around(&volume as &dyn Volume, ZONE.into(), start, |_| Ok(())).map(drop);
+        let around = drive(&volume, ZONE.into(), start, &|walk| walk.next_around(), &mut |_| true).map(drop);
         for refused in [strict, around] {
             assert!(matches!(refused, Err(WalError::NoCodec { seq: 2, .. })), "{refused:?}");
+        }
+    }
+}
+
+/// Beside a writer, later blocks prove nothing about a missing block: they may be newer than the
+/// read that missed it.
+#[test]
+fn beside_a_writer_only_the_superblock_proves_a_hole() {
+    let mut ring = Ring::at(32 << 10);
+    let places: Vec<u64> =
+        (0..7).map(|acked| ring.put(1, acked, 100 + 5_000 * (acked as usize % 2))).collect();
+    for (before, &place) in (0..).zip(&places[..6]) {
+        for byte in [place + 40, place + HEADER as u64 + 7] {
+            let volume = MemVolume::from_image(ring.image.clone(), 1);
+            volume.flip(byte as usize, 3);
+            let found = |acked| {
+                let (mut blocks, mut holes) = (Vec::new(), Vec::new());
+                let visit = |found: &Found| {
+                    match found {
+                        Found::Block(block, _) => blocks.push(block.seq()),
+                        Found::Hole(hole) => holes.push(hole.from.seq),
+                    }
+                    Ok::<_, WalError>(())
+                };
+                crate::recover_beside(&volume, ZONE, ring.start(1, acked), visit).unwrap();
+                (blocks, holes)
+            };
+            let missing = before + 1;
+            let acknowledged = (1..=6).filter(|&seq| seq != missing).collect();
+            assert_eq!(found(missing), (acknowledged, vec![missing]), "the superblock knows the block");
+            let proven = (1..missing.saturating_sub(1)).collect();
+            assert_eq!(found(0), (proven, vec![]), "a writer may be about to write the block");
         }
     }
 }
