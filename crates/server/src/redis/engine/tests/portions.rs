@@ -66,7 +66,7 @@ pub(super) fn many(start: &str, count: usize, word: impl Fn(usize) -> String) ->
 /// Numbers of keys, of elements of a list, of fields of a hash, and of entries of a stream.
 pub(super) const KEYS: usize = 3_000;
 pub(super) const ELEMENTS: usize = 9_000;
-const FIELDS: usize = 5_000;
+pub(super) const FIELDS: usize = 5_000;
 const ENTRIES: usize = 5_000;
 
 pub(super) fn keys() -> Vec<Vec<Bytes>> {
@@ -81,7 +81,7 @@ pub(super) fn list() -> Vec<Vec<Bytes>> {
     ]
 }
 
-fn hash() -> Vec<Vec<Bytes>> {
+pub(super) fn hash() -> Vec<Vec<Bytes>> {
     vec![many("HSET hash", FIELDS, |n| format!("field:{n} {}", "v".repeat(60)))]
 }
 
@@ -286,30 +286,6 @@ fn sorts_are_of_one_moment() {
             sort(" BY key:* GET # GET key:* LIMIT 100 8000"),
             sort(" STORE target"),
             sort(" DESC BY key:* GET # GET key:* STORE target"),
-        ],
-    );
-}
-
-#[test]
-fn copies_of_a_list_are_of_one_moment() {
-    let looks: &[&str] = &["LRANGE target 0 -1", "LRANGE list 0 -1", "TTL list"];
-    let changes: &[&str] = &[
-        "RPUSH list new",
-        "LPOP list; LPOP list",
-        "DEL list",
-        "DEL target",
-        "LSET list 4000 new",
-        "SET list text",
-    ];
-    let moved: &[&str] = &["LRANGE list 0 -1", "SELECT 1", "LRANGE list 0 -1"];
-    check(
-        &list(),
-        &[
-            case(words("COPY list target REPLACE"), changes, looks),
-            case(words("COPY list target"), changes, looks),
-            case(words("RENAME list target"), changes, looks),
-            case(words("RENAMENX list target"), changes, looks),
-            case(words("MOVE list 1"), &["RPUSH list new"], moved),
         ],
     );
 }
