@@ -101,8 +101,8 @@ impl Keyspace {
         }
     }
 
-    /// Copies the value of `from` to `to`, and replaces the value of `to`. All of the value may have
-    /// been read before, in portions.
+    /// Copies the value of `from` to `to`, and replaces the value of `to`. All of it may have been
+    /// read before, in portions.
     pub fn copy(&mut self, from: SlotId, to: SlotId, read: Original) -> Result<(), Error> {
         self.delete(to);
         let expire = self.expire(from);
