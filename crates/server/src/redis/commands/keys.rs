@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::super::fail::Fail;
 use super::super::glob::matches_within;
-use super::super::keys::{SlotId, Value, check_rewritten};
+use super::super::keys::{Original, SlotId, Value};
 use super::super::reply::Reply;
 use super::drafts::Progress;
 use super::lookups::{Lookups, READS};
@@ -189,75 +189,62 @@ fn elsewhere(call: &mut Call<'_>, database: &[u8], name: &Bytes) -> Result<SlotI
     Ok(call.keys().open(database, name)?)
 }
 
-/// The elements of the list that a command copies, if they were read before.
-type Elements = Option<Vec<Bytes>>;
-
-/// Elements of a list that one portion reads.
-const ELEMENTS: usize = 4_000;
-/// Changes of the list after which a copy gives no turns any more.
+/// Changes of the value after which a copy gives no turns any more.
 const RESTARTS: usize = 3;
 
-/// Reads a long list in portions, and then runs a command at once, which copies this list.
-fn with_elements_read(call: &mut Call<'_>, command: fn(&mut Call<'_>, Elements) -> Done) -> Done {
+/// Reads a long value in portions, and then runs a command at once, which copies this value.
+fn with_value_read(call: &mut Call<'_>, command: fn(&mut Call<'_>, Original) -> Done) -> Done {
     let id = call.open(1)?;
-    let is_long = matches!(call.value(id), Value::List(list) if list.len() > ELEMENTS);
-    if !is_long || call.is_whole() {
-        return command(call, None);
+    if !call.value(id).is_long() || call.is_whole() {
+        return command(call, Original::Unread);
     }
-    let (changes, mut elements, mut bytes, mut restarts) = (call.keys().follow(), Vec::new(), 0, 0);
+    let (changes, mut read, mut restarts) = (call.keys().follow(), Original::Unread, 0);
     call.in_portions(move |call| {
         if changes.has_changed(&call.client.database, &call.args[1]) {
-            (elements, bytes) = (Vec::new(), 0);
+            read = Original::Unread;
             restarts += 1;
         }
         let id = call.open(1)?;
-        let len = if let Value::List(list) = call.value(id) { list.len() } else { 0 };
-        if restarts > RESTARTS || len == 0 {
-            return command(call, None).map(|()| true);
+        if restarts > RESTARTS || !call.value(id).is_long() {
+            return command(call, Original::Unread).map(|()| true);
         }
-        let next = elements.len()..len.min(elements.len() + ELEMENTS);
-        for element in call.engine.keys.elements(id, next)? {
-            let element = element?;
-            bytes += element.len();
-            elements.push(element);
-        }
-        check_rewritten(bytes)?;
-        call.client.work_bytes = bytes + size_of_val(&elements[..]);
-        if elements.len() < len {
+        let is_read = call.engine.keys.read_original(id, &mut read)?;
+        call.client.work_bytes = read.memory();
+        if !is_read {
             return Ok(false);
         }
-        command(call, Some(std::mem::take(&mut elements))).map(|()| true)
+        command(call, std::mem::take(&mut read)).map(|()| true)
     })
 }
 
-fn move_value(call: &mut Call<'_>, from: SlotId, to: SlotId, elements: Elements) -> Done {
-    call.keys().copy(from, to, elements)?;
+fn move_value(call: &mut Call<'_>, from: SlotId, to: SlotId, read: Original) -> Done {
+    call.keys().copy(from, to, read)?;
     call.keys().delete(from);
     Ok(())
 }
 
 pub fn rename(call: &mut Call<'_>) -> Done {
-    with_elements_read(call, rename_now)
+    with_value_read(call, rename_now)
 }
 
-fn rename_now(call: &mut Call<'_>, elements: Elements) -> Done {
+fn rename_now(call: &mut Call<'_>, read: Original) -> Done {
     let from = call.open(1)?;
     if !call.value(from).is_there() {
         return Err(Fail::err("no such key"));
     }
     let to = call.open(2)?;
     if from != to {
-        move_value(call, from, to, elements)?;
+        move_value(call, from, to, read)?;
     }
     call.reply().ok();
     Ok(())
 }
 
 pub fn renamenx(call: &mut Call<'_>) -> Done {
-    with_elements_read(call, rename_if_free)
+    with_value_read(call, rename_if_free)
 }
 
-fn rename_if_free(call: &mut Call<'_>, elements: Elements) -> Done {
+fn rename_if_free(call: &mut Call<'_>, read: Original) -> Done {
     let from = call.open(1)?;
     if !call.value(from).is_there() {
         return Err(Fail::err("no such key"));
@@ -265,7 +252,7 @@ fn rename_if_free(call: &mut Call<'_>, elements: Elements) -> Done {
     let to = call.open(2)?;
     let is_free = !call.value(to).is_there();
     if is_free {
-        move_value(call, from, to, elements)?;
+        move_value(call, from, to, read)?;
     }
     call.reply().flag(is_free);
     Ok(())
@@ -273,10 +260,10 @@ fn rename_if_free(call: &mut Call<'_>, elements: Elements) -> Done {
 
 /// `COPY source destination [DB n] [REPLACE]`.
 pub fn copy(call: &mut Call<'_>) -> Done {
-    with_elements_read(call, copy_now)
+    with_value_read(call, copy_now)
 }
 
-fn copy_now(call: &mut Call<'_>, elements: Elements) -> Done {
+fn copy_now(call: &mut Call<'_>, read: Original) -> Done {
     let (mut database, mut replaces) = (call.client.database.clone(), false);
     let mut at = 3;
     while at < call.args.len() {
@@ -298,17 +285,17 @@ fn copy_now(call: &mut Call<'_>, elements: Elements) -> Done {
     }
     let is_done = call.value(from).is_there() && (replaces || !call.value(to).is_there());
     if is_done {
-        call.keys().copy(from, to, elements)?;
+        call.keys().copy(from, to, read)?;
     }
     call.reply().flag(is_done);
     Ok(())
 }
 
 pub fn move_key(call: &mut Call<'_>) -> Done {
-    with_elements_read(call, move_now)
+    with_value_read(call, move_now)
 }
 
-fn move_now(call: &mut Call<'_>, elements: Elements) -> Done {
+fn move_now(call: &mut Call<'_>, read: Original) -> Done {
     let database = super::connection::database(call, 2)?;
     if database == call.client.database {
         return Err(Fail::err("source and destination objects are the same"));
@@ -318,7 +305,7 @@ fn move_now(call: &mut Call<'_>, elements: Elements) -> Done {
     let to = elsewhere(call, &database, &name)?;
     let is_done = call.value(from).is_there() && !call.value(to).is_there();
     if is_done {
-        move_value(call, from, to, elements)?;
+        move_value(call, from, to, read)?;
     }
     call.reply().flag(is_done);
     Ok(())

@@ -8,6 +8,11 @@ use super::super::keys::{Finder, SlotId};
 use super::super::reply::Reply;
 use super::{Call, Done, integer};
 
+/// Entries that one portion looks for.
+const FOUND: usize = 2_000;
+/// Changes of the stream after which a deletion gives no turns any more.
+const RESTARTS: usize = 3;
+
 /// The error of what should be an id.
 pub fn invalid_id() -> Fail {
     Fail::err("Invalid stream ID specified as stream command argument")
@@ -198,15 +203,7 @@ fn drop_gone(call: &mut Call<'_>, id: SlotId) -> Done {
     if stream.kept.gone.is_empty() || seqs.is_empty() {
         return Ok(());
     }
-    let to = if stream.is_empty() {
-        seqs.end
-    } else {
-        let mut first = seqs.start;
-        while stream.kept.gone.contains(&call.engine.keys.entry_at(id, first)?.id) {
-            first += 1;
-        }
-        first
-    };
+    let to = if stream.is_empty() { seqs.end } else { call.engine.keys.first_left(id)? };
     if to > seqs.start {
         call.keys().trim_stream(id, to)?;
     }
@@ -323,16 +320,48 @@ pub fn xdel(call: &mut Call<'_>) -> Done {
     let mut ids = call.args[2..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
     ids.sort();
     ids.dedup();
+    let mut found = Vec::new();
+    if ids.len() <= FOUND || call.is_whole() {
+        find(call, &ids, &mut found)?;
+        return delete_found(call, found);
+    }
+    call.stream(1)?;
+    let (changes, mut at, mut restarts) = (call.keys().follow(), 0, 0);
+    call.in_portions(move |call| {
+        if changes.has_changed(&call.client.database, &call.args[1]) {
+            found.clear();
+            at = 0;
+            restarts += 1;
+        }
+        let end = if restarts > RESTARTS { ids.len() } else { ids.len().min(at + FOUND) };
+        find(call, &ids[at..end], &mut found)?;
+        at = end;
+        call.client.work_bytes = 2 * size_of_val(&ids[..]);
+        if at < ids.len() {
+            return Ok(false);
+        }
+        delete_found(call, std::mem::take(&mut found)).map(|()| true)
+    })
+}
+
+/// Looks for entries by their ids, which are in order.
+fn find(call: &mut Call<'_>, ids: &[Id], found: &mut Vec<Id>) -> Done {
     let (id, _) = call.stream(1)?;
-    let (mut gone, mut finder) = (Vec::new(), Finder::default());
-    for entry in ids {
+    let mut finder = Finder::default();
+    for &entry in ids {
         if call.engine.keys.find_entry(&mut finder, id, entry)?.is_some() {
-            gone.push(entry);
+            found.push(entry);
         }
     }
-    let count = gone.len();
-    if let Some(&largest) = gone.last() {
-        call.keys().change_stream(id, Delta::Gone(gone));
+    Ok(())
+}
+
+/// Deletes entries that are there, by their ids in order.
+fn delete_found(call: &mut Call<'_>, found: Vec<Id>) -> Done {
+    let (id, _) = call.stream(1)?;
+    let count = found.len();
+    if let Some(&largest) = found.last() {
+        call.keys().change_stream(id, Delta::Gone(found));
         let meta = call.engine.keys.stream(id).expect("it was there").kept.meta;
         if largest > meta.max_deleted {
             call.keys().change_stream(id, Delta::Meta(Meta { max_deleted: largest, ..meta }));

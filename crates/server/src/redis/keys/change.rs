@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::batch::Op;
 use super::cache::SlotId;
 use super::head::{Record, WhatShown, encode_value};
-use super::list::{End, List, MAX_REWRITTEN, collect};
+use super::list::{End, List};
 use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
 use super::{Keyspace, Value, names};
@@ -234,7 +234,7 @@ impl Keyspace {
     }
 
     /// Returns a stream, whose change is recorded already, for changes.
-    fn stream_mut(&mut self, id: SlotId) -> (&mut Stream, &mut super::Batch, LogKey) {
+    pub(super) fn stream_mut(&mut self, id: SlotId) -> (&mut Stream, &mut super::Batch, LogKey) {
         let slot = self.cache.get_mut(id);
         let log = names::entries(&slot.key);
         match &mut slot.value {
@@ -344,56 +344,5 @@ impl Keyspace {
     pub fn entry_at(&self, id: SlotId, seq: u64) -> Result<Entry, Error> {
         let log = names::entries(self.key(id));
         self.stream(id).expect("a stream").entry(&self.store, &log, seq)
-    }
-
-    /// Copies the value of `from` to `to`, and replaces the value of `to`. The elements of a list
-    /// may have been read before.
-    pub fn copy(&mut self, from: SlotId, to: SlotId, elements: Option<Vec<Bytes>>) -> Result<(), Error> {
-        self.delete(to);
-        let expire = self.expire(from);
-        match self.value(from) {
-            Value::Absent => return Ok(()),
-            Value::String(text) => {
-                let text = text.clone();
-                self.set_text(to, text, None);
-            }
-            Value::Hash(fields) => {
-                let fields = fields.iter().map(|(field, value)| (field.clone(), value.clone())).collect();
-                self.put_fields(to, fields);
-            }
-            Value::List(list) => {
-                let elements = match elements {
-                    Some(elements) => elements,
-                    None => collect(self.elements(from, 0..list.len())?)?,
-                };
-                self.push(to, End::Right, elements);
-            }
-            Value::Stream(stream) => {
-                let stream = stream.clone();
-                self.copy_stream(from, to, &stream)?;
-            }
-        }
-        if expire.is_some() {
-            self.set_expire(to, expire);
-        }
-        Ok(())
-    }
-
-    fn copy_stream(&mut self, from: SlotId, to: SlotId, stream: &Stream) -> Result<(), Error> {
-        let (all, limit) = ((Id::MIN, Id::MAX), MAX_REWRITTEN);
-        let entries = self.entries_within(from, all, usize::MAX, false, limit)?;
-        let entries = entries.ok_or(Error::CommitTooLarge { len: limit + 1, limit })?;
-        let mut kept = stream.kept.clone();
-        kept.gone.clear();
-        kept.meta.more_added = stream.added() as i64 - entries.len() as i64;
-        self.touch(to);
-        self.cache.get_mut(to).value = Value::Stream(Box::new(Stream { body: Default::default(), kept }));
-        self.write_head(to);
-        let last = stream.kept.meta.last;
-        let (copy, batch, log) = self.stream_mut(to);
-        copy.body.push(batch, log, entries.into_iter().map(|entry| entry.encoded));
-        copy.kept.meta.last = last;
-        self.cache.measure(to);
-        Ok(())
     }
 }

@@ -68,4 +68,22 @@ impl Keyspace {
         let Some(stream) = self.stream(id) else { return Ok(None) };
         finder.find(stream, &self.store, &names::entries(self.key(id)), entry)
     }
+
+    /// Returns the number of the first entry of a stream's log that is not deleted; the end of the
+    /// log if there is none.
+    pub fn first_left(&self, id: SlotId) -> Result<u64, Error> {
+        let Some(stream) = self.stream(id) else { return Ok(0) };
+        let (log, seqs) = (names::entries(self.key(id)), stream.seqs());
+        let (mut first, mut size) = (seqs.start, 1);
+        while first < seqs.end {
+            let entries = stream.entries(&self.store, &log, first..seqs.end.min(first + size))?;
+            let gone = entries.iter().take_while(|entry| stream.kept.gone.contains(&entry.id)).count();
+            first += gone as u64;
+            if gone < entries.len() {
+                break;
+            }
+            size = (2 * size).min(AHEAD);
+        }
+        Ok(first)
+    }
 }

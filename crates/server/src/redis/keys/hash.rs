@@ -1,6 +1,7 @@
 //! Changes of hashes, and fields that are prepared for a hash.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 
@@ -29,6 +30,18 @@ impl NewFields {
         let put = Record::Put(fields);
         let records = if put.is_long() { put.split() } else { vec![put] };
         self.records.extend(records.iter().map(Record::encode));
+    }
+
+    /// Returns the number of different fields.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns up to `most` fields of a hash that follow the last field of these.
+    pub fn next_of(&self, hash: &BTreeMap<Bytes, Bytes>, most: usize) -> Vec<(Bytes, Bytes)> {
+        let after = self.all.last_key_value().map_or(Bound::Unbounded, |(field, _)| Bound::Excluded(field));
+        let next = hash.range::<Bytes, _>((after, Bound::Unbounded)).take(most);
+        next.map(|(field, value)| (field.clone(), value.clone())).collect()
     }
 
     /// Returns the bytes that this takes.

@@ -1,6 +1,7 @@
 //! The engine on a store in memory, step by step, beside a plain model of what it should do.
 
 mod clocks;
+mod copies;
 mod cuts;
 mod draft_edges;
 mod drafts;

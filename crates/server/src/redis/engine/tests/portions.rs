@@ -66,7 +66,7 @@ pub(super) fn many(start: &str, count: usize, word: impl Fn(usize) -> String) ->
 /// Numbers of keys, of elements of a list, of fields of a hash, and of entries of a stream.
 pub(super) const KEYS: usize = 3_000;
 pub(super) const ELEMENTS: usize = 9_000;
-const FIELDS: usize = 5_000;
+pub(super) const FIELDS: usize = 5_000;
 const ENTRIES: usize = 5_000;
 
 pub(super) fn keys() -> Vec<Vec<Bytes>> {
@@ -81,7 +81,7 @@ pub(super) fn list() -> Vec<Vec<Bytes>> {
     ]
 }
 
-fn hash() -> Vec<Vec<Bytes>> {
+pub(super) fn hash() -> Vec<Vec<Bytes>> {
     vec![many("HSET hash", FIELDS, |n| format!("field:{n} {}", "v".repeat(60)))]
 }
 
@@ -274,6 +274,59 @@ fn replies_of_streams_are_of_one_moment() {
 }
 
 #[test]
+fn deletions_of_many_entries_are_of_one_moment() {
+    let looks: &[&str] = &["XRANGE stream - +", "XINFO STREAM stream"];
+    let changes: &[&str] = &[
+        "XADD stream 100000 f v",
+        "XDEL stream 1 2 4985",
+        "XTRIM stream MAXLEN 4995",
+        "XLEN stream",
+        "DEL stream",
+        "SET stream text",
+    ];
+    let first = many("XDEL stream", ENTRIES - 10, |n| (n + 1).to_string());
+    let odd = many("XDEL stream", ENTRIES / 2, |n| (2 * n + 1).to_string());
+    check(&stream(), &[case(first, changes, looks), case(odd, &changes[1..2], looks)]);
+}
+
+/// The log of a stream begins with an entry that is not deleted, or its space would not come back.
+#[test]
+fn deleted_entries_at_the_front_leave_the_log() {
+    for count in [0, 1, 2, 3, 1_000, ENTRIES - 1] {
+        let mut desk = Desk::on(Store::in_memory(1).unwrap());
+        desk.say(&stream());
+        let delete = many(&format!("XDEL stream {}", ENTRIES - 5), count, |n| (n + 1).to_string());
+        desk.say(&[delete]);
+        let id = desk.engine.keys.open(b"0", b"stream").unwrap();
+        assert_eq!(desk.engine.keys.stream(id).unwrap().seqs().start, count as u64);
+        let looks = desk.say(&[words("XRANGE stream - + COUNT 1")]);
+        assert!(looks.starts_with(&format!(
+            "*1\r\n*2\r\n${}\r\n{}-0\r\n",
+            (count + 1).to_string().len() + 2,
+            count + 1
+        )));
+    }
+}
+
+#[test]
+fn a_deletion_of_entries_that_others_disturb_again_and_again_ends_all_the_same() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    desk.say(&stream());
+    let delete = many("XDEL stream", ENTRIES, |n| (n + 1).to_string());
+    desk.engine.run(desk.long, &mut VecDeque::from([delete]), || false);
+    let mut portions = 0;
+    while desk.is_at_work(desk.long) {
+        portions += 1;
+        assert_eq!(desk.say(&[words(&format!("XDEL stream {portions}"))]), ":1\r\n");
+        desk.engine.run(desk.long, &mut VecDeque::new(), || false);
+        assert!(portions < 100);
+    }
+    assert!(portions >= 4, "{portions}");
+    assert_eq!(desk.told(desk.long), format!(":{}\r\n", ENTRIES - portions));
+    assert_eq!(desk.say(&[words("XLEN stream")]), ":0\r\n");
+}
+
+#[test]
 fn sorts_are_of_one_moment() {
     let changes: &[&str] =
         &["RPUSH list 5 6 7", "MSET key:0 900 key:2999 900", "DEL list", "RPUSH target new"];
@@ -286,30 +339,6 @@ fn sorts_are_of_one_moment() {
             sort(" BY key:* GET # GET key:* LIMIT 100 8000"),
             sort(" STORE target"),
             sort(" DESC BY key:* GET # GET key:* STORE target"),
-        ],
-    );
-}
-
-#[test]
-fn copies_of_a_list_are_of_one_moment() {
-    let looks: &[&str] = &["LRANGE target 0 -1", "LRANGE list 0 -1", "TTL list"];
-    let changes: &[&str] = &[
-        "RPUSH list new",
-        "LPOP list; LPOP list",
-        "DEL list",
-        "DEL target",
-        "LSET list 4000 new",
-        "SET list text",
-    ];
-    let moved: &[&str] = &["LRANGE list 0 -1", "SELECT 1", "LRANGE list 0 -1"];
-    check(
-        &list(),
-        &[
-            case(words("COPY list target REPLACE"), changes, looks),
-            case(words("COPY list target"), changes, looks),
-            case(words("RENAME list target"), changes, looks),
-            case(words("RENAMENX list target"), changes, looks),
-            case(words("MOVE list 1"), &["RPUSH list new"], moved),
         ],
     );
 }
