@@ -1,5 +1,8 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use brooklet::io::{Fault, MemVolume};
-use brooklet_replica::Cuts;
+use brooklet_replica::{Created, Cuts, Journal, Key};
+use bytes::Bytes;
 
 use super::*;
 
@@ -152,7 +155,31 @@ fn a_file_that_was_left_behind_is_moved_to_a_free_name() {
     assert_eq!(names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count(), 3);
 }
 
-/// The first signal ends an opening that waits for the bucket.
+/// A journal that takes one object of the log, such as the fence of a takeover, and no more.
+#[derive(Clone)]
+struct Full {
+    journal: BucketJournal,
+    taken: Arc<AtomicBool>,
+}
+
+impl Journal for Full {
+    async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
+        if matches!(key, Key::Log(_)) && self.taken.swap(true, Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.journal.create(key, data).await
+    }
+
+    async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
+        self.journal.read(key).await
+    }
+
+    async fn remove(&self, key: Key) -> Result<(), Error> {
+        self.journal.remove(key).await
+    }
+}
+
+/// The first signal ends an opening that waits for the bucket to take the rest of the file.
 #[test]
 fn a_signal_ends_the_wait_for_the_bucket() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,11 +189,20 @@ fn a_signal_ends_the_wait_for_the_bucket() {
     store.abandon();
     first.replica.give_up();
     drop(first);
-    // The opening ships the entry; the bucket takes nothing any more.
-    let second = host(folder.path(), Waits::Local);
-    let log = folder.path().join("bucket/log");
-    let _ = std::fs::remove_dir_all(&log);
-    std::fs::write(&log, "in the way").unwrap();
-    second.stop.cancel();
-    assert!(open(&second).is_none());
+    let mut second = host(folder.path(), Waits::Local);
+    let taken = Arc::new(AtomicBool::new(false));
+    let full = Full { journal: second.journal.clone(), taken: taken.clone() };
+    second.replica = Replica::new(full, ShipperOptions::default());
+    let stop = second.stop.clone();
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| {
+            let second = second;
+            open(&second).is_none()
+        });
+        while !taken.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        stop.cancel();
+        assert!(opening.join().unwrap());
+    });
 }
