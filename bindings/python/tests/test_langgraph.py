@@ -356,6 +356,7 @@ def test_a_deletion_that_is_cut_short_leaves_the_latest_checkpoints(saver: Brook
         put(saver, "t", str(number))
     with pytest.raises(KeyboardInterrupt):
         cut_short(saver, 2).delete_thread("t")
+    saver.store.flush()
     assert ids(saver.list(config("t"))) == ["4", "3", "2"]
 
 
@@ -367,6 +368,7 @@ def test_a_copy_that_is_cut_short_has_the_oldest_checkpoints_with_their_writes(s
     for calls, there in enumerate(expected):
         with pytest.raises(KeyboardInterrupt):
             cut_short(saver, calls).copy_thread("t", "copy")
+        saver.store.flush()
         found = list(saver.list(config("copy")))
         assert ids(found) == there
         assert all(len(item.pending_writes or []) == 1 for item in found)

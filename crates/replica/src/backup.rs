@@ -9,13 +9,14 @@ use crate::error::Error;
 use crate::replica::Replica;
 
 impl Replica {
-    /// Backs the store up to an archive, and lets the log begin behind the backup: a host that takes
-    /// the store over then reads this backup, and less of the log. Goes on while `goes_on` returns
-    /// true and this host owns the log. Returns `None` if the log has nothing new since the last call.
+    /// Backs the store up to an archive, and lets the log begin behind the backup: a host that
+    /// takes the store over then reads this backup, and less of the log. Goes on while `goes_on`
+    /// returns true and this host owns the log. Returns `None` if the log has nothing new since the
+    /// last call.
     ///
-    /// A backup begins with a checkpoint, and a checkpoint waits until the bucket keeps its blocks, in
-    /// each mode. So the backup has no commit that a takeover could lose. While the bucket does not
-    /// answer, the call waits; [`give_up`](Self::give_up) ends that.
+    /// A backup begins with a checkpoint, and a checkpoint waits until the bucket keeps its blocks,
+    /// in each mode. So the backup has no commit that a takeover could lose. While the bucket does
+    /// not answer, the call waits; [`give_up`](Self::give_up) ends that.
     ///
     /// # Errors
     /// [`Error::NoLog`] before an opening has claimed the log; [`Error::DamagedBackup`]; the errors

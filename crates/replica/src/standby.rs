@@ -105,18 +105,22 @@ mod tests {
             let bucket = Bucket::of(Arc::new(InMemory::new()), "here").unwrap();
             Arc::new(Self { journal: BucketJournal::new(&bucket), read, is_down: Arc::default() })
         }
+
+        fn expect_up(&self, key: Key) -> Result<(), Error> {
+            let refusal = Error::NoAnswer { doing: key.to_string(), seconds: 0 };
+            if *self.is_down.lock().unwrap() { Err(refusal) } else { Ok(()) }
+        }
     }
 
     impl Journal for Slow {
         async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
+            self.expect_up(key)?;
             self.journal.create(key, data).await
         }
 
         async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
             sleep(self.read).await;
-            if *self.is_down.lock().unwrap() {
-                return Err(Error::NoAnswer { doing: key.to_string(), seconds: 0 });
-            }
+            self.expect_up(key)?;
             self.journal.read(key).await
         }
 
@@ -133,7 +137,7 @@ mod tests {
 
     async fn owner(journal: &Arc<Slow>) -> Shipper {
         let options = ShipperOptions::default();
-        Shipper::start(journal.journal.clone(), STORE, options, |_| Ok(())).await.unwrap().0
+        Shipper::start(Slow::clone(journal), STORE, options, |_| Ok(())).await.unwrap().0
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Kept {
     /// The store as of a backup; `None` if the blocks begin with the store.
     pub backup: Option<View>,
     /// Blocks of its log, one after the other. Those that the backup has are skipped. With a backup
-    /// at least one, which may be one of these: the log of the new store is chained to the last one.
+    /// at least one, which may be one of these: the log of the new store is chained to the last.
     pub blocks: Vec<SealedBlock>,
 }
 

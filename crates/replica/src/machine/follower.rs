@@ -4,9 +4,9 @@
 //! What a follower reads is in the log for good: a hole ends its reading, and so does a fence. At
 //! both it looks whether the log was trimmed past its place, before it believes them.
 //!
-//! A host that takes the store over appends nothing while it reads the log. So a follower that finds
-//! a new claim waits once more, and twice as long: hosts that wait equally long would else claim the
-//! store from one another for ever.
+//! A host that takes the store over appends nothing while it reads the log. So a follower that
+//! finds a new claim waits once more, and twice as long: hosts that wait equally long would else
+//! claim the store from one another for ever.
 
 use std::time::Duration;
 

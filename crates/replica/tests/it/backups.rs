@@ -99,7 +99,7 @@ fn a_backup_with_damaged_parts_does_not_shorten_the_log() {
     let mut rng = Rng::new(5);
     for n in 0..20 {
         let noise: Vec<u8> = (0..2000).map(|_| rng.below(256) as u8).collect();
-        running.store.append(&format!("log/{n}"), &noise).unwrap().wait().unwrap();
+        running.store.append(format!("log/{n}"), &noise).unwrap().wait().unwrap();
     }
     running.store.checkpoint().unwrap();
     let run = running.store.info().unwrap().runs[0];
@@ -117,7 +117,7 @@ fn a_backup_with_damaged_parts_does_not_shorten_the_log() {
     let (kept, _claim) = replica.kept(|_| panic!("no backup is recorded")).unwrap();
     let next = options().succeed_on(Arc::new(MemVolume::new(9)), &kept).unwrap();
     for n in 0..20 {
-        assert_eq!(next.read_available(&format!("log/{n}"), ..).unwrap().count(), 1, "log {n}");
+        assert_eq!(next.read_available(format!("log/{n}"), ..).unwrap().count(), 1, "log {n}");
     }
 }
 
@@ -139,7 +139,7 @@ fn a_backup_waits_until_the_log_has_all_of_it() {
     append(&running, 2..5);
     std::thread::scope(|scope| {
         let backing_up = scope.spawn(|| backups.back_up(&running).unwrap().unwrap());
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::park_timeout(Duration::from_millis(200));
         let status = running.replica.status().unwrap();
         assert!(!backing_up.is_finished() && !status.is_recording && status.record.is_none());
         creates.store(OPEN, Ordering::Relaxed);

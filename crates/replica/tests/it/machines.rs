@@ -394,7 +394,8 @@ fn a_follower_passes_fences_and_notices_a_trimmed_place() {
     assert!(matches!(other.state(), FollowerState::Broken(_)));
 }
 
-/// A follower that slept hears late that there was nothing. The bucket's silence is not the owner's.
+/// A follower that slept hears late that there was nothing. The silence of the bucket is not that
+/// of the owner.
 #[test]
 fn a_follower_judges_by_the_time_of_its_request() {
     let mut bucket = bucket();
