@@ -1,7 +1,7 @@
 //! Rings written block by block, each then damaged in every block, in its header and in its
 //! payload.
 
-use brooklet_io::MemVolume;
+use brooklet_io::{MemVolume, Volume};
 
 use super::*;
 use crate::config::Zone;
