@@ -174,6 +174,12 @@ impl Replica {
     }
 
     fn continue_with(&self, log: LocalLog) -> Result<(), Error> {
+        // A restored or imported store has runs, though its log begins at 0.
+        let is_restored = log.has_more && log.begin == 0 && log.blocks.is_empty();
+        // Before the claim: a standby would continue the claimed log, which is empty, as the store.
+        if is_restored || ((log.has_more || log.begin > 0) && (self.find)()?.is_none()) {
+            return Err(Error::NeedsBackup);
+        }
         let mut history = History::default();
         let shipper = Arc::new((self.start)(StoreId(log.store), &mut |found| history.find(found))?);
         let here = links(Link { lsn: log.begin, sum: log.sum }, &log.blocks);
@@ -288,7 +294,6 @@ fn missing(log: &LocalLog, here: &[Link], history: &History) -> Result<usize, Er
         Plan::Diverged { from: 0 } if history.backup.is_some() && end <= begin => {
             Err(Error::Outdated { end, begin })
         }
-        // A restored or imported store has runs, though its log begins at 0.
         _ if there.is_empty() && (log.begin > 0 || log.has_more || history.backup.is_some()) => {
             Err(Error::NeedsBackup)
         }

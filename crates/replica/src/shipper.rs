@@ -131,6 +131,8 @@ struct Status {
     /// End of the last block that was shipped, and its number.
     next: u64,
     shipped: u64,
+    /// Number of calls of [`Shipper::record`].
+    records: u64,
     end: Option<Ended>,
 }
 
@@ -232,7 +234,7 @@ impl Shipper {
             failure: None,
         };
         let shared = Arc::new(Shared {
-            status: Mutex::new(Status { told, next: opened.end.lsn, shipped: 0, end: None }),
+            status: Mutex::new(Status { told, next: opened.end.lsn, shipped: 0, records: 0, end: None }),
             changed: Condvar::new(),
             mirror: OnceLock::new(),
         });
@@ -243,6 +245,7 @@ impl Shipper {
             recorder: Recorder::new(&opened),
             cutter: Cutter::new(options.cuts),
             records: None,
+            records_taken: 0,
             failures: 0,
             replies: inputs.clone(),
             shared: shared.clone(),
@@ -359,7 +362,9 @@ impl Shipper {
     /// behind it until the next one is appended: meanwhile an opening of the store cannot compare
     /// the two histories, and ends with [`Error::NeedsBackup`].
     pub fn record(&self, mark: Mark, backup: u64) {
-        self.lock().told.is_recording = true;
+        let mut status = self.lock();
+        (status.told.is_recording, status.records) = (true, status.records + 1);
+        drop(status);
         self.input(Input::Record { mark, backup });
     }
 

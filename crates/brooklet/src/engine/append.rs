@@ -398,6 +398,11 @@ impl Inner {
             // The mirror makes room in its window, and in the ring, on a thread of its own.
             return Ok(wal.wait_for_room()?);
         }
+        // It may have made room since the commit found none.
+        let settled = wal.settled();
+        if self.options.mirror.is_some() && self.full_at.swap(settled, Ordering::Relaxed) != settled {
+            return Ok(());
+        }
         // Nothing else makes room in a store without threads.
         Err(Error::Full { what: "the commit in the ring", why: why.to_string() })
     }

@@ -100,6 +100,8 @@ pub(crate) struct Inner {
     held_back: AtomicBool,
     /// The error of the last checkpoint, while checkpoints fail.
     stalled: Mutex<Option<Error>>,
+    /// In a store without threads: how much the mirror kept when a commit last found no room.
+    full_at: AtomicU64,
     closing: AtomicBool,
     /// The result of closing, once the store is closed.
     pub closed: Mutex<Option<Result<(), Error>>>,
@@ -375,6 +377,7 @@ impl Handle {
             used: AtomicU64::new(0),
             held_back: AtomicBool::new(false),
             stalled: Mutex::default(),
+            full_at: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             closed: Mutex::default(),
             counters: Counters::default(),

@@ -32,7 +32,7 @@ const WAITING: usize = 64;
 /// Number of threads that check, if there are enough cores.
 const CHECKING: usize = 4;
 
-type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+pub(super) type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Options {
     /// Makes a new store at `path` with all logs of `view`, and opens it. The view can be of

@@ -11,10 +11,11 @@ use brooklet_wal::{Cursor, SealedBlock};
 
 use crate::error::Error;
 use crate::format::superblock::Superblock;
+use crate::model::progress::Progress;
 use crate::options::{Create, Options};
 use crate::store::Store;
 use crate::store::view::View;
-use crate::transfer::copy::copy;
+use crate::transfer::copy::{OnProgress, copy};
 use crate::transfer::subscribe::{damaged, encode};
 use crate::volume::Volumes;
 use crate::volume::create;
@@ -111,16 +112,23 @@ impl Portions<'_> {
 impl Options {
     /// Makes a store at `path` that continues the log of the store that `kept` tells of, under the
     /// same identity, and opens it. Nobody else may continue it: open it with the
-    /// [mirror](Self::mirror) that kept the blocks, which sees to that.
+    /// [mirror](Self::mirror) that kept the blocks, which sees to that. Reports to `progress` like
+    /// [`copy`](Self::copy).
     ///
     /// # Errors
     /// The errors of [`copy`](Self::copy); [`Error::Damaged`] if the blocks do not follow one
     /// another, or do not continue the backup.
-    pub fn succeed(self, path: impl AsRef<Path>, kept: &Kept) -> Result<Store, Error> {
+    pub fn succeed(
+        self,
+        path: impl AsRef<Path>,
+        kept: &Kept,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Store, Error> {
         let (view, next) = kept.view()?;
         let (path, options) = self.create(Create::IfMissing).settled(path.as_ref())?;
-        let fill =
-            |volumes: &Volumes, superblock: &mut Superblock| fill(&view, next, volumes, superblock, &options);
+        let fill = |volumes: &Volumes, superblock: &mut Superblock| {
+            fill(&view, next, volumes, superblock, &options, &mut progress)
+        };
         if !create::make(&path, &options, fill)? {
             return Err(Error::exists(path.display().to_string()));
         }
@@ -131,8 +139,10 @@ impl Options {
     #[doc(hidden)]
     pub fn succeed_on(self, volume: Arc<dyn Volume>, kept: &Kept) -> Result<Store, Error> {
         let (view, next) = kept.view()?;
-        let fill =
-            |volumes: &Volumes, superblock: &mut Superblock| fill(&view, next, volumes, superblock, &self);
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let fill = |volumes: &Volumes, superblock: &mut Superblock| {
+            fill(&view, next, volumes, superblock, &self, go_on)
+        };
         create::create(&Volumes { data: volume.clone(), ring: None }, &self, fill)?;
         self.open_on(volume)
     }
@@ -144,7 +154,8 @@ fn fill(
     volumes: &Volumes,
     superblock: &mut Superblock,
     options: &Options,
+    progress: OnProgress<'_>,
 ) -> Result<(), Error> {
     (superblock.id, superblock.trim, superblock.mirrored) = (view.store, next, true);
-    copy(view, volumes, superblock, options, &mut |_| ControlFlow::Continue(()))
+    copy(view, volumes, superblock, options, progress)
 }

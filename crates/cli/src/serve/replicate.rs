@@ -8,14 +8,14 @@ mod guard;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use brooklet::{MirrorOptions, Options, Store, Waits};
+use brooklet::{MirrorOptions, Options, Progress, Store, Waits};
 use brooklet_archive::{Bucket, Which};
 use brooklet_replica::{BucketJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::CancellationToken;
@@ -28,6 +28,8 @@ pub use guard::Guard;
 const READ_AHEAD: usize = 32 << 20;
 /// Time between two looks at a signal, and at the owner of the log.
 const LOOK: Duration = Duration::from_millis(100);
+/// Time between two reports on the making of a file.
+const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
 const LONG: u64 = 256 << 20;
 
@@ -47,9 +49,9 @@ pub struct Replication {
     /// Least time between two backups of a log that is long.
     pause: Duration,
     keep_backups: Duration,
+    /// Most time that the end of the server waits for the bucket.
+    leaving: Duration,
     stop: CancellationToken,
-    /// Whether this process has made the file, and nothing has written to it.
-    is_fresh: Cell<bool>,
 }
 
 /// Opens the server's store, with some options.
@@ -91,8 +93,8 @@ impl Replication {
             keep_backups: Duration::from_secs(
                 given.keep_backups.unwrap_or(super::settings::KEEP_BACKUPS).saturating_mul(24 * 3600),
             ),
+            leaving: Duration::from_secs(30),
             stop: stop.clone(),
-            is_fresh: Cell::new(false),
         }))
     }
 
@@ -138,11 +140,11 @@ impl Replication {
 
     fn claim(&self, options: &Options, open: Open<'_>) -> Result<Store, Error> {
         // It gives the sign of an owner until the file is open.
-        let mut _claim = None;
+        let (mut _claim, mut is_first) = (None, false);
         if !self.path.exists() {
             match self.make_anew(options) {
                 // Nobody has claimed the log yet: this host makes the store.
-                Err(Error::NoLog) if !self.is_standby => {}
+                Err(Error::NoLog) if !self.is_standby => is_first = true,
                 made => _claim = Some(made?),
             }
         }
@@ -154,6 +156,7 @@ impl Replication {
             Err(Error::Diverged { .. }) if self.waits == Waits::Kept => {
                 "its last commits are not in the log; with --acknowledge kept, nobody was told of them"
             }
+            Err(Error::OtherStore { .. }) if is_first => "another host has made the store at the same moment",
             opened => return opened,
         };
         self.move_aside(why).map_err(Error::Store)?;
@@ -169,17 +172,13 @@ impl Replication {
     /// Moves the file aside: it may have the only copy of a commit.
     fn move_aside(&self, why: &str) -> Result<(), brooklet::Error> {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let failed = |doing: String| |cause| brooklet::Error::Io { doing, cause: Arc::new(cause) };
-        if self.is_fresh.get() {
-            // It has nothing but what the bucket has.
-            return std::fs::remove_file(&path).map_err(failed(format!("removing {}", path.display())));
-        }
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let names = (seconds..).map(|number| with_suffix(&path, &format!(".replaced-{number}")));
         let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
         let aside = names.into_iter().find(is_free).expect("some number is free");
-        let doing = format!("moving {} to {}", path.display(), aside.display());
-        std::fs::rename(&path, &aside).map_err(failed(doing))?;
+        let doing = || format!("moving {} to {}", path.display(), aside.display());
+        let failed = |cause| brooklet::Error::Io { doing: doing(), cause: Arc::new(cause) };
+        std::fs::rename(&path, &aside).map_err(failed)?;
         tracing::warn!(file = %aside.display(), "the file of the store was moved aside: {why}");
         Ok(())
     }
@@ -190,15 +189,20 @@ impl Replication {
         let backup = |number| Ok(self.backups.backup(Which::Number(number))?.view(READ_AHEAD)?);
         let (kept, claim) = self.replica.kept(backup)?;
         let blocks = kept.blocks.len();
-        let made = options.clone().succeed(&self.path, &kept).and_then(|store| store.close());
-        made.map_err(Error::Store)?;
-        self.is_fresh.set(true);
+        let must_end = || if self.stop.is_cancelled() { Some(Error::GivenUp) } else { claim.error() };
+        let mut told = Instant::now();
+        let progress = |progress: Progress| {
+            if told.elapsed() > TELL {
+                told = Instant::now();
+                let of = progress.total_bytes;
+                tracing::info!(bytes = progress.bytes, of, "the store is being made from the bucket");
+            }
+            if must_end().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let made = options.clone().succeed(&self.path, &kept, progress).and_then(|store| store.close());
+        made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
-        match claim.error() {
-            Some(error) => Err(error),
-            None if self.stop.is_cancelled() => Err(Error::GivenUp),
-            None => Ok(claim),
-        }
+        must_end().map_or(Ok(claim), Err)
     }
 }
 

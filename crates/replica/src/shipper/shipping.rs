@@ -25,6 +25,8 @@ pub(super) struct Shipping<J> {
     pub cutter: Cutter,
     /// The record that waits for the one under way.
     pub records: Option<(Mark, u64)>,
+    /// Number of calls that asked for a record, and have arrived here.
+    pub records_taken: u64,
     /// Requests that failed since one succeeded.
     pub failures: u32,
     pub replies: UnboundedSender<Input>,
@@ -82,7 +84,7 @@ impl<J: Journal> Shipping<J> {
             told.waiting = told.waiting.saturating_sub(bytes);
             told.kept_blocks += count;
             (told.kept, told.may_serve, told.record) = (kept, may_serve, record);
-            told.is_recording = is_recording;
+            told.is_recording = is_recording || status.records > self.records_taken;
             told.puts += puts as u64;
             told.recordable = recordable.or(told.recordable);
         });
@@ -104,7 +106,10 @@ impl<J: Journal> Shipping<J> {
         match input {
             Input::Block { begin, end, block } => self.cutter.push(begin, end, &block, now),
             Input::Flush => self.flush(),
-            Input::Record { mark, backup } => self.records = Some((mark, backup)),
+            Input::Record { mark, backup } => {
+                self.records = Some((mark, backup));
+                self.records_taken += 1;
+            }
             Input::HandOver(to) => {
                 self.flush();
                 self.owner.hand_over(to);

@@ -206,6 +206,29 @@ fn a_log_without_a_block_is_continued() {
     assert!(matches!(empty.kept(|_| panic!("no backup is recorded")), Err(Error::NoLog)));
 }
 
+/// A standby would take the empty log for the store, and the file would be left behind.
+#[test]
+fn a_store_that_cannot_begin_a_log_claims_none() {
+    let memory = Arc::new(InMemory::new());
+    let source = options().create_on(Arc::new(MemVolume::new(5))).unwrap();
+    source.append("log", "entry").unwrap().wait().unwrap();
+    let volume = Arc::new(MemVolume::new(6));
+    options().copy_on(volume.clone(), &source.view().unwrap()).unwrap().close().unwrap();
+    let restored = Host::with_disk(volume, &memory, Waits::Kept);
+    let used = Host::new(&memory, Waits::Kept);
+    let store = options().open_on(used.volume.clone()).unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+    for host in [restored, used] {
+        assert!(matches!(host.open().map(drop), Err(Error::NeedsBackup)));
+        let replica = Replica::new(journal(&memory, 0, 0), shipping());
+        let kept = replica.kept(|_| panic!("no backup is recorded"));
+        assert!(matches!(kept.map(drop), Err(Error::NoLog)));
+    }
+}
+
 /// Until the next opening, the claim gives signs: else the next standby takes over meanwhile.
 #[test]
 fn a_claim_gives_signs_until_it_is_dropped() {

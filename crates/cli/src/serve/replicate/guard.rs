@@ -13,42 +13,45 @@ use brooklet_server::CancellationToken;
 use super::{LOOK, Replication, refused, with_suffix};
 use crate::failure::{Failure, Kind};
 
-/// Most time that the end of a server waits for the bucket, with `--acknowledge local`.
-const LEAVING: Duration = Duration::from_secs(10);
-
 /// A thread that guards the store until the server ends.
 pub struct Guard {
     thread: JoinHandle<()>,
+    /// A thread that ends the wait for a silent bucket.
+    leaving: JoinHandle<()>,
     closing: CancellationToken,
     ended: Arc<Mutex<Option<Failure>>>,
     replica: Arc<Replica>,
     waits: Waits,
+    time: Duration,
 }
 
 impl Replication {
     /// Guards the open store until the server ends.
     pub fn guard(self, store: Store) -> Result<Guard, Failure> {
-        let (replica, waits) = (self.replica.clone(), self.waits);
+        let (replica, waits, time) = (self.replica.clone(), self.waits, self.leaving);
         let stop = self.stop.clone();
-        Guard::start(stop, replica, waits, move |closing| self.watch(&store, closing))
+        Guard::start(stop, replica, waits, time, move |closing| self.watch(&store, closing))
     }
 
     /// Makes backups until the server ends, or must end. Returns the reason of the latter.
     fn watch(&self, store: &Store, closing: &CancellationToken) -> Option<Failure> {
         let shipper = self.replica.shipper()?;
-        let (mut last, mut backed_up) = (Instant::now(), 0);
+        let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
         while !closing.is_cancelled() {
             if let Some(failure) = must_end(store, &shipper) {
-                return Some(failure);
+                return (!closing.is_cancelled()).then_some(failure);
             }
             let status = shipper.status();
             let log = status.found + status.bytes;
             let is_long = log - backed_up >= self.backup_at;
-            if last.elapsed() >= if is_long { self.pause.min(self.backup_every) } else { self.backup_every } {
+            if last.elapsed() >= if is_long { pause.min(self.backup_every) } else { self.backup_every } {
                 match self.back_up(store, || !closing.is_cancelled() && must_end(store, &shipper).is_none()) {
-                    Ok(()) => backed_up = log,
-                    Err(error @ Error::DamagedBackup { .. }) => tracing::error!(%error, "the log stays long"),
-                    Err(error) => tracing::warn!(%error, "the backup failed; the next try follows later"),
+                    Ok(true) => (backed_up, pause) = (log, self.pause),
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::error!(%error, "the backup failed, so the log stays long; the next try follows later");
+                        pause = (2 * pause).min(self.backup_every);
+                    }
                 }
                 last = Instant::now();
             }
@@ -57,16 +60,19 @@ impl Replication {
         None
     }
 
-    /// Backs the store up, and removes backups that are old.
-    pub(super) fn back_up(&self, store: &Store, goes_on: impl Fn() -> bool) -> Result<(), Error> {
+    /// Backs the store up, and removes backups that are old. Returns `false` if the log has nothing
+    /// new.
+    pub(super) fn back_up(&self, store: &Store, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
         let note = with_suffix(&self.path, ".archive");
         let mut archive = Archive::new(self.backups.clone(), note, self.owner.clone())?.take_over();
-        let Some(archived) = self.replica.back_up(store, &mut archive, &goes_on)? else { return Ok(()) };
+        let record = || self.replica.status().and_then(|status| status.record);
+        let before = record();
+        let Some(archived) = self.replica.back_up(store, &mut archive, &goes_on)? else { return Ok(false) };
         tracing::info!(backup = archived.number, bytes = archived.new_bytes, "the store was backed up");
         // Until the log names the new backup, a takeover reads an earlier one.
-        while self.replica.status().is_some_and(|status| status.is_recording) {
+        while record() <= before {
             if !goes_on() {
-                return Ok(());
+                return Ok(true);
             }
             thread::sleep(LOOK);
         }
@@ -74,7 +80,7 @@ impl Replication {
         if pruned.backups > 0 {
             tracing::info!(backups = pruned.backups, bytes = pruned.bytes, "old backups were removed");
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -92,21 +98,28 @@ impl Guard {
         stop: CancellationToken,
         replica: Arc<Replica>,
         waits: Waits,
+        time: Duration,
         watch: impl FnOnce(&CancellationToken) -> Option<Failure> + Send + 'static,
     ) -> Result<Self, Failure> {
         let ended = Arc::new(Mutex::new(None));
         let (closing, result) = (CancellationToken::new(), ended.clone());
-        let token = closing.clone();
+        let (token, stopped) = (closing.clone(), stop.clone());
         let run = move || {
-            let _stop = stop.drop_guard();
+            let _stop = stopped.drop_guard();
             if let Some(failure) = watch(&token) {
                 tracing::error!(?failure, "the server stops: this host is the owner of the log no more");
                 *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
             }
         };
-        let thread = thread::Builder::new().name("brooklet-guard".into()).spawn(run);
-        let thread = thread.map_err(Failure::io("starting a thread"))?;
-        Ok(Self { thread, closing, ended, replica, waits })
+        let (token, waiting) = (closing.clone(), replica.clone());
+        let leave = move || end_the_wait(&stop, &token, &waiting, time);
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(name.into()).spawn(run);
+            thread.map_err(Failure::io("starting a thread"))
+        };
+        let leaving = start("brooklet-leaving", Box::new(leave))?;
+        let thread = start("brooklet-guard", Box::new(run))?;
+        Ok(Self { thread, leaving, closing, ended, replica, waits, time })
     }
 
     /// Ends the guard, after the server has closed the store. Returns the failure that ended the
@@ -118,7 +131,7 @@ impl Guard {
         }
         // A backup may wait for the bucket.
         self.replica.give_up();
-        if self.thread.join().is_err() {
+        if self.thread.join().is_err() || self.leaving.join().is_err() {
             return Err(Failure::new(Kind::Io, "the thread that guards the replication panicked"));
         }
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
@@ -128,7 +141,7 @@ impl Guard {
     fn leave(&self) {
         let Some(shipper) = self.replica.shipper() else { return };
         let begin = Instant::now();
-        match shipper.drain(|| begin.elapsed() < LEAVING) {
+        match shipper.drain(|| begin.elapsed() < self.time) {
             Ok(true) => {}
             Ok(false) => {
                 let bytes = shipper.status().waiting;
@@ -136,5 +149,18 @@ impl Guard {
             }
             Err(error) => tracing::warn!(%error, "the bucket does not have the last commits"),
         }
+    }
+}
+
+/// Once the server is asked to stop, gives the bucket some time to take what the store waits for.
+/// Nobody was told of the rest, and the next start ships it.
+fn end_the_wait(stop: &CancellationToken, closing: &CancellationToken, replica: &Replica, time: Duration) {
+    let mut asked = None;
+    while !closing.is_cancelled() {
+        if stop.is_cancelled() && asked.get_or_insert_with(Instant::now).elapsed() >= time {
+            tracing::warn!("the bucket does not take the last commits: start this host again");
+            return replica.give_up();
+        }
+        thread::sleep(LOOK);
     }
 }

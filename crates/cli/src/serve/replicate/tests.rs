@@ -26,8 +26,8 @@ fn host(folder: &Path, waits: Waits) -> Replication {
         backup_at: LONG,
         pause: Duration::ZERO,
         keep_backups: Duration::from_secs(24 * 3600),
+        leaving: Duration::from_secs(30),
         stop: CancellationToken::new(),
-        is_fresh: Cell::new(false),
     }
 }
 
@@ -69,7 +69,9 @@ fn a_clean_end_waits_for_the_bucket() {
 fn a_guard_that_panics_ends_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let host = host(folder.path(), Waits::Local);
-    let guard = Guard::start(host.stop.clone(), host.replica.clone(), Waits::Local, |_| panic!("planned"));
+    let guard = Guard::start(host.stop.clone(), host.replica.clone(), Waits::Local, host.leaving, |_| {
+        panic!("planned")
+    });
     while !host.stop.is_cancelled() {
         thread::yield_now();
     }
@@ -129,7 +131,7 @@ fn old_backups_are_removed() {
         append_kept(&store, &host.replica);
         append_kept(&store, &host.replica);
         thread::sleep(Duration::from_millis(5));
-        host.back_up(&store, || true).unwrap();
+        assert!(host.back_up(&store, || true).unwrap());
         let kept: Vec<u64> = host.backups.backups().unwrap().iter().map(|backup| backup.number).collect();
         let expected: Vec<u64> = (number.max(1) - 1..=number).collect();
         assert_eq!(kept, expected);
@@ -205,4 +207,55 @@ fn a_signal_ends_the_wait_for_the_bucket() {
         stop.cancel();
         assert!(opening.join().unwrap());
     });
+}
+
+/// The store waits for the bucket, which takes nothing: the commit is not acknowledged.
+#[test]
+fn a_clean_end_does_not_wait_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut host = host(folder.path(), Waits::Kept);
+    let full = Full { journal: host.journal.clone(), taken: Arc::new(AtomicBool::new(true)) };
+    host.replica = Replica::new(full, ShipperOptions::default());
+    host.leaving = Duration::from_millis(100);
+    let store = open(&host).unwrap();
+    let ticket = store.append("log", "entry").unwrap();
+    let stop = host.stop.clone();
+    let guard = host.guard(store.clone()).unwrap();
+    stop.cancel();
+    assert!(store.close().is_err());
+    assert!(ticket.wait().is_err());
+    guard.end().unwrap();
+}
+
+/// Two hosts begin at the same moment: the second one continues the store of the first.
+#[test]
+fn of_two_first_owners_the_second_one_continues_the_store_of_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let both = |options: Options| {
+        // The second one has found no log, and makes its store.
+        if !first.path.exists() {
+            let store = open(&first).unwrap();
+            append_kept(&store, &first.replica);
+        }
+        options.open(&second.path)
+    };
+    let store = second.open(&options(), &both).unwrap().unwrap();
+    assert_eq!(store.bounds("log").unwrap().next, 1);
+}
+
+#[test]
+fn a_signal_ends_the_making_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    drop((store, first));
+    std::fs::remove_file(folder.path().join("store")).unwrap();
+    let second = host(folder.path(), Waits::Local);
+    second.stop.cancel();
+    assert!(matches!(second.make_anew(&options()), Err(Error::GivenUp)));
+    assert!(!second.path.exists());
 }

@@ -1,7 +1,7 @@
 //! Rings written block by block, each then damaged in every block, in its header and in its
 //! payload.
 
-use brooklet_io::{MemVolume, Volume};
+use brooklet_io::MemVolume;
 
 use super::*;
 use crate::config::Zone;
@@ -182,7 +182,7 @@ fn a_block_of_a_codec_that_is_not_built_in_is_refused() {
         ring.put(1, 0, 100);
         let volume = MemVolume::from_image(ring.image.clone(), 1);
         let start = ring.start(1, acked);
-        let strict = recover(&volume as &dyn Volume, ZONE, start, |_, _| Ok(())).map(drop);
+        let strict = recover(&volume, ZONE, start, |_, _| Ok(())).map(drop);
         let around = drive(&volume, ZONE.into(), start, &|walk| walk.next_around(), &mut |_| true).map(drop);
         for refused in [strict, around] {
             assert!(matches!(refused, Err(WalError::NoCodec { seq: 2, .. })), "{refused:?}");
