@@ -331,8 +331,7 @@ impl Handle {
     pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
         let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
         state.inherits(options.memory_budget);
-        let watchers = state.watchers.clone();
-        let state = Arc::new(SharedState { state: Mutex::new(state), watchers });
+        let state = Arc::new(SharedState { watchers: state.watchers.clone(), state: Mutex::new(state) });
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
             let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };

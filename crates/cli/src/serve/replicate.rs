@@ -133,6 +133,9 @@ impl Replication {
                 Err(error) if self.is_standby && is_late(&error) => {
                     tracing::info!(%error, "another host was first");
                 }
+                Err(error) if self.is_standby && error.is_temporary() && !self.stop.is_cancelled() => {
+                    tracing::warn!(%error, "the bucket did not answer: the next try follows");
+                }
                 opened => return opened.map(Some),
             }
         }
@@ -154,7 +157,7 @@ impl Replication {
                 "it is from before the begin of the log, which does not show whether it has all of the file"
             }
             Err(Error::Diverged { .. }) if self.waits == Waits::Kept => {
-                "its last commits are not in the log; with --acknowledge kept, nobody was told of them"
+                "its last commits are not in the log: nobody was told of them, unless they are from a life without --acknowledge kept"
             }
             Err(Error::OtherStore { .. }) if is_first => "another host has made the store at the same moment",
             opened => return opened,

@@ -127,10 +127,15 @@ impl<P: Payload> Follower<P> {
                 self.step = if step == (Step::Look { fence: true }) { step } else { Step::Read };
             }
             (Step::Read, Reply::Object(Some(object))) if object.is_fence() => {
-                self.seen_at = now;
+                // The claimant for whom the follower was patient has gone on, or ends here.
+                (self.seen_at, self.patience) = (now, self.silence);
                 self.step = Step::Look { fence: true };
             }
             (Step::Read, Reply::Object(Some(object))) => self.read(object, now),
+            // A library may have tried again for long, while the bucket was silent for all.
+            (Step::Read, Reply::Object(None)) if now.saturating_sub(asked) >= self.silence / 2 => {
+                self.seen_at = now;
+            }
             (Step::Read, Reply::Object(None)) if asked >= self.seen_at.saturating_add(self.patience) => {
                 self.step = Step::Look { fence: false };
             }

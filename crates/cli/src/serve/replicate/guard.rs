@@ -39,7 +39,8 @@ impl Replication {
         let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
         while !closing.is_cancelled() {
             if let Some(failure) = must_end(store, &shipper) {
-                return (!closing.is_cancelled()).then_some(failure);
+                let is_leaving = closing.is_cancelled() || shipper.error().is_some_and(is_given_up);
+                return (!is_leaving).then_some(failure);
             }
             let status = shipper.status();
             let log = status.found + status.bytes;
@@ -90,6 +91,11 @@ fn must_end(store: &Store, shipper: &Shipper) -> Option<Failure> {
     let stopped = |why| brooklet::Error::Stopped { why };
     let replaced = shipper.error().map(refused);
     replaced.or_else(|| store.activity().stopped.map(|why| Failure::from(stopped(why))))
+}
+
+/// Returns whether this host has ended the shipping by itself, as at the end of the server.
+fn is_given_up(error: Error) -> bool {
+    matches!(&error, Error::Ended(cause) if matches!(**cause, Error::GivenUp))
 }
 
 impl Guard {
