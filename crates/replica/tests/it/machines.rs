@@ -403,7 +403,7 @@ fn a_follower_judges_by_the_time_of_its_request() {
     slept.poll().unwrap();
     slept.answer(Reply::Object(None), secs(1), secs(100));
     assert!(matches!(slept.poll(), Some(Request::Read(_))));
-    ask(&mut slept, &mut bucket, secs(102));
+    slept.answer(Reply::Object(None), secs(102), secs(102));
     assert!(matches!(slept.poll(), Some(Request::Read(_))));
     let mut cut_off = follower(Mark::BEGIN);
     cut_off.poll().unwrap();
