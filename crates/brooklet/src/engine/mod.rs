@@ -438,11 +438,10 @@ impl Inner {
 
     /// Returns the reason why the store stopped writing, if it stopped.
     pub fn stopped(&self) -> Option<String> {
-        match Error::from(self.wal.as_ref()?.failure()?) {
-            Error::Closed => None,
-            Error::Stopped { why } => Some(why),
-            other => Some(other.to_string()),
-        }
+        self.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {
+            Error::Stopped { why } => why,
+            other => other.to_string(),
+        })
     }
 
     /// Registers a thread that closing waits for.

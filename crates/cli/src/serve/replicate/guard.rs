@@ -88,9 +88,11 @@ impl Replication {
 /// Returns the reason why the server must end, if there is one: another host is the owner, or the
 /// store has stopped, and another host must be.
 fn must_end(store: &Store, shipper: &Shipper) -> Option<Failure> {
-    let stopped = |why| brooklet::Error::Stopped { why };
+    let stopped = |why| Failure::from(brooklet::Error::Stopped { why });
     let replaced = shipper.error().map(refused);
-    replaced.or_else(|| store.activity().stopped.map(|why| Failure::from(stopped(why))))
+    // The server closes the store at its end.
+    let closed = brooklet::Error::Closed.to_string();
+    replaced.or_else(|| store.activity().stopped.filter(|why| *why != closed).map(stopped))
 }
 
 /// Returns whether this host has ended the shipping by itself, as at the end of the server.
