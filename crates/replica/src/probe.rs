@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use crate::bucket::BucketJournal;
 use crate::error::Error;
 use crate::journal::Created;
+use crate::standby::block_on_while;
 
 /// Most races without a winner.
 const TRIES: u32 = 4;
@@ -60,13 +61,12 @@ impl Probe {
     }
 
     /// Probes a bucket like [`run`](Self::run), and waits on the caller's thread, which must not be
-    /// a thread of a tokio runtime.
+    /// a thread of a tokio runtime. Returns `false` if `goes_on` returned `false` meanwhile.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run); [`Error::Thread`].
-    pub fn wait(&self, journal: &BucketJournal) -> Result<(), Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(Error::Thread)?.block_on(self.run(journal))
+    pub fn wait(&self, journal: &BucketJournal, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
+        Ok(block_on_while(self.run(journal), &goes_on)?.is_some())
     }
 
     /// Lets creators race for a name. Returns whether the race had a winner that knows of it.

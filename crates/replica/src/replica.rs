@@ -2,6 +2,7 @@
 //! histories, and appends what the log lacks.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::object::Kind;
 use crate::place::{Drawn, Mark, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
-use crate::standby::{find, stand_by, while_it};
+use crate::standby::{block_on_while, find, stand_by};
 
 /// The log of a store in a bucket, as the [mirror](brooklet::Options::mirror) of the store.
 ///
@@ -44,22 +45,23 @@ pub struct Replica {
     start: Box<Start>,
     find: Box<Find>,
     stand_by: Box<StandBy>,
+    /// Whether the caller has ended the shipping, maybe before it began.
+    given_up: AtomicBool,
     state: Mutex<State>,
 }
 
-/// Claims the log of a store, and hands over what is found.
-type Start = dyn Fn(StoreId, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
-/// Finds the store of the log.
-type Find = dyn Fn() -> Result<Option<StoreId>, Error> + Send + Sync;
+/// Claims the log of a store, and hands over what is found, while a function returns true.
+type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
+/// Finds the store of the log, while a function returns true.
+type Find = dyn Fn(GoesOn<'_>) -> Result<Option<StoreId>, Error> + Send + Sync;
 /// Waits until the log needs another owner.
-type StandBy = dyn Fn(Duration, &dyn Fn() -> bool) -> Result<bool, Error> + Send + Sync;
+type StandBy = dyn Fn(Duration, GoesOn<'_>) -> Result<bool, Error> + Send + Sync;
+type GoesOn<'a> = &'a dyn Fn() -> bool;
 type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
 
 #[derive(Default)]
 struct State {
     shipper: Option<Arc<Shipper>>,
-    /// Whether the caller has ended the shipping, maybe before it began.
-    given_up: bool,
     refusal: Option<Error>,
     /// The last mark behind which a backup lets the log begin.
     recorded: Option<Mark>,
@@ -71,21 +73,17 @@ impl Replica {
     /// Opening a store with it makes requests, and waits for them on the caller's thread, which
     /// must not be a thread of a tokio runtime.
     pub fn new(journal: impl Journal + Clone, options: ShipperOptions) -> Arc<Self> {
-        let runtime = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(Error::Thread)
-        };
         let (claims, log) = (journal.clone(), Arc::new(journal.clone()));
-        let find = move || runtime()?.block_on(find(&claims));
-        let stand_by = move |silence, goes_on: &dyn Fn() -> bool| {
-            let done = runtime()?.block_on(while_it(stand_by(&log, silence), goes_on));
-            done.transpose().map(|done| done.is_some())
+        let find = move |goes_on: GoesOn<'_>| block_on_while(find(&claims), goes_on)?.ok_or(Error::GivenUp);
+        let stand_by = move |silence, goes_on: GoesOn<'_>| {
+            Ok(block_on_while(stand_by(&log, silence), goes_on)?.is_some())
         };
-        let start = move |store, found: &mut OnFound<'_>| {
-            Shipper::open(journal.clone(), store, options.clone(), found).map(|(shipper, _)| shipper)
+        let start = move |store, goes_on: GoesOn<'_>, found: &mut OnFound<'_>| {
+            Shipper::open_while(journal.clone(), store, options.clone(), found, goes_on)
+                .map(|(shipper, _)| shipper)
         };
         let (start, find, stand_by) = (Box::new(start), Box::new(find), Box::new(stand_by));
-        Arc::new(Self { start, find, stand_by, state: Mutex::default() })
+        Arc::new(Self { start, find, stand_by, given_up: AtomicBool::new(false), state: Mutex::default() })
     }
 
     /// Takes the log over, and returns the history that it keeps, for a host that lacks the store's
@@ -103,9 +101,10 @@ impl Replica {
     /// [`Error::NoLog`] if nobody has claimed the log; the errors of [`Shipper::open`] and of
     /// `backup`.
     pub fn kept(&self, backup: impl FnOnce(u64) -> Result<View, Error>) -> Result<(Kept, Shipper), Error> {
-        let store = (self.find)()?.ok_or(Error::NoLog)?;
+        let goes_on = || !self.is_given_up();
+        let store = (self.find)(&goes_on)?.ok_or(Error::NoLog)?;
         let mut history = History::with_blocks();
-        let shipper = (self.start)(store, &mut |found| history.find(found))?;
+        let shipper = (self.start)(store, &goes_on, &mut |found| history.find(found))?;
         let blocks = history.blocks.unwrap_or_default();
         let backup = history.backup.map(backup).transpose()?;
         Ok((Kept { store: store.0, backup, blocks }, shipper))
@@ -151,14 +150,18 @@ impl Replica {
     }
 
     /// Stops shipping, as the loss of this host would. The store then acknowledges nothing more.
-    /// Use it to close a store whose bucket does not answer. It also ends an opening that waits for
-    /// the bucket to keep the rest of the store's log, and later openings.
+    /// Use it to close a store whose bucket does not answer. It also ends an opening and a
+    /// [takeover](Self::kept) that wait for the bucket, and later ones.
     pub fn give_up(&self) {
-        let mut state = self.state();
-        state.given_up = true;
+        let state = self.state();
+        self.given_up.store(true, Ordering::Relaxed);
         if let Some(shipper) = &state.shipper {
             shipper.give_up();
         }
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_recorded(&self, mark: Mark) -> bool {
@@ -176,17 +179,18 @@ impl Replica {
     fn continue_with(&self, log: LocalLog) -> Result<(), Error> {
         // A restored or imported store has runs, though its log begins at 0.
         let is_restored = log.has_more && log.begin == 0 && log.blocks.is_empty();
+        let goes_on = || !self.is_given_up();
         // Before the claim: a standby would continue the claimed log, which is empty, as the store.
-        if is_restored || ((log.has_more || log.begin > 0) && (self.find)()?.is_none()) {
+        if is_restored || ((log.has_more || log.begin > 0) && (self.find)(&goes_on)?.is_none()) {
             return Err(Error::NeedsBackup);
         }
         let mut history = History::default();
-        let shipper = Arc::new((self.start)(StoreId(log.store), &mut |found| history.find(found))?);
+        let shipper = Arc::new((self.start)(StoreId(log.store), &goes_on, &mut |found| history.find(found))?);
         let here = links(Link { lsn: log.begin, sum: log.sum }, &log.blocks);
         let missing = missing(&log, &here, &history)?;
         let mut state = self.state();
         state.shipper = Some(shipper.clone());
-        if state.given_up {
+        if self.is_given_up() {
             return Err(Error::GivenUp);
         }
         drop(state);

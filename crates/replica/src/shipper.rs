@@ -20,6 +20,7 @@ use crate::machine::recorder::Recorder;
 use crate::machine::takeover::{Found, Opened, Takeover, TakeoverLimits};
 use crate::machine::{Reply, Request};
 use crate::place::{Drawn, Epoch, Mark, StoreId};
+use crate::standby::while_it;
 use shipping::Shipping;
 
 /// Longest time between two looks at the clock.
@@ -183,15 +184,36 @@ impl Shipper {
         options: ShipperOptions,
         found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
     ) -> Result<(Self, Opened), Error> {
+        Self::open_while(journal, store, options, found, &|| true)
+    }
+
+    /// Does what [`open`](Self::open) does, while `goes_on` returns true. Ends with
+    /// [`Error::GivenUp`] after that.
+    pub(crate) fn open_while<J: Journal>(
+        journal: J,
+        store: StoreId,
+        options: ShipperOptions,
+        found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(Self, Opened), Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("brooklet-replica")
             .enable_all()
             .build()
             .map_err(Error::Thread)?;
-        let (mut shipper, opened) = runtime.block_on(Self::start(journal, store, options, found))?;
-        shipper.runtime = Some(runtime);
-        Ok((shipper, opened))
+        let opening = while_it(Self::start(journal, store, options, found), goes_on);
+        match runtime.block_on(opening).unwrap_or(Err(Error::GivenUp)) {
+            Ok((mut shipper, opened)) => {
+                shipper.runtime = Some(runtime);
+                Ok((shipper, opened))
+            }
+            Err(error) => {
+                // A request may hang.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// Does what [`open`](Self::open) does, in the tokio runtime of the caller.

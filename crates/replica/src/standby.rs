@@ -73,6 +73,20 @@ pub(crate) async fn while_it<T>(work: impl Future<Output = T>, goes_on: &dyn Fn(
     }
 }
 
+/// Does some work on the caller's thread while `goes_on` returns true, and returns `None` after
+/// that, also while a request has no answer.
+pub(crate) fn block_on_while<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Option<T>, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::Thread)?;
+    let done = runtime.block_on(while_it(work, goes_on)).transpose();
+    // A look-up of a name, or a folder that hangs, blocks a thread of the runtime.
+    runtime.shutdown_background();
+    done
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;

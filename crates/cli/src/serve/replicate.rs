@@ -28,6 +28,8 @@ pub use guard::Guard;
 const READ_AHEAD: usize = 32 << 20;
 /// Time between two looks at a signal, and at the owner of the log.
 const LOOK: Duration = Duration::from_millis(100);
+/// Time between two probes of a bucket that does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Time between two reports on the making of a file.
 const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
@@ -109,6 +111,8 @@ impl Replication {
             self.open_in_turn(options, open)
         });
         match opened {
+            // The wait for the signal came after it.
+            Err(error @ Error::Diverged { .. }) => Err(refused(error)),
             Err(error) if self.stop.is_cancelled() => {
                 tracing::info!(%error, "stopped before the store was open");
                 Ok(None)
@@ -118,12 +122,23 @@ impl Replication {
     }
 
     fn open_in_turn(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Error> {
+        let goes_on = || !self.stop.is_cancelled();
+        let goes_on_after = |error: &Error| self.is_standby && is_of_a_moment(error) && goes_on();
         // With a bucket that lets two hosts win, both would be owners.
-        Probe::default().wait(&self.journal)?;
+        loop {
+            match Probe::default().wait(&self.journal, goes_on) {
+                Ok(true) => break,
+                Ok(false) => return Ok(None),
+                Err(error) if goes_on_after(&error) => {
+                    tracing::warn!(%error, "the bucket did not answer: the next try follows");
+                    thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
         loop {
             if self.is_standby {
                 tracing::info!("standing by: another host owns the store, or none yet");
-                let goes_on = || !self.stop.is_cancelled();
                 if !self.replica.stand_by(self.silence, goes_on)? {
                     return Ok(None);
                 }
@@ -133,8 +148,18 @@ impl Replication {
                 Err(error) if self.is_standby && is_late(&error) => {
                     tracing::info!(%error, "another host was first");
                 }
-                Err(error) if self.is_standby && error.is_temporary() && !self.stop.is_cancelled() => {
+                Err(error) if goes_on_after(&error) => {
                     tracing::warn!(%error, "the bucket did not answer: the next try follows");
+                }
+                Err(error @ Error::Diverged { .. }) => {
+                    tracing::error!(
+                        %error,
+                        "this host serves nothing: it waits to be stopped, because each restart would take the store from its owner"
+                    );
+                    while goes_on() {
+                        thread::sleep(LOOK);
+                    }
+                    return Err(error);
                 }
                 opened => return opened.map(Some),
             }
@@ -248,6 +273,11 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
+}
+
+/// Returns whether the bucket may answer soon.
+fn is_of_a_moment(error: &Error) -> bool {
+    error.is_temporary() || matches!(error, Error::Archive(brooklet_archive::Error::Bucket { .. }))
 }
 
 /// Returns the failure with the exit code of an error.

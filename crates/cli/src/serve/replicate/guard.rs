@@ -1,11 +1,11 @@
-//! The guard of a server's store: it backs the store up, and ends the server once this host is not
-//! the owner any more.
+//! The guard of a server's store: it ends the server once this host is not the owner any more. A
+//! second thread backs the store up: its requests may hang.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use brooklet::{Store, Waits};
+use brooklet::{Store, Waits, WalStats};
 use brooklet_archive::Archive;
 use brooklet_replica::{Error, Replica, Shipper};
 use brooklet_server::CancellationToken;
@@ -13,11 +13,15 @@ use brooklet_server::CancellationToken;
 use super::{LOOK, Replication, refused, with_suffix};
 use crate::failure::{Failure, Kind};
 
-/// A thread that guards the store until the server ends.
+/// Longest time of a write to the ring.
+const STUCK: Duration = Duration::from_secs(30);
+/// Longest time that the end of the server waits for a request of a backup.
+const LAST_REQUEST: Duration = Duration::from_secs(5);
+
+/// The threads that guard the store until the server ends.
 pub struct Guard {
-    thread: JoinHandle<()>,
-    /// A thread that ends the wait for a silent bucket.
-    leaving: JoinHandle<()>,
+    watching: JoinHandle<()>,
+    backups: JoinHandle<()>,
     closing: CancellationToken,
     ended: Arc<Mutex<Option<Failure>>>,
     replica: Arc<Replica>,
@@ -28,25 +32,27 @@ pub struct Guard {
 impl Replication {
     /// Guards the open store until the server ends.
     pub fn guard(self, store: Store) -> Result<Guard, Failure> {
+        let shipper = self.replica.shipper().expect("the opening has claimed the log");
         let (replica, waits, time) = (self.replica.clone(), self.waits, self.leaving);
-        let stop = self.stop.clone();
-        Guard::start(stop, replica, waits, time, move |closing| self.watch(&store, closing))
+        let (stop, opened, owner) = (self.stop.clone(), store.clone(), shipper.clone());
+        let mut ring = Ring::default();
+        let must_end = move || {
+            must_end(&opened, &owner).or_else(|| ring.stuck(&opened.activity().wal, STUCK).map(stopped))
+        };
+        let work = move |closing: &CancellationToken| self.make_backups(&store, &shipper, closing);
+        Guard::start(stop, replica, waits, time, must_end, work)
     }
 
-    /// Makes backups until the server ends, or must end. Returns the reason of the latter.
-    fn watch(&self, store: &Store, closing: &CancellationToken) -> Option<Failure> {
-        let shipper = self.replica.shipper()?;
+    /// Makes backups until the server ends, or must end.
+    fn make_backups(&self, store: &Store, shipper: &Shipper, closing: &CancellationToken) {
         let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
-        while !closing.is_cancelled() {
-            if let Some(failure) = must_end(store, &shipper) {
-                let is_leaving = closing.is_cancelled() || shipper.error().is_some_and(is_given_up);
-                return (!is_leaving).then_some(failure);
-            }
+        let goes_on = || !closing.is_cancelled() && must_end(store, shipper).is_none();
+        while goes_on() {
             let status = shipper.status();
             let log = status.found + status.bytes;
             let is_long = log - backed_up >= self.backup_at;
             if last.elapsed() >= if is_long { pause.min(self.backup_every) } else { self.backup_every } {
-                match self.back_up(store, || !closing.is_cancelled() && must_end(store, &shipper).is_none()) {
+                match self.back_up(store, goes_on) {
                     Ok(true) => (backed_up, pause) = (log, self.pause),
                     Ok(false) => {}
                     Err(error) => {
@@ -58,7 +64,6 @@ impl Replication {
             }
             thread::sleep(LOOK);
         }
-        None
     }
 
     /// Backs the store up, and removes backups that are old. Returns `false` if the log has nothing
@@ -87,47 +92,73 @@ impl Replication {
 
 /// Returns the reason why the server must end, if there is one: another host is the owner, or the
 /// store has stopped, and another host must be.
-fn must_end(store: &Store, shipper: &Shipper) -> Option<Failure> {
-    let stopped = |why| Failure::from(brooklet::Error::Stopped { why });
-    let replaced = shipper.error().map(refused);
+fn must_end(store: &Store, shipper: &Shipper) -> Option<Error> {
     // The server closes the store at its end.
     let closed = brooklet::Error::Closed.to_string();
-    replaced.or_else(|| store.activity().stopped.filter(|why| *why != closed).map(stopped))
+    shipper.error().or_else(|| store.activity().stopped.filter(|why| *why != closed).map(stopped))
+}
+
+fn stopped(why: String) -> Error {
+    Error::Store(brooklet::Error::Stopped { why })
+}
+
+/// The writes to the ring, as of the last look. A disk that hangs reports no error.
+#[derive(Default)]
+pub(super) struct Ring {
+    /// Number of blocks, writes in flight, and the time since which both are so.
+    seen: Option<(u64, usize, Instant)>,
+}
+
+impl Ring {
+    /// Returns why the store is stuck, if writes are in flight and none of them has ended for
+    /// `most`.
+    pub fn stuck(&mut self, now: &WalStats, most: Duration) -> Option<String> {
+        let same = |(blocks, writes, _): &(u64, usize, Instant)| {
+            *writes > 0 && (*blocks, *writes) == (now.blocks, now.in_flight)
+        };
+        let seen = self.seen.filter(same).unwrap_or_else(|| (now.blocks, now.in_flight, Instant::now()));
+        let is_new = self.seen.replace(seen) != Some(seen);
+        let why = || format!("the disk has ended no write to the ring for {} seconds", most.as_secs());
+        (!is_new && seen.2.elapsed() >= most).then(why)
+    }
 }
 
 /// Returns whether this host has ended the shipping by itself, as at the end of the server.
-fn is_given_up(error: Error) -> bool {
-    matches!(&error, Error::Ended(cause) if matches!(**cause, Error::GivenUp))
+fn is_given_up(error: &Error) -> bool {
+    matches!(error, Error::Ended(cause) if matches!(**cause, Error::GivenUp))
 }
 
 impl Guard {
-    /// Starts a thread that ends the server once `watch` returns, or panics.
+    /// Starts two threads: one ends the server once `must_end` returns a reason, the other one does
+    /// some `work` until the server ends. A panic of either ends the server, too.
     pub(super) fn start(
         stop: CancellationToken,
         replica: Arc<Replica>,
         waits: Waits,
         time: Duration,
-        watch: impl FnOnce(&CancellationToken) -> Option<Failure> + Send + 'static,
+        must_end: impl FnMut() -> Option<Error> + Send + 'static,
+        work: impl FnOnce(&CancellationToken) + Send + 'static,
     ) -> Result<Self, Failure> {
         let ended = Arc::new(Mutex::new(None));
-        let (closing, result) = (CancellationToken::new(), ended.clone());
-        let (token, stopped) = (closing.clone(), stop.clone());
-        let run = move || {
-            let _stop = stopped.drop_guard();
-            if let Some(failure) = watch(&token) {
-                tracing::error!(?failure, "the server stops: this host is the owner of the log no more");
-                *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-            }
-        };
-        let (token, waiting) = (closing.clone(), replica.clone());
-        let leave = move || end_the_wait(&stop, &token, &waiting, time);
-        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        let closing = CancellationToken::new();
+        let start = |name: &str, run: Box<dyn FnOnce(&CancellationToken) + Send>| {
+            let (stop, closing) = (stop.clone(), closing.clone());
+            let run = move || {
+                let _stop = stop.drop_guard();
+                run(&closing);
+            };
             let thread = thread::Builder::new().name(name.into()).spawn(run);
             thread.map_err(Failure::io("starting a thread"))
         };
-        let leaving = start("brooklet-leaving", Box::new(leave))?;
-        let thread = start("brooklet-guard", Box::new(run))?;
-        Ok(Self { thread, leaving, closing, ended, replica, waits, time })
+        let (stopped, waiting, result) = (stop.clone(), replica.clone(), ended.clone());
+        let watch = move |closing: &CancellationToken| {
+            let Some(why) = watch(must_end, &stopped, closing, &waiting, time) else { return };
+            tracing::error!(%why, "the server stops: this host is the owner of the log no more");
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused(why));
+        };
+        let watching = start("brooklet-guard", Box::new(watch))?;
+        let backups = start("brooklet-backups", Box::new(work))?;
+        Ok(Self { watching, backups, closing, ended, replica, waits, time })
     }
 
     /// Ends the guard, after the server has closed the store. Returns the failure that ended the
@@ -139,8 +170,16 @@ impl Guard {
         }
         // A backup may wait for the bucket.
         self.replica.give_up();
-        if self.thread.join().is_err() || self.leaving.join().is_err() {
-            return Err(Failure::new(Kind::Io, "the thread that guards the replication panicked"));
+        let begin = Instant::now();
+        while !self.backups.is_finished() && begin.elapsed() < LAST_REQUEST {
+            thread::sleep(LOOK / 4);
+        }
+        let panicked = || Failure::new(Kind::Io, "a thread that guards the replication panicked");
+        self.watching.join().map_err(|_| panicked())?;
+        if self.backups.is_finished() {
+            self.backups.join().map_err(|_| panicked())?;
+        } else {
+            tracing::warn!("a request of a backup has no answer; the next backup begins anew");
         }
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
@@ -160,15 +199,33 @@ impl Guard {
     }
 }
 
+/// Looks until the server closes, or must end. Returns the reason of the latter.
+///
 /// Once the server is asked to stop, gives the bucket some time to take what the store waits for.
 /// Nobody was told of the rest, and the next start ships it.
-fn end_the_wait(stop: &CancellationToken, closing: &CancellationToken, replica: &Replica, time: Duration) {
+fn watch(
+    mut must_end: impl FnMut() -> Option<Error>,
+    stop: &CancellationToken,
+    closing: &CancellationToken,
+    replica: &Replica,
+    time: Duration,
+) -> Option<Error> {
     let mut asked = None;
     while !closing.is_cancelled() {
+        if let Some(why) = must_end() {
+            let is_leaving = closing.is_cancelled() || is_given_up(&why);
+            // It gives no sign of an owner from now on, however long its end takes.
+            if !is_leaving {
+                replica.give_up();
+            }
+            return (!is_leaving).then_some(why);
+        }
         if stop.is_cancelled() && asked.get_or_insert_with(Instant::now).elapsed() >= time {
             tracing::warn!("the bucket does not take the last commits: start this host again");
-            return replica.give_up();
+            replica.give_up();
+            return None;
         }
         thread::sleep(LOOK);
     }
+    None
 }

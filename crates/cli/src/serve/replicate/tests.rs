@@ -1,9 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use brooklet::WalStats;
 use brooklet::io::{Fault, MemVolume};
-use brooklet_replica::{Created, Cuts, Journal, Key};
+use brooklet_replica::{Created, Cuts, Epoch, Journal, Key};
 use bytes::Bytes;
 
+use super::guard::Ring;
 use super::*;
 
 /// A host whose log is cut only when it is told to, so that the bucket lacks what nobody waits for.
@@ -28,6 +30,15 @@ fn host(folder: &Path, waits: Waits) -> Replication {
         keep_backups: Duration::from_secs(24 * 3600),
         leaving: Duration::from_secs(30),
         stop: CancellationToken::new(),
+    }
+}
+
+/// Waits until something holds. A minute without it is a failure.
+fn until(holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -69,14 +80,39 @@ fn a_clean_end_waits_for_the_bucket() {
 fn a_guard_that_panics_ends_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let host = host(folder.path(), Waits::Local);
-    let guard = Guard::start(host.stop.clone(), host.replica.clone(), Waits::Local, host.leaving, |_| {
-        panic!("planned")
-    });
-    while !host.stop.is_cancelled() {
-        thread::yield_now();
-    }
+    let (stop, replica) = (host.stop.clone(), host.replica.clone());
+    let guard = Guard::start(stop, replica, Waits::Local, host.leaving, || None, |_| panic!("planned"));
+    until(|| host.stop.is_cancelled());
     let failure = guard.unwrap().end().unwrap_err();
     assert!(format!("{failure:?}").contains("panicked"), "{failure:?}");
+}
+
+/// A request of a backup may have no answer for minutes. Another host must not wait so long.
+#[test]
+fn a_backup_that_hangs_delays_no_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(folder.path(), Waits::Local);
+    let (stop, replica) = (host.stop.clone(), host.replica.clone());
+    let fenced = || Some(Error::Fenced { by: Epoch(2) });
+    let (hangs, never) = std::sync::mpsc::channel::<()>();
+    let work = move |_: &CancellationToken| never.recv().unwrap_or_default();
+    let guard = Guard::start(stop, replica, Waits::Kept, host.leaving, fenced, work).unwrap();
+    until(|| host.stop.is_cancelled());
+    assert!(format!("{:?}", guard.end().unwrap_err()).contains("taken the store over"));
+    drop(hangs);
+}
+
+#[test]
+fn a_disk_that_ends_no_write_is_stuck() {
+    let (mut ring, mut now) = (Ring::default(), WalStats::default());
+    let mut look = |now: &WalStats| ring.stuck(now, Duration::ZERO).is_some();
+    assert_eq!((look(&now), look(&now)), (false, false));
+    now.in_flight = 1;
+    assert_eq!((look(&now), look(&now)), (false, true));
+    now.blocks = 1;
+    assert_eq!((look(&now), look(&now)), (false, true));
+    now.in_flight = 0;
+    assert_eq!((look(&now), look(&now)), (false, false));
 }
 
 /// An owner whose store writes no more must not give signs: no standby would take over.
@@ -92,13 +128,9 @@ fn a_store_that_stopped_ends_the_server_and_its_signs() {
     let guard = host.guard(store.clone()).unwrap();
     volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::Other, sticky: true });
     store.append("log", "entry").unwrap().wait().unwrap_err();
-    while !stop.is_cancelled() {
-        thread::yield_now();
-    }
+    until(|| stop.is_cancelled());
     assert!(guard.end().is_err());
-    while shipper.error().is_none() {
-        thread::yield_now();
-    }
+    until(|| shipper.error().is_some());
 }
 
 /// A backup is due once the log is long, whatever the time.
@@ -113,10 +145,8 @@ fn a_long_log_is_backed_up() {
         append_kept(&store, &replica);
     }
     let guard = host.guard(store).unwrap();
-    while replica.status().unwrap().record.is_none() {
-        assert!(shipper.error().is_none());
-        thread::yield_now();
-    }
+    until(|| replica.status().unwrap().record.is_some());
+    assert!(shipper.error().is_none());
     guard.end().unwrap();
 }
 
@@ -201,9 +231,7 @@ fn a_signal_ends_the_wait_for_the_bucket() {
             let second = second;
             open(&second).is_none()
         });
-        while !taken.load(Ordering::Relaxed) {
-            thread::yield_now();
-        }
+        until(|| taken.load(Ordering::Relaxed));
         stop.cancel();
         assert!(opening.join().unwrap());
     });
@@ -258,4 +286,76 @@ fn a_signal_ends_the_making_of_a_file() {
     second.stop.cancel();
     assert!(matches!(second.make_anew(&options()), Err(Error::GivenUp)));
     assert!(!second.path.exists());
+}
+
+/// A restart would claim the log again, and end its owner each time.
+#[test]
+fn a_host_whose_file_diverged_claims_the_log_once_and_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    std::fs::copy(folder.path().join("store"), folder.path().join("copy")).unwrap();
+    append_kept(&store, &first.replica);
+    drop((store, first));
+    // The copy goes on by itself.
+    let copy = folder.path().join("copy");
+    let store = options().open(&copy).unwrap();
+    store.append("log", "of the copy").unwrap().wait().unwrap();
+    drop(store);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = copy;
+    let stop = second.stop.clone();
+    let claims = || std::fs::read_dir(folder.path().join("bucket/claims")).unwrap().count();
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| second.open(&options(), &|options| options.open(&second.path)));
+        let _stop = stop.clone().drop_guard();
+        until(|| claims() == 2);
+        thread::sleep(3 * LOOK);
+        assert!(!opening.is_finished());
+        stop.cancel();
+        let failure = opening.join().unwrap().unwrap_err();
+        assert!(format!("{failure:?}").contains("diverged"), "{failure:?}");
+    });
+    assert_eq!(claims(), 2);
+}
+
+/// A journal that does not answer.
+#[derive(Clone)]
+struct Silent;
+
+impl Journal for Silent {
+    async fn create(&self, _: Key, _: Bytes) -> Result<Created, Error> {
+        std::future::pending().await
+    }
+
+    async fn read(&self, _: Key) -> Result<Option<Bytes>, Error> {
+        std::future::pending().await
+    }
+
+    async fn remove(&self, _: Key) -> Result<(), Error> {
+        std::future::pending().await
+    }
+}
+
+#[test]
+fn a_signal_ends_the_requests_of_an_opening() {
+    for has_file in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut host = host(folder.path(), Waits::Local);
+        host.replica = Replica::new(Silent, ShipperOptions::default());
+        if has_file {
+            options().open(&host.path).unwrap().close().unwrap();
+        }
+        let stop = host.stop.clone();
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                let host = host;
+                open(&host).is_none()
+            });
+            thread::sleep(3 * LOOK);
+            stop.cancel();
+            assert!(opening.join().unwrap());
+        });
+    }
 }
