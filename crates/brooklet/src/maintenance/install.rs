@@ -152,6 +152,16 @@ impl Maintenance {
         Ok(())
     }
 
+    /// Records that the ring begins at `cursor`: no block before it holds a record that the runs
+    /// lack.
+    pub fn skip_ring(&mut self, cursor: Cursor) -> Result<(), Error> {
+        let next =
+            Superblock { generation: self.superblock.generation + 1, ..self.superblock }.trimmed(cursor);
+        next.write(&*self.volumes.data).map_err(Error::io("writing the superblock"))?;
+        self.superblock = next;
+        Ok(())
+    }
+
     /// Records that the store is closed, and that the ring ends at `end`.
     pub fn close(&mut self, end: Cursor) -> Result<(), Error> {
         let generation = self.superblock.generation + 1;

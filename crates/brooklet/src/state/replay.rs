@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Found, Records};
 
 use crate::error::Error;
@@ -24,6 +25,22 @@ impl StoreState {
             Some(lost) => Arc::make_mut(lost).replay(block, active, effects, spaces),
         };
         done.ok_or_else(malformed)
+    }
+
+    /// Replays a block that another host has written behind the end of this store's ring. That host
+    /// took its checkpoints at other moments, so that the record of a log's first effect since this
+    /// store's checkpoint may lack the log's state before it: the runs have it.
+    pub fn replay_continued(&mut self, block: &Block) -> Result<(), Error> {
+        let (runs, mut failed) = (self.runs.clone(), None);
+        let begin = |entry: &Entry<'_>| {
+            if entry.before.bounds.is_some() || bug("successor-asks-no-run") {
+                return Some(entry.before.clone());
+            }
+            runs.state(entry.key).map_err(|error| failed = Some(error)).ok()
+        };
+        let done = self.active.replay_with(block, &mut self.effects, &mut self.spaces, begin);
+        failed.map_or(Ok(()), Err)?;
+        done.ok_or_else(|| Error::damaged("the log of another host", "a record is malformed"))
     }
 
     /// Replays a block that recovery around damage found, or records a hole.

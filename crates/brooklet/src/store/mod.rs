@@ -17,11 +17,12 @@ pub mod watch;
 use std::path::Path;
 use std::sync::Arc;
 
+use brooklet_io::tether::Tether;
 use brooklet_io::{MemVolume, Volume};
 
 use crate::engine::append::{Patience, Tried};
 use crate::engine::beside::load_beside;
-use crate::engine::recovery;
+use crate::engine::recovery::{self, Opened};
 use crate::engine::{Handle, Inner};
 use crate::error::Error;
 use crate::model::commit::{Action, Commit, Durability, Op};
@@ -59,6 +60,11 @@ impl Store {
     /// Opens the store at `path` with the default options. Creates the store if it does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Options::new().open(path)
+    }
+
+    /// Starts a store that was loaded.
+    pub(crate) fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
+        Ok(Self { handle: Arc::new(Handle::start(opened, options, tethers)?) })
     }
 
     /// Creates an empty store in memory, for tests and trials. `seed` makes its random choices
@@ -120,7 +126,7 @@ impl Options {
             recovery::open_mirror(&opened, &self)?;
         }
         let is_read_only = self.read_only;
-        let store = Store { handle: Arc::new(Handle::start(opened, self, tethers)?) };
+        let store = Store::start(opened, self, tethers)?;
         if !is_read_only {
             store.shared().load_memory()?;
         }

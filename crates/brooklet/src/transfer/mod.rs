@@ -1,5 +1,6 @@
 //! Imports, exports, copies, backups, and subscriptions.
 
+pub mod catch_up;
 pub mod copy;
 pub mod export;
 pub mod import;

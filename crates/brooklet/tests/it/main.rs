@@ -8,6 +8,7 @@ mod begins;
 mod beside;
 mod cached;
 mod callbacks;
+mod catch_up;
 mod committing;
 mod common;
 mod compaction;

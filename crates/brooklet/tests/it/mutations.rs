@@ -5,9 +5,11 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces};
+use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces};
 
 const BUGS: &[(&str, fn())] = &[
+    ("successor-asks-no-run", catch_up::a_file_that_caught_up_holds_what_the_owner_holds),
+    ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
     ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),
     ("freed-space-is-read", live::replaced_data_is_refused_by_name),

@@ -1,0 +1,137 @@
+//! Catching up: brings the file of a store to the end of a log that others have continued, by the
+//! blocks that a [mirror](crate::Mirror) kept.
+//!
+//! The blocks are in the ring of another host, at other places, and each block's checksum chains it
+//! to the one before. So they cannot be written to the ring of this file. They are replayed into
+//! the memtable instead, as recovery replays the blocks of the ring, and a checkpoint makes them a
+//! run. The superblock that ends the checkpoint says that the ring begins behind the last block.
+//! Before that moment the file is as it was: a crash takes back nothing and adds nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brooklet_io::Volume;
+use brooklet_io::seeded::bug;
+use brooklet_wal::{Block, Cursor, SealedBlock};
+
+use crate::engine::Inner;
+use crate::engine::recovery::{self, Opened};
+use crate::error::Error;
+use crate::options::{Create, Options};
+use crate::store::Store;
+use crate::transfer::subscribe::damaged;
+use crate::volume::{self, Volumes};
+
+impl Options {
+    /// Brings the store at `path` to the end of `blocks`, which are blocks of the log of the store
+    /// `store`, one after the other, such as a [mirror](Self::mirror) kept them. Blocks that the
+    /// store has are skipped. The store must not be open, and is closed afterwards. One run holds
+    /// what is new, and all of it is in memory meanwhile: so give long logs in parts.
+    ///
+    /// Returns `false`, and changes nothing, if the end of the store's own log is not among the
+    /// blocks' ends: the store has blocks that the log lacks, or ends before these blocks begin.
+    ///
+    /// Only the log's owner may append to the store. A store that catches up stays as it is until
+    /// the log has more, or until it is opened with the mirror that kept the blocks.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open) and [`Store::checkpoint`]; [`Error::Damaged`] if the
+    /// blocks are of another store, or do not follow one another.
+    pub fn catch_up(
+        mut self,
+        path: impl AsRef<Path>,
+        store: u128,
+        blocks: &[SealedBlock],
+    ) -> Result<bool, Error> {
+        self.create = Create::Never;
+        self.validate()?;
+        let (path, options) = self.settled(path.as_ref())?;
+        let volumes = volume::open(&path, &options)?;
+        options.continue_on(volumes, store, blocks)
+    }
+
+    /// Catches up like [`catch_up`](Self::catch_up), on a volume.
+    #[doc(hidden)]
+    pub fn catch_up_on(
+        self,
+        volume: Arc<dyn Volume>,
+        store: u128,
+        blocks: &[SealedBlock],
+    ) -> Result<bool, Error> {
+        self.validate()?;
+        self.continue_on(Volumes { data: volume, ring: None }, store, blocks)
+    }
+
+    fn continue_on(mut self, volumes: Volumes, store: u128, blocks: &[SealedBlock]) -> Result<bool, Error> {
+        // Nothing but the blocks may change the store: no thread, no expiry, no mirror.
+        (self.threads, self.read_only, self.beside_writer) = (false, false, false);
+        (self.mirror, self.metrics_file) = (None, None);
+        let _span = tracing::info_span!("catch_up", store = volumes.data.info().name).entered();
+        let (volumes, tethers) = volumes.tethered();
+        let mut opened = recovery::load(&volumes, &self)?;
+        if opened.superblock.id != store {
+            return Err(damaged("they are commits of another store"));
+        }
+        if !opened.state.spaces.in_memory().is_empty() {
+            let why = "a space is kept in memory: configure it with another class first".into();
+            return Err(Error::MirrorRefused { why });
+        }
+        let Some(rest) = behind(blocks, opened.recovery.next)? else { return Ok(false) };
+        let Some(last) = rest.last() else { return Ok(true) };
+        // Nothing may bypass the log.
+        opened.superblock.mirrored = true;
+        recovery::claim(&mut opened, &self)?;
+        replay(&mut opened, rest)?;
+        let next = Cursor { lsn: last.end, chain: last.sum, ..opened.recovery.next };
+        opened.recovery.next = next;
+        let store = Store::start(opened, self, tethers)?;
+        store.inner().continue_at(next)?;
+        store.close()?;
+        Ok(true)
+    }
+}
+
+/// Returns the blocks behind the end of a log; `None` if that end is not among their ends.
+fn behind(blocks: &[SealedBlock], end: Cursor) -> Result<Option<&[SealedBlock]>, Error> {
+    if !blocks.windows(2).all(|pair| pair[1].previous == pair[0].sum && pair[1].begin == pair[0].end) {
+        return Err(damaged("a block does not follow the one before it"));
+    }
+    let is_end = |block: &SealedBlock| (block.end, block.sum) == (end.lsn, end.chain);
+    let begins = |block: &SealedBlock| (block.begin, block.previous) == (end.lsn, end.chain);
+    let at = match blocks.iter().rposition(is_end) {
+        Some(last) => Some(last + 1),
+        None => blocks.first().is_some_and(begins).then_some(0),
+    };
+    Ok(at.map(|at| &blocks[at..]))
+}
+
+/// Replays blocks of the log into the memtable. They are in no place of the ring: their numbers
+/// only keep them in order.
+fn replay(opened: &mut Opened, blocks: &[SealedBlock]) -> Result<(), Error> {
+    let mut at = opened.recovery.next;
+    for block in blocks {
+        let next = Cursor { seq: at.seq + 1, lsn: block.end, chain: block.sum, ..at };
+        if block.begin < block.end {
+            let records = block.records().ok_or_else(|| damaged("a block does not decompress"))?;
+            opened.state.replay_continued(&Block::recovered(at, next, records))?;
+        }
+        at = next;
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// Makes the memtable a run, and lets the ring begin at `next`, both in one step.
+    fn continue_at(&self, next: Cursor) -> Result<(), Error> {
+        self.checkpoint()?;
+        let mut maintenance = self.maintenance();
+        // The blocks may have no record: an idle log ends with an empty block.
+        if maintenance.superblock.trim != next && !bug("empty-blocks-do-not-count") {
+            maintenance.skip_ring(next)?;
+        }
+        drop(maintenance);
+        // The runs of many calls are merged as those of an open store.
+        while self.maintain()? {}
+        Ok(())
+    }
+}

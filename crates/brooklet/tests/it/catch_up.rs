@@ -1,0 +1,304 @@
+//! Files that catch up with a log that others have continued: they hold what the owner holds, or
+//! what they held before.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
+use brooklet::{
+    Error, Kept, LocalLog, Mirror, MirrorHandle, MirrorOptions, Options, Progress, Retention, SealedBlock,
+    SpaceConfig, Store,
+};
+
+use crate::common::{Logs, contents};
+
+/// A mirror that keeps all blocks in memory.
+#[derive(Default)]
+struct Log {
+    handle: OnceLock<MirrorHandle>,
+    blocks: Mutex<Vec<SealedBlock>>,
+    found: OnceLock<LocalLog>,
+    taken: Mutex<u64>,
+}
+
+impl Mirror for Log {
+    fn open(&self, log: LocalLog) -> Result<(), String> {
+        self.found.set(log).map_err(|_| "opened twice".into())
+    }
+
+    fn start(&self, handle: MirrorHandle) {
+        assert!(self.handle.set(handle).is_ok());
+    }
+
+    fn take(&self, blocks: Vec<SealedBlock>) {
+        let taken = {
+            let mut taken = self.taken.lock().unwrap();
+            *taken += blocks.len() as u64;
+            *taken
+        };
+        self.blocks.lock().unwrap().extend(blocks);
+        self.handle.get().unwrap().kept(taken);
+    }
+}
+
+fn options(seed: u64) -> Options {
+    timed(seed, Arc::default())
+}
+
+fn timed(seed: u64, clock: Arc<ManualClock>) -> Options {
+    clock.set_wall(Duration::from_secs(1000));
+    let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
+    options.threads(false).clock(clock).rng_seed(seed)
+}
+
+/// The owner of a log, and the blocks of its earlier openings.
+struct Owner {
+    volume: Arc<MemVolume>,
+    log: Arc<Log>,
+    before: Vec<SealedBlock>,
+    store: Option<Store>,
+    clock: Arc<ManualClock>,
+    rng: Rng,
+    seed: u64,
+}
+
+impl Owner {
+    fn new(seed: u64) -> Self {
+        let volume = Arc::new(MemVolume::new(seed));
+        let (log, clock) = (Arc::new(Log::default()), Arc::<ManualClock>::default());
+        let mirrored = timed(seed, clock.clone()).mirror(MirrorOptions::new(log.clone()));
+        let store = mirrored.create_on(volume.clone()).unwrap();
+        store.create_space("few", SpaceConfig::new().max_logs(8).max_bytes(1 << 20)).unwrap();
+        Self { volume, log, before: Vec::new(), store: Some(store), clock, rng: Rng::new(seed), seed }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn blocks(&self) -> Vec<SealedBlock> {
+        [&self.before[..], &self.log.blocks.lock().unwrap()].concat()
+    }
+
+    /// Closes the store, or kills it, and returns its file as a host would keep it. Then goes on.
+    fn file_of_a_host_that_left(&mut self) -> MemVolume {
+        let store = self.store.take().unwrap();
+        store.flush().unwrap();
+        if self.rng.below(2) == 0 {
+            store.close().unwrap()
+        } else {
+            store.abandon()
+        }
+        self.before = self.blocks();
+        let image = self.volume.image();
+        self.log = Arc::new(Log::default());
+        let mirrored = timed(self.seed, self.clock.clone()).mirror(MirrorOptions::new(self.log.clone()));
+        self.store = Some(mirrored.open_on(self.volume.clone()).unwrap());
+        MemVolume::from_image(image, self.seed)
+    }
+
+    fn work(&mut self, most: u64) {
+        let store = self.store.clone().unwrap();
+        for _ in 0..self.rng.below(most) {
+            let key = format!("{}/{}", ["log", "few"][self.rng.below(2) as usize], self.rng.below(12));
+            let len = if self.rng.below(8) == 0 { 3000 } else { 40 };
+            let payload: Vec<u8> = (0..self.rng.below(len)).map(|_| self.rng.next() as u8).collect();
+            let bounds = store.get_bounds(&key).unwrap();
+            let (first, next) = bounds.map_or((0, 0), |bounds| (bounds.first, bounds.next));
+            let within = first + self.rng.below(next - first + 1);
+            let done = match self.rng.below(24) {
+                0 => store.snapshot(&key, payload),
+                1 if bounds.is_some() => store.delete(&key),
+                2 if bounds.is_some() => store.trim(&key, within),
+                3 if bounds.is_some() => store.truncate(&key, within),
+                4 => store.set_retention(&key, Retention::new().entries(4).bytes(5000)),
+                5 if bounds.is_none() => store.begin_at(&key, self.rng.below(9)),
+                6 => {
+                    store.checkpoint().unwrap();
+                    continue;
+                }
+                7 => {
+                    while store.step().unwrap() {}
+                    continue;
+                }
+                _ => store.append(&key, payload),
+            };
+            match done {
+                Ok(ticket) => ticket.wait().unwrap(),
+                Err(Error::QuotaReached { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        store.flush().unwrap();
+    }
+}
+
+/// Everything that a store tells of itself.
+fn told(store: &Store) -> (Logs, Vec<String>) {
+    let logs = contents(store).unwrap();
+    let terms = logs.keys().map(|key| format!("{:?}", store.retention(key).unwrap()));
+    let spaces = store
+        .spaces()
+        .into_iter()
+        .map(|it| format!("{} {:?} {:?} {:?}", it.name, it.config, it.logs, it.bytes));
+    let more = terms.chain(spaces).collect();
+    (logs, more)
+}
+
+fn catch_up(volume: &MemVolume, id: u128, blocks: &[SealedBlock]) -> Result<bool, Error> {
+    options(77).catch_up_on(Arc::new(volume.clone()), id, blocks)
+}
+
+/// Opens a file as the next owner of the log would, and returns its end.
+fn opened(volume: &MemVolume) -> (Store, (u64, u64)) {
+    let log = Arc::new(Log::default());
+    let store = options(5).mirror(MirrorOptions::new(log.clone())).open_on(Arc::new(volume.clone())).unwrap();
+    let found = log.found.get().unwrap();
+    let end = found.blocks.last().map_or((found.begin, found.sum), |last| (last.end, last.sum));
+    (store, end)
+}
+
+#[test]
+pub fn a_file_that_caught_up_holds_what_the_owner_holds() {
+    for seed in 0..60 {
+        let mut owner = Owner::new(seed);
+        let mut rng = Rng::new(seed + 1000);
+        owner.work(120);
+        let id = owner.store().info().unwrap().id;
+        let file = if rng.below(2) == 0 {
+            owner.file_of_a_host_that_left()
+        } else {
+            let file = MemVolume::new(seed);
+            let kept = Kept { store: id, backup: None, blocks: owner.blocks() };
+            options(9).succeed_on(Arc::new(file.clone()), &kept).unwrap().close().unwrap();
+            file
+        };
+        let mut end = owner.blocks().len();
+        for _ in 0..rng.below(6) {
+            owner.work(60);
+            if rng.below(4) == 0 {
+                drop(owner.file_of_a_host_that_left());
+            }
+            let blocks = owner.blocks();
+            // Some of these blocks are in the file, and not all new ones are given at once.
+            let from = end - rng.below(end.min(9) as u64 + 1) as usize;
+            let to = end + rng.below((blocks.len() - end) as u64 + 1) as usize;
+            assert!(catch_up(&file, id, &blocks[from..to]).unwrap() || from == to, "seed {seed}");
+            end = end.max(to);
+        }
+        let blocks = owner.blocks();
+        assert!(catch_up(&file, id, &blocks).unwrap());
+        let (store, found) = opened(&file);
+        let last = blocks.last().unwrap();
+        assert_eq!(found, (last.end, last.sum), "seed {seed}");
+        assert!(told(&store) == told(owner.store()), "seed {seed}");
+        store.append("log/1", "more").unwrap().wait().unwrap();
+        store.compact().unwrap();
+        let now = told(&store);
+        store.close().unwrap();
+        drop(store);
+        let report = brooklet::check_volume(Arc::new(file.clone()), Progress::ignore).unwrap();
+        assert!(report.is_sound(), "seed {seed}: {:?}", report.findings);
+        assert!(told(&opened(&file).0) == now, "seed {seed}");
+    }
+}
+
+/// Whenever the power goes off, or a write fails, the file is as before, or has caught up.
+#[test]
+pub fn a_file_catches_up_in_one_step() {
+    for seed in 0..8 {
+        let mut owner = Owner::new(seed);
+        owner.work(60);
+        let file = owner.file_of_a_host_that_left();
+        let id = owner.store().info().unwrap().id;
+        let (before, begin) = {
+            let (store, end) = opened(&MemVolume::from_image(file.image(), 1));
+            (told(&store), end)
+        };
+        owner.work(60);
+        let blocks = owner.blocks();
+        let last = blocks.last().unwrap();
+        let after = told(owner.store());
+        let mut outcomes = [0, 0];
+        for operations in 0.. {
+            let copy = MemVolume::from_image(file.image(), operations);
+            let is_error = (operations + seed) % 2 == 0;
+            copy.fail(match is_error {
+                true => {
+                    Fault::ErrorAfter { operations, kind: std::io::ErrorKind::Other, sticky: seed % 4 < 2 }
+                }
+                false => Fault::PowerOffAfter(operations),
+            });
+            let done = catch_up(&copy, id, &blocks);
+            if done.is_ok() && operations > 200 {
+                break;
+            }
+            let found = if is_error { copy.killed() } else { copy.crashed(seed) };
+            let (store, end) = opened(&MemVolume::from_image(found.image(), 2));
+            let is_done = end == (last.end, last.sum);
+            assert!(is_done || end == begin && done.is_err(), "seed {seed}, {operations} operations");
+            assert!(told(&store) == if is_done { after.clone() } else { before.clone() });
+            outcomes[usize::from(is_done)] += 1;
+            drop(store);
+            assert!(catch_up(&found, id, &blocks).unwrap());
+            assert!(told(&opened(&found).0) == after, "seed {seed}, {operations} operations");
+        }
+        assert!(outcomes[0] > 3 && outcomes[1] > 0, "{outcomes:?}");
+    }
+}
+
+#[test]
+pub fn a_file_whose_end_is_not_in_the_log_stays_as_it_is() {
+    let mut owner = Owner::new(3);
+    owner.work(50);
+    let id = owner.store().info().unwrap().id;
+    let file = owner.file_of_a_host_that_left();
+    owner.work(90);
+    let blocks = owner.blocks();
+    let image = file.image();
+    let refused = |blocks: &[SealedBlock]| {
+        let copy = MemVolume::from_image(image.clone(), 1);
+        let result = catch_up(&copy, id, blocks);
+        assert!(copy.image() == image);
+        result
+    };
+    // The log was trimmed past the end of the file.
+    assert!(!refused(&blocks[blocks.len() - 2..]).unwrap());
+    assert!(!refused(&[]).unwrap());
+    // A block is missing, and one belongs to another store.
+    let hole = [&blocks[..3], &blocks[4..]].concat();
+    assert!(matches!(refused(&hole), Err(Error::Damaged { .. })));
+    assert!(matches!(catch_up(&file, id + 1, &blocks), Err(Error::Damaged { .. })));
+    // The file goes on by itself.
+    let (store, _) = opened(&file);
+    store.append("log/1", "alone").unwrap().wait().unwrap();
+    let alone = told(&store);
+    store.close().unwrap();
+    drop(store);
+    assert!(!catch_up(&file, id, &blocks).unwrap());
+    assert!(told(&opened(&file).0) == alone);
+}
+
+/// An idle log ends with an empty block, which is a part of its history.
+#[test]
+pub fn empty_blocks_count() {
+    let mut owner = Owner::new(4);
+    owner.work(50);
+    let file = owner.file_of_a_host_that_left();
+    let id = owner.store().info().unwrap().id;
+    let before = owner.blocks().len();
+    for _ in 0..2 {
+        owner.store().append("log/1", "entry").unwrap().wait().unwrap();
+        for _ in 0..20 {
+            owner.clock.advance(Duration::from_secs(1));
+            while owner.store().step().unwrap() {}
+        }
+    }
+    let blocks = owner.blocks();
+    let empty = blocks[before..].iter().position(|block| block.begin == block.end).expect("the log is idle");
+    for end in [before + empty, before + empty + 1] {
+        assert!(catch_up(&file, id, &blocks[..end]).unwrap());
+        let last = &blocks[end - 1];
+        assert_eq!(opened(&MemVolume::from_image(file.image(), 1)).1, (last.end, last.sum));
+    }
+}
