@@ -127,6 +127,7 @@ pub use store::ticket::Ticket;
 pub use store::view::View;
 pub use store::walk::{Walk, WalkItem};
 pub use store::watch::{Watch, WatchEvent, WatchStream};
+pub use transfer::catch_up::CaughtUp;
 pub use transfer::export::ExportReport;
 pub use transfer::import::unsorted::Unsorted;
 pub use transfer::import::{Existing, Import, ImportReport};

@@ -230,14 +230,14 @@ impl<J> Drop for Ahead<J> {
 /// up with a busy owner.
 ///
 /// # Errors
-/// [`Error::Damaged`], [`Error::OtherStore`], [`Error::NewerFormat`]. While the bucket does not
-/// answer, the follower asks on: that the bucket is silent does not mean that the owner is.
+/// [`Error::Damaged`], [`Error::OtherStore`], [`Error::NewerFormat`]; the errors of `found`. While the
+/// bucket does not answer, the follower asks on: that the bucket is silent does not mean that the owner is.
 pub async fn follow<J: Journal>(
     journal: &Arc<J>,
     store: StoreId,
     follower: &mut Follower<Bytes>,
     pause: Duration,
-    mut found: impl FnMut(Object<Bytes>),
+    mut found: impl FnMut(Object<Bytes>) -> Result<(), Error>,
 ) -> Result<FollowerState, Error> {
     // The follower's own readings began earlier or later: only differences count.
     let (watch, begin) = (Watch::start(), follower.seen());
@@ -262,7 +262,7 @@ pub async fn follow<J: Journal>(
         };
         let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
         follower.answer(reply, asked, now());
-        follower.take_found().into_iter().for_each(&mut found);
+        follower.take_found().into_iter().try_for_each(&mut found)?;
         match follower.state() {
             FollowerState::Following if waits => tokio::time::sleep(pause).await,
             FollowerState::Following => {}

@@ -9,11 +9,10 @@ use std::time::Duration;
 use brooklet::{Kept, LocalLog, Mirror, MirrorHandle, SealedBlock, View};
 use bytes::Bytes;
 
-use crate::cutter::blocks;
 use crate::error::Error;
+use crate::followed::{Followed, sealed};
 use crate::journal::Journal;
 use crate::machine::takeover::Found;
-use crate::object::Kind;
 use crate::place::{Drawn, Mark, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
@@ -55,8 +54,9 @@ type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<Shipper, Er
 /// Finds the store of the log, while a function returns true.
 type Find = dyn Fn(GoesOn<'_>) -> Result<Option<StoreId>, Error> + Send + Sync;
 /// Waits until the log needs another owner.
-type StandBy = dyn Fn(Duration, GoesOn<'_>) -> Result<bool, Error> + Send + Sync;
+type StandBy = dyn Fn(Duration, GoesOn<'_>, &mut OnFollowed<'_>) -> Result<bool, Error> + Send + Sync;
 type GoesOn<'a> = &'a dyn Fn() -> bool;
+type OnFollowed<'a> = dyn FnMut(Followed) + 'a;
 type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
 
 #[derive(Default)]
@@ -75,8 +75,8 @@ impl Replica {
     pub fn new(journal: impl Journal + Clone, options: ShipperOptions) -> Arc<Self> {
         let (claims, log) = (journal.clone(), Arc::new(journal.clone()));
         let find = move |goes_on: GoesOn<'_>| block_on_while(find(&claims), goes_on)?.ok_or(Error::GivenUp);
-        let stand_by = move |silence, goes_on: GoesOn<'_>| {
-            Ok(block_on_while(stand_by(&log, silence), goes_on)?.is_some())
+        let stand_by = move |silence, goes_on: GoesOn<'_>, on: &mut OnFollowed<'_>| {
+            Ok(block_on_while(stand_by(&log, silence, on), goes_on)?.is_some())
         };
         let start = move |store, goes_on: GoesOn<'_>, found: &mut OnFound<'_>| {
             Shipper::open_while(journal.clone(), store, options.clone(), found, goes_on)
@@ -114,14 +114,23 @@ impl Replica {
     /// the owner has handed the store over. Then [`kept`](Self::kept) takes the log over. Without a
     /// log, waits for the first owner. Returns `false` if `goes_on` returned `false` meanwhile.
     ///
+    /// Gives what it reads to `on`, on the caller's thread: so a file can
+    /// [catch up](brooklet::Options::catch_up) while its host waits. The wait lasts at least as long
+    /// as `on` does.
+    ///
     /// An owner without commits appends a beat each second, or as
     /// [`OwnerLimits`](crate::OwnerLimits) say. So use a silence of 3 seconds or more.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::NewerFormat`]; [`Error::Bucket`] if the bucket refuses a
     /// request for good. While the bucket does not answer, the call asks on.
-    pub fn stand_by(&self, silence: Duration, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
-        (self.stand_by)(silence, &goes_on)
+    pub fn stand_by(
+        &self,
+        silence: Duration,
+        goes_on: impl Fn() -> bool,
+        mut on: impl FnMut(Followed),
+    ) -> Result<bool, Error> {
+        (self.stand_by)(silence, &goes_on, &mut on)
     }
 
     /// Returns how the shipping stands; `None` before an opening has claimed the log.
@@ -255,10 +264,8 @@ impl History {
                 (self.links, self.backup) = (Vec::new(), record.map(|record| record.backup));
                 self.blocks.iter_mut().for_each(Vec::clear);
             }
-            Found::Object(object) if object.kind == Kind::Blocks => {
-                let damaged = |what| Error::Damaged { object: object.place.to_string(), what };
-                for block in blocks(&object.payload).map_err(|_| damaged("its blocks are cut off"))? {
-                    let block = SealedBlock::decode(block).ok_or_else(|| damaged("a block is not whole"))?;
+            Found::Object(object) => {
+                for block in sealed(&object)? {
                     if self.links.is_empty() {
                         self.links.push(Link { lsn: block.begin, sum: block.previous });
                     }
@@ -266,7 +273,6 @@ impl History {
                     self.blocks.iter_mut().for_each(|blocks| blocks.push(block.clone()));
                 }
             }
-            Found::Object(_) => {}
         }
         Ok(())
     }

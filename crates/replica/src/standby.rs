@@ -4,14 +4,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{Either, select};
 
 use crate::claim::Claim;
 use crate::drive::{follow, send};
 use crate::error::Error;
+use crate::followed::{Followed, sealed};
 use crate::journal::{Journal, Key};
 use crate::machine::follower::{Follower, FollowerState};
 use crate::machine::{Reply, Request};
+use crate::object::Object;
 use crate::place::{Epoch, Mark, StoreId};
 
 /// Time between two requests of a standby that has read all of the log.
@@ -24,8 +27,12 @@ pub(crate) async fn find<J: Journal>(journal: &J) -> Result<Option<StoreId>, Err
 }
 
 /// Waits until the owner of a log is silent for so long, or has handed the store over. A journal
-/// without a log has no owner yet.
-pub(crate) async fn stand_by<J: Journal>(journal: &Arc<J>, silence: Duration) -> Result<(), Error> {
+/// without a log has no owner yet. Gives what it reads to `on`.
+pub(crate) async fn stand_by<J: Journal>(
+    journal: &Arc<J>,
+    silence: Duration,
+    on: &mut dyn FnMut(Followed),
+) -> Result<(), Error> {
     let store = loop {
         match insist(|| find(&**journal)).await? {
             Some(store) => break store,
@@ -34,12 +41,20 @@ pub(crate) async fn stand_by<J: Journal>(journal: &Arc<J>, silence: Duration) ->
     };
     loop {
         let request = Request::NewestRecord(None);
-        let (at, record) = match insist(|| send(&**journal, store, &request)).await? {
-            Reply::Record(Some(record)) => (record.mark, Some(record.number)),
-            _ => (Mark::BEGIN, None),
+        let (at, record, backup) = match insist(|| send(&**journal, store, &request)).await? {
+            Reply::Record(Some(record)) => (record.mark, Some(record.number), Some(record.backup)),
+            _ => (Mark::BEGIN, None, None),
         };
+        on(Followed::Begin { store, backup });
         let mut follower = Follower::new(store, at, record, silence, Duration::ZERO);
-        match follow(journal, store, &mut follower, PAUSE, drop).await? {
+        let found = |object: Object<Bytes>| {
+            let blocks = sealed(&object)?;
+            if !blocks.is_empty() {
+                on(Followed::Blocks(blocks));
+            }
+            Ok(())
+        };
+        match follow(journal, store, &mut follower, PAUSE, found).await? {
             FollowerState::Behind => {}
             FollowerState::Broken(place) => {
                 let what = "it does not follow the object before it";
@@ -159,9 +174,9 @@ mod tests {
         run(async {
             let journal = Slow::new(Duration::ZERO);
             let owner = owner(&journal).await;
-            assert!(timeout(LONG, stand_by(&journal, SILENCE)).await.is_err());
+            assert!(timeout(LONG, stand_by(&journal, SILENCE, &mut drop)).await.is_err());
             owner.give_up();
-            timeout(LONG, stand_by(&journal, SILENCE)).await.unwrap().unwrap();
+            timeout(LONG, stand_by(&journal, SILENCE, &mut drop)).await.unwrap().unwrap();
         });
     }
 
@@ -179,7 +194,8 @@ mod tests {
                     }
                 }
             };
-            let standing = timeout(4 * LONG, stand_by(&journal, SILENCE));
+            let mut on = drop;
+            let standing = timeout(4 * LONG, stand_by(&journal, SILENCE, &mut on));
             match select(std::pin::pin!(standing), std::pin::pin!(down)).await {
                 Either::Left((result, _)) => assert!(result.is_err(), "the owner lives"),
                 Either::Right(_) => unreachable!(),
@@ -194,7 +210,7 @@ mod tests {
             owner(&journal).await.give_up();
             let wait = async {
                 let begin = Instant::now();
-                stand_by(&journal, SILENCE).await.unwrap();
+                stand_by(&journal, SILENCE, &mut drop).await.unwrap();
                 begin.elapsed()
             };
             let alone = wait.await;
@@ -203,7 +219,7 @@ mod tests {
             let claim = Claim { writer, owner: String::new(), address: String::new() };
             journal.create(Key::Claim(Epoch(2)), claim.encode()).await.unwrap();
             let begin = Instant::now();
-            stand_by(&journal, SILENCE).await.unwrap();
+            stand_by(&journal, SILENCE, &mut drop).await.unwrap();
             assert!(
                 alone >= SILENCE && begin.elapsed() >= alone + 2 * SILENCE,
                 "{alone:?}, {:?}",
@@ -232,6 +248,7 @@ mod tests {
                 if read == count {
                     time = begin.elapsed();
                 }
+                Ok(())
             });
             drop(timeout(LONG, following).await);
             assert!(read >= count && time < Duration::from_secs(4), "{read} in {time:?}");

@@ -22,6 +22,20 @@ use crate::store::Store;
 use crate::transfer::subscribe::damaged;
 use crate::volume::{self, Volumes};
 
+/// How a store stands to blocks of its log, after [`Options::catch_up`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaughtUp {
+    /// The store ends with the last block.
+    Done,
+    /// The store ends behind the last block, or with an empty block there. It did not change. The
+    /// next blocks show whether it continues the log.
+    Ahead,
+    /// The store ends before the first block begins. It did not change.
+    Outdated,
+    /// The store has blocks that the log lacks. It did not change.
+    Apart,
+}
+
 impl Options {
     /// Brings the store at `path` to the end of `blocks`, which are blocks of the log of the store
     /// `store`, one after the other, such as a [mirror](Self::mirror) kept them. Blocks that the
@@ -42,7 +56,7 @@ impl Options {
         path: impl AsRef<Path>,
         store: u128,
         blocks: &[SealedBlock],
-    ) -> Result<bool, Error> {
+    ) -> Result<CaughtUp, Error> {
         self.create = Create::Never;
         self.validate()?;
         let (path, options) = self.settled(path.as_ref())?;
@@ -57,12 +71,17 @@ impl Options {
         volume: Arc<dyn Volume>,
         store: u128,
         blocks: &[SealedBlock],
-    ) -> Result<bool, Error> {
+    ) -> Result<CaughtUp, Error> {
         self.validate()?;
         self.continue_on(Volumes { data: volume, ring: None }, store, blocks)
     }
 
-    fn continue_on(mut self, volumes: Volumes, store: u128, blocks: &[SealedBlock]) -> Result<bool, Error> {
+    fn continue_on(
+        mut self,
+        volumes: Volumes,
+        store: u128,
+        blocks: &[SealedBlock],
+    ) -> Result<CaughtUp, Error> {
         // Nothing but the blocks may change the store: no thread, no expiry, no mirror.
         (self.threads, self.read_only, self.beside_writer) = (false, false, false);
         (self.mirror, self.metrics_file) = (None, None);
@@ -76,8 +95,15 @@ impl Options {
             let why = "a space is kept in memory: configure it with another class first".into();
             return Err(Error::MirrorRefused { why });
         }
-        let Some(rest) = behind(blocks, opened.recovery.next)? else { return Ok(false) };
-        let Some(last) = rest.last() else { return Ok(true) };
+        let end = opened.recovery.next;
+        let Some(rest) = behind(blocks, end)? else {
+            return Ok(match (blocks.first(), blocks.last()) {
+                (Some(first), _) if end.lsn < first.begin => CaughtUp::Outdated,
+                (_, Some(last)) if end.lsn < last.end => CaughtUp::Apart,
+                _ => CaughtUp::Ahead,
+            });
+        };
+        let Some(last) = rest.last() else { return Ok(CaughtUp::Done) };
         // Nothing may bypass the log.
         opened.superblock.mirrored = true;
         recovery::claim(&mut opened, &self)?;
@@ -87,7 +113,7 @@ impl Options {
         let store = Store::start(opened, self, tethers)?;
         store.inner().continue_at(next)?;
         store.close()?;
-        Ok(true)
+        Ok(CaughtUp::Done)
     }
 }
 

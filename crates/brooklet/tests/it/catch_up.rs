@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
 use brooklet::{
-    Error, Kept, LocalLog, Mirror, MirrorHandle, MirrorOptions, Options, Progress, Retention, SealedBlock,
-    SpaceConfig, Store,
+    CaughtUp, Error, Kept, LocalLog, Mirror, MirrorHandle, MirrorOptions, Options, Progress, Retention,
+    SealedBlock, SpaceConfig, Store,
 };
 
 use crate::common::{Logs, contents};
@@ -145,7 +145,7 @@ fn told(store: &Store) -> (Logs, Vec<String>) {
     (logs, more)
 }
 
-fn catch_up(volume: &MemVolume, id: u128, blocks: &[SealedBlock]) -> Result<bool, Error> {
+fn catch_up(volume: &MemVolume, id: u128, blocks: &[SealedBlock]) -> Result<CaughtUp, Error> {
     options(77).catch_up_on(Arc::new(volume.clone()), id, blocks)
 }
 
@@ -182,12 +182,17 @@ pub fn a_file_that_caught_up_holds_what_the_owner_holds() {
             let blocks = owner.blocks();
             // Some of these blocks are in the file, and not all new ones are given at once.
             let from = end - rng.below(end.min(9) as u64 + 1) as usize;
-            let to = end + rng.below((blocks.len() - end) as u64 + 1) as usize;
-            assert!(catch_up(&file, id, &blocks[from..to]).unwrap() || from == to, "seed {seed}");
+            let to = from + rng.below((blocks.len() - from) as u64 + 1) as usize;
+            let done = catch_up(&file, id, &blocks[from..to]).unwrap();
+            assert_eq!(
+                done,
+                if from == to || to < end { CaughtUp::Ahead } else { CaughtUp::Done },
+                "seed {seed}"
+            );
             end = end.max(to);
         }
         let blocks = owner.blocks();
-        assert!(catch_up(&file, id, &blocks).unwrap());
+        assert_eq!(catch_up(&file, id, &blocks).unwrap(), CaughtUp::Done);
         let (store, found) = opened(&file);
         let last = blocks.last().unwrap();
         assert_eq!(found, (last.end, last.sum), "seed {seed}");
@@ -240,7 +245,7 @@ pub fn a_file_catches_up_in_one_step() {
             assert!(told(&store) == if is_done { after.clone() } else { before.clone() });
             outcomes[usize::from(is_done)] += 1;
             drop(store);
-            assert!(catch_up(&found, id, &blocks).unwrap());
+            assert_eq!(catch_up(&found, id, &blocks).unwrap(), CaughtUp::Done);
             assert!(told(&opened(&found).0) == after, "seed {seed}, {operations} operations");
         }
         assert!(outcomes[0] > 3 && outcomes[1] > 0, "{outcomes:?}");
@@ -263,8 +268,9 @@ pub fn a_file_whose_end_is_not_in_the_log_stays_as_it_is() {
         result
     };
     // The log was trimmed past the end of the file.
-    assert!(!refused(&blocks[blocks.len() - 2..]).unwrap());
-    assert!(!refused(&[]).unwrap());
+    assert_eq!(refused(&blocks[blocks.len() - 2..]).unwrap(), CaughtUp::Outdated);
+    assert_eq!(refused(&[]).unwrap(), CaughtUp::Ahead);
+    assert_eq!(refused(&blocks[..1]).unwrap(), CaughtUp::Ahead);
     // A block is missing, and one belongs to another store.
     let hole = [&blocks[..3], &blocks[4..]].concat();
     assert!(matches!(refused(&hole), Err(Error::Damaged { .. })));
@@ -275,7 +281,7 @@ pub fn a_file_whose_end_is_not_in_the_log_stays_as_it_is() {
     let alone = told(&store);
     store.close().unwrap();
     drop(store);
-    assert!(!catch_up(&file, id, &blocks).unwrap());
+    assert_eq!(catch_up(&file, id, &blocks).unwrap(), CaughtUp::Apart);
     assert!(told(&opened(&file).0) == alone);
 }
 
@@ -297,7 +303,7 @@ pub fn empty_blocks_count() {
     let blocks = owner.blocks();
     let empty = blocks[before..].iter().position(|block| block.begin == block.end).expect("the log is idle");
     for end in [before + empty, before + empty + 1] {
-        assert!(catch_up(&file, id, &blocks[..end]).unwrap());
+        assert_eq!(catch_up(&file, id, &blocks[..end]).unwrap(), CaughtUp::Done);
         let last = &blocks[end - 1];
         assert_eq!(opened(&MemVolume::from_image(file.image(), 1)).1, (last.end, last.sum));
     }

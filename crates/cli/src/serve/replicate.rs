@@ -1,12 +1,13 @@
 //! `serve --replicate`: the log of the store is in a bucket, too. So another host can go on with
 //! the store, and this host with that of another one.
 //!
-//! A store without its file is made anew from the bucket. A file that the log has left behind is
-//! moved aside first.
+//! A store without its file is made anew from the bucket. A file that the log has left behind
+//! catches up; if it cannot, it is moved aside first. The file of a standby follows the log.
 
 mod guard;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use brooklet::{MirrorOptions, Options, Progress, Store, Waits};
+use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, Store, View, Waits};
 use brooklet_archive::{Bucket, Which};
 use brooklet_replica::{BucketJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::CancellationToken;
@@ -23,6 +24,7 @@ use brooklet_server::CancellationToken;
 use super::settings::{Acknowledge, Given};
 use crate::failure::{Failure, Kind};
 pub use guard::Guard;
+use warm::Warm;
 
 /// Memory for reading a backup in the bucket, in bytes.
 const READ_AHEAD: usize = 32 << 20;
@@ -34,6 +36,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
 const LONG: u64 = 256 << 20;
+
+/// Why a file is moved aside that ends before the log begins.
+const OUTDATED: &str =
+    "it is from before the begin of the log, which does not show whether it has all of the file";
 
 /// The replication of a server's store.
 pub struct Replication {
@@ -139,7 +145,10 @@ impl Replication {
         loop {
             if self.is_standby {
                 tracing::info!("standing by: another host owns the store, or none yet");
-                if !self.replica.stand_by(self.silence, goes_on)? {
+                let mut file = Warm::new(self, options, warm::PORTION);
+                let is_silent = self.replica.stand_by(self.silence, goes_on, |read| file.take(read))?;
+                file.catch_up();
+                if !is_silent {
                     return Ok(None);
                 }
                 tracing::info!("the owner is silent or has left: taking the store over");
@@ -170,26 +179,56 @@ impl Replication {
         // It gives the sign of an owner until the file is open.
         let (mut _claim, mut is_first) = (None, false);
         if !self.path.exists() {
-            match self.make_anew(options) {
+            match self.kept() {
                 // Nobody has claimed the log yet: this host makes the store.
                 Err(Error::NoLog) if !self.is_standby => is_first = true,
-                made => _claim = Some(made?),
+                kept => {
+                    let (kept, claim) = kept?;
+                    self.make_anew(options, &kept, &claim)?;
+                    _claim = Some(claim);
+                }
             }
         }
         let why = match self.open_file(options, open) {
-            Err(Error::Behind { .. }) => "the log has more",
-            Err(Error::Outdated { .. }) => {
-                "it is from before the begin of the log, which does not show whether it has all of the file"
+            Err(Error::Behind { .. }) => None,
+            Err(Error::Outdated { .. }) => Some(OUTDATED),
+            Err(Error::Diverged { .. }) if self.waits == Waits::Kept => Some(
+                "its last commits are not in the log: nobody was told of them, unless they are from a life without --acknowledge kept",
+            ),
+            Err(Error::OtherStore { .. }) if is_first => {
+                Some("another host has made the store at the same moment")
             }
-            Err(Error::Diverged { .. }) if self.waits == Waits::Kept => {
-                "its last commits are not in the log: nobody was told of them, unless they are from a life without --acknowledge kept"
-            }
-            Err(Error::OtherStore { .. }) if is_first => "another host has made the store at the same moment",
             opened => return opened,
         };
-        self.move_aside(why).map_err(Error::Store)?;
-        let _claim = self.make_anew(options)?;
+        let (kept, claim) = self.kept()?;
+        if why.is_some() || !self.catch_up(options, &kept)? {
+            self.move_aside(why.unwrap_or("the log has more")).map_err(Error::Store)?;
+            self.make_anew(options, &kept, &claim)?;
+        }
         self.open_file(options, open)
+    }
+
+    /// Takes the log over, and reads it. The shipper owns the log.
+    fn kept(&self) -> Result<(Kept, Shipper), Error> {
+        self.replica.kept(|number| self.backup(number))
+    }
+
+    fn backup(&self, number: u64) -> Result<View, Error> {
+        Ok(self.backups.backup(Which::Number(number))?.view(READ_AHEAD)?)
+    }
+
+    /// Lets the file catch up with the log. Returns `false` if it cannot.
+    fn catch_up(&self, options: &Options, kept: &Kept) -> Result<bool, Error> {
+        let begin = Instant::now();
+        let done = options.clone().catch_up(&self.path, kept.store, &kept.blocks).map_err(Error::Store)?;
+        let is_done = done == CaughtUp::Done;
+        if is_done {
+            tracing::info!(
+                seconds = begin.elapsed().as_secs_f64(),
+                "the file of the store caught up with the log"
+            );
+        }
+        Ok(is_done)
     }
 
     fn open_file(&self, options: &Options, open: Open<'_>) -> Result<Store, Error> {
@@ -211,11 +250,9 @@ impl Replication {
         Ok(())
     }
 
-    /// Makes the file from the bucket. The shipper that it returns owns the log.
-    fn make_anew(&self, options: &Options) -> Result<Shipper, Error> {
+    /// Makes the file from the bucket, while `claim` owns the log.
+    fn make_anew(&self, options: &Options, kept: &Kept, claim: &Shipper) -> Result<(), Error> {
         let begin = Instant::now();
-        let backup = |number| Ok(self.backups.backup(Which::Number(number))?.view(READ_AHEAD)?);
-        let (kept, claim) = self.replica.kept(backup)?;
         let blocks = kept.blocks.len();
         let must_end = || if self.stop.is_cancelled() { Some(Error::GivenUp) } else { claim.error() };
         let mut told = Instant::now();
@@ -227,10 +264,10 @@ impl Replication {
             }
             if must_end().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let made = options.clone().succeed(&self.path, &kept, progress).and_then(|store| store.close());
+        let made = options.clone().succeed(&self.path, kept, progress).and_then(|store| store.close());
         made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
-        must_end().map_or(Ok(claim), Err)
+        must_end().map_or(Ok(()), Err)
     }
 }
 

@@ -137,7 +137,11 @@ async fn reader(journal: BucketJournal) -> Vec<u64> {
     let following = async {
         loop {
             let pause = Duration::from_millis(100);
-            let end = follow(&journal, STORE, &mut follower, pause, |object| read.extend(numbers(&object)));
+            let found = |object| {
+                read.extend(numbers(&object));
+                Ok(())
+            };
+            let end = follow(&journal, STORE, &mut follower, pause, found);
             if matches!(end.await.unwrap(), brooklet_replica::FollowerState::Behind) {
                 return;
             }

@@ -168,23 +168,132 @@ fn old_backups_are_removed() {
     }
 }
 
+/// Returns how many files were moved aside.
+fn aside(folder: &Path) -> usize {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count()
+}
+
 #[test]
-fn a_file_that_was_left_behind_is_moved_to_a_free_name() {
+fn a_file_that_was_left_behind_catches_up() {
     let folder = tempfile::tempdir().unwrap();
     let first = host(folder.path(), Waits::Kept);
     let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    std::fs::copy(folder.path().join("store"), folder.path().join("old")).unwrap();
+    append_kept(&store, &first.replica);
+    drop((store, first));
+    std::fs::rename(folder.path().join("old"), folder.path().join("store")).unwrap();
+    let store = open(&host(folder.path(), Waits::Kept)).unwrap();
+    assert_eq!(store.bounds("log").unwrap().next, 2);
+    assert_eq!(aside(folder.path()), 0);
+}
+
+#[test]
+fn a_file_that_diverged_is_moved_to_a_free_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
     let copy = |name: &str| std::fs::copy(folder.path().join("store"), folder.path().join(name)).unwrap();
     copy("old");
     append_kept(&store, &first.replica);
     drop((store, first));
+    let alone = options().open(folder.path().join("old")).unwrap();
+    alone.append("log", "nobody was told").unwrap().wait().unwrap();
+    drop(alone);
     for _ in 0..3 {
-        std::fs::rename(folder.path().join("old"), folder.path().join("store")).unwrap();
-        copy("old");
+        std::fs::copy(folder.path().join("old"), folder.path().join("store")).unwrap();
         let store = open(&host(folder.path(), Waits::Kept)).unwrap();
-        assert_eq!(store.bounds("log").unwrap().next, 1);
+        assert_eq!(store.bounds("log").unwrap().next, 2);
+        let entries: Vec<_> = store.read("log", ..).unwrap().map(|entry| entry.unwrap().payload).collect();
+        assert_eq!(entries, ["entry", "entry"]);
     }
-    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count(), 3);
+    assert_eq!(aside(folder.path()), 3);
+}
+
+/// The file of a standby is made once, and follows the log from then on, also past a backup.
+#[test]
+fn the_file_of_a_standby_follows_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    let mut second = host(folder.path(), Waits::Local);
+    (second.path, second.is_standby) = (folder.path().join("second"), true);
+    let has = |next| {
+        let found = Options::new().read_only(true).open(&second.path);
+        found.is_ok_and(|store| store.get_bounds("log").unwrap().is_some_and(|bounds| bounds.next == next))
+    };
+    let options = options();
+    let mut made = None;
+    for next in 1..=6 {
+        append_kept(&store, &first.replica);
+        let mut file = Warm::new(&second, &options, 1);
+        let begin = Instant::now();
+        let goes_on = || !has(next) && begin.elapsed() < Duration::from_secs(60);
+        let is_silent = second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read));
+        assert!(!is_silent.unwrap() && has(next), "{next}");
+        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&second.path).unwrap());
+        assert_eq!(*made.get_or_insert(inode), inode);
+        if next % 2 == 0 {
+            first.back_up(&store, || true).unwrap();
+        }
+    }
+    first.replica.give_up();
+    drop((store, first));
+    let store = second.claim(&options, &|options| options.open(&second.path)).unwrap();
+    assert_eq!(store.bounds("log").unwrap().next, 6);
+    assert_eq!(aside(folder.path()), 0);
+    append_kept(&store, &second.replica);
+}
+
+/// Without that, the takeover would copy the backup.
+#[test]
+fn an_old_file_of_a_standby_is_made_anew_before_the_takeover() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    std::fs::copy(&first.path, folder.path().join("second")).unwrap();
+    for _ in 0..3 {
+        append_kept(&store, &first.replica);
+    }
+    first.back_up(&store, || true).unwrap();
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let (options, looks) = (options(), std::cell::Cell::new(0));
+    let mut file = Warm::new(&second, &options, 1);
+    let goes_on = || looks.replace(looks.get() + 1) < 10;
+    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+    assert!(!file.is_cold() && aside(folder.path()) == 1);
+    let found = Options::new().read_only(true).open(&second.path).unwrap();
+    assert_eq!(found.bounds("log").unwrap().next, 4);
+}
+
+/// A file with commits of its own stays as it is while its host stands by.
+#[test]
+fn a_file_that_cannot_follow_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    std::fs::copy(&first.path, &second.path).unwrap();
+    let alone = options().open(&second.path).unwrap();
+    alone.append("log", "of the copy").unwrap().wait().unwrap();
+    alone.close().unwrap();
+    drop(alone);
+    for _ in 0..2 {
+        append_kept(&store, &first.replica);
+    }
+    let before = std::fs::read(&second.path).unwrap();
+    let (options, looks) = (options(), std::cell::Cell::new(0));
+    let mut file = Warm::new(&second, &options, 1);
+    let goes_on = || looks.replace(looks.get() + 1) < 10;
+    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+    assert!(file.is_cold());
+    assert!(std::fs::read(&second.path).unwrap() == before);
 }
 
 /// A journal that takes one object of the log, such as the fence of a takeover, and no more.
@@ -284,7 +393,8 @@ fn a_signal_ends_the_making_of_a_file() {
     std::fs::remove_file(folder.path().join("store")).unwrap();
     let second = host(folder.path(), Waits::Local);
     second.stop.cancel();
-    assert!(matches!(second.make_anew(&options()), Err(Error::GivenUp)));
+    let (kept, claim) = second.kept().unwrap();
+    assert!(matches!(second.make_anew(&options(), &kept, &claim), Err(Error::GivenUp)));
     assert!(!second.path.exists());
 }
 

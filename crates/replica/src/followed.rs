@@ -1,0 +1,35 @@
+//! The blocks of a log, as a host reads them that does not own the log.
+
+use brooklet::SealedBlock;
+use bytes::Bytes;
+
+use crate::cutter::blocks;
+use crate::error::Error;
+use crate::object::{Kind, Object};
+use crate::place::StoreId;
+
+/// What a [standby](crate::Replica::stand_by) reads of a log.
+#[derive(Clone, Debug)]
+pub enum Followed {
+    /// The log begins here: with the store, or behind a backup. What comes next may not continue
+    /// what was read before.
+    Begin {
+        /// The store of the log.
+        store: StoreId,
+        /// Number of the backup.
+        backup: Option<u64>,
+    },
+    /// The next blocks. No later owner can take them back.
+    Blocks(Vec<SealedBlock>),
+}
+
+/// Returns the blocks of an object.
+pub(crate) fn sealed(object: &Object<Bytes>) -> Result<Vec<SealedBlock>, Error> {
+    if object.kind != Kind::Blocks {
+        return Ok(Vec::new());
+    }
+    let damaged = |what| Error::Damaged { object: object.place.to_string(), what };
+    let blocks = blocks(&object.payload).map_err(|_| damaged("its blocks are cut off"))?;
+    let decode = |block| SealedBlock::decode(block).ok_or_else(|| damaged("a block is not whole"));
+    blocks.into_iter().map(decode).collect()
+}
