@@ -230,8 +230,9 @@ impl<J> Drop for Ahead<J> {
 /// up with a busy owner.
 ///
 /// # Errors
-/// [`Error::Damaged`], [`Error::OtherStore`], [`Error::NewerFormat`]; the errors of `found`. While the
-/// bucket does not answer, the follower asks on: that the bucket is silent does not mean that the owner is.
+/// [`Error::Damaged`], [`Error::OtherStore`], [`Error::NewerFormat`]; the errors of `found`. While
+/// the bucket does not answer, the follower asks on: that the bucket is silent does not mean that
+/// the owner is.
 pub async fn follow<J: Journal>(
     journal: &Arc<J>,
     store: StoreId,

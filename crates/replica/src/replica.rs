@@ -115,8 +115,8 @@ impl Replica {
     /// log, waits for the first owner. Returns `false` if `goes_on` returned `false` meanwhile.
     ///
     /// Gives what it reads to `on`, on the caller's thread: so a file can
-    /// [catch up](brooklet::Options::catch_up) while its host waits. The wait lasts at least as long
-    /// as `on` does.
+    /// [catch up](brooklet::Options::catch_up) while its host waits. The wait lasts at least as
+    /// long as `on` does.
     ///
     /// An owner without commits appends a beat each second, or as
     /// [`OwnerLimits`](crate::OwnerLimits) say. So use a silence of 3 seconds or more.
