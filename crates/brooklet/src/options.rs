@@ -67,6 +67,8 @@ pub struct Options {
     pub(crate) direct: bool,
     pub(crate) permissions: u32,
     pub(crate) threads: bool,
+    /// Whether the store itself commits trims of entries that are too old.
+    pub(crate) sweeps: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) secret: Secret,
@@ -132,6 +134,7 @@ impl Options {
             direct: true,
             permissions: PRIVATE,
             threads: true,
+            sweeps: true,
             clock: Arc::new(SystemClock::new()),
             seed: system_seed(),
             secret: Secret::of_system(),

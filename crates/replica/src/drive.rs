@@ -257,10 +257,20 @@ pub async fn follow<J: Journal>(
         let reply = match early {
             Some(object) => Reply::Object(Some(object)),
             None => match send(&**journal, store, &request).await {
-                Err(error) if error.is_temporary() => Reply::Unknown,
+                Err(error) if error.is_temporary() => {
+                    tracing::debug!(%error, "a request of the follower failed: the silence begins anew");
+                    Reply::Unknown
+                }
                 reply => reply?,
             },
         };
+        if let Reply::Claim(Some(claim)) = &reply {
+            tracing::debug!(
+                epoch = claim.writer.epoch.0,
+                owner = claim.owner,
+                "the log is silent behind this claim"
+            );
+        }
         let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
         follower.answer(reply, asked, now());
         follower.take_found().into_iter().try_for_each(&mut found)?;

@@ -19,7 +19,7 @@ pub enum Followed {
         /// Number of the backup.
         backup: Option<u64>,
     },
-    /// The next blocks. No later owner can take them back.
+    /// The next blocks. No later owner can take them back. None are a sign of the owner.
     Blocks(Vec<SealedBlock>),
 }
 

@@ -48,10 +48,11 @@ pub(crate) async fn stand_by<J: Journal>(
         on(Followed::Begin { store, backup });
         let mut follower = Follower::new(store, at, record, silence, Duration::ZERO);
         let found = |object: Object<Bytes>| {
-            let blocks = sealed(&object)?;
-            if !blocks.is_empty() {
-                on(Followed::Blocks(blocks));
-            }
+            // A newer version may have sealed it. The owner lives all the same.
+            let sealed = sealed(&object).inspect_err(|error| {
+                tracing::warn!(%error, "an object of the log cannot be read here: upgrade Brooklet, or look at the bucket");
+            });
+            on(Followed::Blocks(sealed.unwrap_or_default()));
             Ok(())
         };
         match follow(journal, store, &mut follower, PAUSE, found).await? {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use brooklet_io::panics::caught;
+use brooklet_io::seeded::bug;
 use brooklet_wal::Wal;
 
 use crate::engine::Inner;
@@ -88,7 +89,8 @@ impl Inner {
         }
         let idle = context.quiet >= IDLE;
         drop(maintenance);
-        if idle && matches!(worked, Ok(false)) { self.expire() } else { worked }
+        let sweeps = idle && (self.options.sweeps || bug("successor-sweeps"));
+        if sweeps && matches!(worked, Ok(false)) { self.expire() } else { worked }
     }
 
     /// Lets maintenance make progress. If maintenance waits for the log, flushes all appended

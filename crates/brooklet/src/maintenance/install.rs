@@ -154,10 +154,10 @@ impl Maintenance {
 
     /// Records that the ring begins at `cursor`: no block before it holds a record that the runs
     /// lack.
-    pub fn skip_ring(&mut self, cursor: Cursor) -> Result<(), Error> {
+    pub fn skip_ring(&mut self, cursor: Cursor) -> io::Result<()> {
         let next =
             Superblock { generation: self.superblock.generation + 1, ..self.superblock }.trimmed(cursor);
-        next.write(&*self.volumes.data).map_err(Error::io("writing the superblock"))?;
+        next.write(&*self.volumes.data)?;
         self.superblock = next;
         Ok(())
     }

@@ -251,7 +251,8 @@ impl StoreState {
     pub fn claim_table(&mut self) {
         if self.spaces.is_kept() && self.active.claim() > 0 {
             let (claim, largest) = self.table_claim();
-            self.active.claims(claim, largest);
+            let more = claim.saturating_sub(self.active.table_claim());
+            self.active.claims(more, largest);
             self.active.claims_for_table(claim);
         }
     }

@@ -30,7 +30,8 @@ pub enum CaughtUp {
     /// The store ends behind the last block, or with an empty block there. It did not change. The
     /// next blocks show whether it continues the log.
     Ahead,
-    /// The store ends before the first block begins. It did not change.
+    /// The store ends before the first block begins, or has another history there. It did not
+    /// change.
     Outdated,
     /// The store has blocks that the log lacks. It did not change.
     Apart,
@@ -56,12 +57,13 @@ impl Options {
         path: impl AsRef<Path>,
         store: u128,
         blocks: &[SealedBlock],
+        merges: impl Fn() -> bool,
     ) -> Result<CaughtUp, Error> {
         self.create = Create::Never;
         self.validate()?;
         let (path, options) = self.settled(path.as_ref())?;
         let volumes = volume::open(&path, &options)?;
-        options.continue_on(volumes, store, blocks)
+        options.continue_on(volumes, store, blocks, &merges)
     }
 
     /// Catches up like [`catch_up`](Self::catch_up), on a volume.
@@ -73,7 +75,7 @@ impl Options {
         blocks: &[SealedBlock],
     ) -> Result<CaughtUp, Error> {
         self.validate()?;
-        self.continue_on(Volumes { data: volume, ring: None }, store, blocks)
+        self.continue_on(Volumes { data: volume, ring: None }, store, blocks, &|| true)
     }
 
     fn continue_on(
@@ -81,9 +83,11 @@ impl Options {
         volumes: Volumes,
         store: u128,
         blocks: &[SealedBlock],
+        merges: &dyn Fn() -> bool,
     ) -> Result<CaughtUp, Error> {
-        // Nothing but the blocks may change the store: no thread, no expiry, no mirror.
-        (self.threads, self.read_only, self.beside_writer) = (false, false, false);
+        // A commit of the store's own would be one that the log lacks.
+        (self.threads, self.sweeps) = (false, false);
+        (self.read_only, self.beside_writer) = (false, false);
         (self.mirror, self.metrics_file) = (None, None);
         let _span = tracing::info_span!("catch_up", store = volumes.data.info().name).entered();
         let (volumes, tethers) = volumes.tethered();
@@ -98,7 +102,7 @@ impl Options {
         let end = opened.recovery.next;
         let Some(rest) = behind(blocks, end)? else {
             return Ok(match (blocks.first(), blocks.last()) {
-                (Some(first), _) if end.lsn < first.begin => CaughtUp::Outdated,
+                (Some(first), _) if end.lsn <= first.begin => CaughtUp::Outdated,
                 (_, Some(last)) if end.lsn < last.end => CaughtUp::Apart,
                 _ => CaughtUp::Ahead,
             });
@@ -112,6 +116,13 @@ impl Options {
         opened.recovery.next = next;
         let store = Store::start(opened, self, tethers)?;
         store.inner().continue_at(next)?;
+        // What was to be in the store is in it, whatever becomes of a merge.
+        while merges()
+            && store.inner().maintain().unwrap_or_else(|error| {
+                tracing::warn!(%error, "a merge failed; a later one may do its work");
+                false
+            })
+        {}
         store.close()?;
         Ok(CaughtUp::Done)
     }
@@ -143,6 +154,7 @@ fn replay(opened: &mut Opened, blocks: &[SealedBlock]) -> Result<(), Error> {
         }
         at = next;
     }
+    opened.state.claim_table();
     Ok(())
 }
 
@@ -153,11 +165,10 @@ impl Inner {
         let mut maintenance = self.maintenance();
         // The blocks may have no record: an idle log ends with an empty block.
         if maintenance.superblock.trim != next && !bug("empty-blocks-do-not-count") {
-            maintenance.skip_ring(next)?;
+            // A superblock that is half written is followed by no other.
+            maintenance.skip_ring(next).map_err(|failed| self.stop(failed))?;
+            self.wal()?.trim(next);
         }
-        drop(maintenance);
-        // The runs of many calls are merged as those of an open store.
-        while self.maintain()? {}
         Ok(())
     }
 }

@@ -77,6 +77,10 @@ impl Kept {
         if broken {
             return Err(damaged("a block does not decompress"));
         }
+        // Empty blocks continue nothing, and would hide what is missing before them.
+        if view.lsn() != end {
+            return Err(damaged("the blocks do not continue the backup"));
+        }
         Ok((view, Cursor { position: 0, seq: 1, lsn: end, chain }))
     }
 }

@@ -10,6 +10,7 @@ use brooklet::{
     SealedBlock, SpaceConfig, Store,
 };
 
+use crate::common::busy::{Before, Busy};
 use crate::common::{Logs, contents};
 
 /// A mirror that keeps all blocks in memory.
@@ -80,20 +81,36 @@ impl Owner {
         [&self.before[..], &self.log.blocks.lock().unwrap()].concat()
     }
 
-    /// Closes the store, or kills it, and returns its file as a host would keep it. Then goes on.
+    /// Closes the store, or kills it, or takes its power, and returns its file as a host would keep
+    /// it. Then goes on.
     fn file_of_a_host_that_left(&mut self) -> MemVolume {
         let store = self.store.take().unwrap();
-        store.flush().unwrap();
-        if self.rng.below(2) == 0 {
-            store.close().unwrap()
-        } else {
-            store.abandon()
+        match self.rng.below(3) {
+            0 => store.close().unwrap(),
+            1 => {
+                store.flush().unwrap();
+                store.abandon();
+            }
+            _ => {
+                // A torn block stays behind the end.
+                self.volume.fail(Fault::PowerOffAfter(0));
+                let lost = store.append("log/1", vec![7; 6000]).and_then(|ticket| ticket.wait());
+                assert!(lost.is_err());
+                store.abandon();
+                self.volume = Arc::new(self.volume.crashed(self.seed));
+            }
         }
         self.before = self.blocks();
         let image = self.volume.image();
         self.log = Arc::new(Log::default());
         let mirrored = timed(self.seed, self.clock.clone()).mirror(MirrorOptions::new(self.log.clone()));
         self.store = Some(mirrored.open_on(self.volume.clone()).unwrap());
+        // The mirror takes what it lacks. The last block may be durable all the same.
+        let known = self.before.last().map(|block| block.sum);
+        let found = &self.log.found.get().unwrap().blocks;
+        let from = found.iter().rposition(|block| Some(block.sum) == known).map_or(0, |at| at + 1);
+        let is_new = found.get(from).is_some_and(|block| Some(block.previous) == known);
+        self.before.extend_from_slice(if is_new { &found[from..] } else { &[] });
         MemVolume::from_image(image, self.seed)
     }
 
@@ -106,7 +123,8 @@ impl Owner {
             let bounds = store.get_bounds(&key).unwrap();
             let (first, next) = bounds.map_or((0, 0), |bounds| (bounds.first, bounds.next));
             let within = first + self.rng.below(next - first + 1);
-            let done = match self.rng.below(24) {
+            let done = match self.rng.below(25) {
+                8 => store.set_retention(&key, Retention::new().age(Duration::from_secs(60))),
                 0 => store.snapshot(&key, payload),
                 1 if bounds.is_some() => store.delete(&key),
                 2 if bounds.is_some() => store.trim(&key, within),
@@ -307,4 +325,102 @@ pub fn empty_blocks_count() {
         let last = &blocks[end - 1];
         assert_eq!(opened(&MemVolume::from_image(file.image(), 1)).1, (last.end, last.sum));
     }
+}
+
+/// A log's state that cannot be read is not taken for none.
+#[test]
+pub fn a_damaged_run_ends_the_catching_up() {
+    let mut owner = Owner::new(5);
+    while owner.store().info().unwrap().runs.len() < 3 {
+        owner.work(60);
+    }
+    let id = owner.store().info().unwrap().id;
+    let file = owner.file_of_a_host_that_left();
+    let end = opened(&MemVolume::from_image(file.image(), 1)).1;
+    owner.work(120);
+    let (blocks, after) = (owner.blocks(), contents(owner.store()).unwrap());
+    let (mut refused, mut done) = (0, 0);
+    let runs = {
+        let store =
+            options(1).read_only(true).open_on(Arc::new(MemVolume::from_image(file.image(), 1))).unwrap();
+        store.info().unwrap().runs
+    };
+    for at in runs.iter().flat_map(|run| (run.offset..run.offset + run.bytes).step_by(1 << 10)) {
+        let copy = MemVolume::from_image(file.image(), 1);
+        (at..at + (1 << 10)).step_by(16).for_each(|at| copy.flip(at as usize, 2));
+        match catch_up(&copy, id, &blocks) {
+            Ok(how) => {
+                assert_eq!(how, CaughtUp::Done);
+                done += 1;
+                let store = options(5).read_only(true).open_on(Arc::new(copy)).unwrap();
+                for (key, log) in &after {
+                    let entries = store.read(key, ..).and_then(|read| read.collect::<Result<Vec<_>, _>>());
+                    match entries {
+                        Ok(entries) => {
+                            assert!(entries.iter().map(|entry| &entry.payload[..]).eq(&log.entries))
+                        }
+                        Err(Error::Damaged { .. }) => {}
+                        Err(error) => panic!("byte {at}: {error}"),
+                    }
+                }
+            }
+            Err(Error::Damaged { .. }) => {
+                refused += 1;
+                let found = options(5).read_only(true).open_on(Arc::new(copy)).unwrap();
+                assert!(!found.damage().is_empty() || found.info().is_ok());
+            }
+            Err(error) => panic!("byte {at}: {error}"),
+        }
+    }
+    assert!(refused > 3 && done > 3, "{refused} {done}");
+    assert_eq!(opened(&file).1, end);
+}
+
+/// A file may take long to catch up. Its store must not trim by itself what is too old meanwhile:
+/// the log would not have that commit.
+#[test]
+pub fn a_file_that_catches_up_commits_nothing() {
+    let mut owner = Owner::new(6);
+    for log in 0..200 {
+        let key = format!("old/{log}");
+        drop(owner.store().set_retention(&key, Retention::new().age(Duration::from_secs(1))).unwrap());
+        owner.store().append(&key, vec![1; 500]).unwrap().wait().unwrap();
+    }
+    owner.store().checkpoint().unwrap();
+    let id = owner.store().info().unwrap().id;
+    let file = owner.file_of_a_host_that_left();
+    owner.work(60);
+    let blocks = owner.blocks();
+    let clock = Arc::<ManualClock>::default();
+    let slow = Busy::new(file.clone(), Before::CachedWrites);
+    let options = timed(7, clock.clone());
+    clock.set_wall(Duration::from_secs(1_000_000));
+    slow.begin(move || clock.advance(Duration::from_secs(7200)));
+    assert_eq!(options.catch_up_on(Arc::new(slow), id, &blocks).unwrap(), CaughtUp::Done);
+    let last = blocks.last().unwrap();
+    assert_eq!(opened(&file).1, (last.end, last.sum));
+}
+
+/// Empty blocks continue nothing: a gap before them is a gap.
+#[test]
+pub fn a_successor_has_no_gap() {
+    let mut owner = Owner::new(8);
+    owner.work(50);
+    let backup = owner.store().view().unwrap();
+    let id = owner.store().info().unwrap().id;
+    let lsn = backup.lsn();
+    owner.work(50);
+    for _ in 0..40 {
+        owner.clock.advance(Duration::from_secs(1));
+        while owner.store().step().unwrap() {}
+    }
+    let blocks = owner.blocks();
+    let last = blocks.last().unwrap().clone();
+    assert!(last.begin == last.end && last.end > lsn, "the log is idle");
+    let make = |blocks: Vec<SealedBlock>| {
+        let kept = Kept { store: id, backup: Some(backup.clone()), blocks };
+        options(9).succeed_on(Arc::new(MemVolume::new(1)), &kept)
+    };
+    assert!(matches!(make(vec![last]), Err(Error::Damaged { .. })));
+    assert!(told(&make(blocks).unwrap()) == told(owner.store()));
 }

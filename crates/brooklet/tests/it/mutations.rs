@@ -9,6 +9,8 @@ use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refu
 
 const BUGS: &[(&str, fn())] = &[
     ("successor-asks-no-run", catch_up::a_file_that_caught_up_holds_what_the_owner_holds),
+    ("successor-sweeps", catch_up::a_file_that_catches_up_commits_nothing),
+    ("successor-passes-damage-over", catch_up::a_damaged_run_ends_the_catching_up),
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
     ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, Store, View, Waits};
+use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, SealedBlock, Store, View, Waits};
 use brooklet_archive::{Bucket, Which};
 use brooklet_replica::{BucketJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::CancellationToken;
@@ -147,7 +147,7 @@ impl Replication {
                 tracing::info!("standing by: another host owns the store, or none yet");
                 let mut file = Warm::new(self, options, warm::PORTION);
                 let is_silent = self.replica.stand_by(self.silence, goes_on, |read| file.take(read))?;
-                file.catch_up();
+                file.finish();
                 if !is_silent {
                     return Ok(None);
                 }
@@ -201,10 +201,23 @@ impl Replication {
             opened => return opened,
         };
         let (kept, claim) = self.kept()?;
-        if why.is_some() || !self.catch_up(options, &kept)? {
-            self.move_aside(why.unwrap_or("the log has more")).map_err(Error::Store)?;
-            self.make_anew(options, &kept, &claim)?;
-        }
+        let why = match why {
+            // The log has all of the file, so that a file which cannot be read is no loss.
+            None => match self.catch_up(options, &kept) {
+                Ok(true) => return self.open_file(options, open),
+                Ok(false) => "the log has more",
+                Err(error @ (brooklet::Error::Locked { .. } | brooklet::Error::Full { .. })) => {
+                    return Err(Error::Store(error));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the file of the store cannot catch up with the log");
+                    "the log has more, and the file cannot catch up"
+                }
+            },
+            Some(why) => why,
+        };
+        self.move_aside(why).map_err(Error::Store)?;
+        self.make_anew(options, &kept, &claim)?;
         self.open_file(options, open)
     }
 
@@ -218,15 +231,19 @@ impl Replication {
     }
 
     /// Lets the file catch up with the log. Returns `false` if it cannot.
-    fn catch_up(&self, options: &Options, kept: &Kept) -> Result<bool, Error> {
+    fn catch_up(&self, options: &Options, kept: &Kept) -> Result<bool, brooklet::Error> {
         let begin = Instant::now();
-        let done = options.clone().catch_up(&self.path, kept.store, &kept.blocks).map_err(Error::Store)?;
+        let mut done = CaughtUp::Ahead;
+        for blocks in portions(&kept.blocks, warm::PORTION) {
+            done = options.clone().catch_up(&self.path, kept.store, blocks, || false)?;
+            if matches!(done, CaughtUp::Apart | CaughtUp::Outdated) {
+                break;
+            }
+        }
         let is_done = done == CaughtUp::Done;
         if is_done {
-            tracing::info!(
-                seconds = begin.elapsed().as_secs_f64(),
-                "the file of the store caught up with the log"
-            );
+            let seconds = begin.elapsed().as_secs_f64();
+            tracing::info!(seconds, "the file of the store caught up with the log");
         }
         Ok(is_done)
     }
@@ -264,11 +281,31 @@ impl Replication {
             }
             if must_end().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let made = options.clone().succeed(&self.path, kept, progress).and_then(|store| store.close());
+        // Without threads, nothing but the blocks gets into it.
+        let made = options
+            .clone()
+            .threads(false)
+            .succeed(&self.path, kept, progress)
+            .and_then(|store| store.close());
         made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         must_end().map_or(Ok(()), Err)
     }
+}
+
+/// Divides blocks into portions of so many bytes, or a few more.
+fn portions(mut blocks: &[SealedBlock], bytes: usize) -> impl Iterator<Item = &[SealedBlock]> {
+    std::iter::from_fn(move || {
+        let mut sum = 0;
+        let len = blocks.iter().take_while(|block| {
+            let is_within = sum < bytes;
+            sum += block.bytes.len();
+            is_within
+        });
+        let (portion, rest) = blocks.split_at(len.count());
+        blocks = rest;
+        (!portion.is_empty()).then_some(portion)
+    })
 }
 
 /// Ends an opening that waits for the bucket.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use brooklet::{Store, Waits, WalStats};
+use brooklet::{Activity, Store, Waits, WalStats};
 use brooklet_archive::Archive;
 use brooklet_replica::{Error, Replica, Shipper};
 use brooklet_server::CancellationToken;
@@ -15,6 +15,8 @@ use crate::failure::{Failure, Kind};
 
 /// Longest time of a write to the ring.
 const STUCK: Duration = Duration::from_secs(30);
+/// Time between two looks from which on the process has slept.
+const SLEPT: Duration = Duration::from_secs(5);
 /// Longest time that the end of the server waits for a request of a backup.
 const LAST_REQUEST: Duration = Duration::from_secs(5);
 
@@ -37,7 +39,8 @@ impl Replication {
         let (stop, opened, owner) = (self.stop.clone(), store.clone(), shipper.clone());
         let mut ring = Ring::default();
         let must_end = move || {
-            must_end(&opened, &owner).or_else(|| ring.stuck(&opened.activity().wal, STUCK).map(stopped))
+            let activity = opened.activity();
+            must_end(&activity, &owner).or_else(|| ring.stuck(&activity.wal, STUCK).map(stopped))
         };
         let work = move |closing: &CancellationToken| self.make_backups(&store, &shipper, closing);
         Guard::start(stop, replica, waits, time, must_end, work)
@@ -46,7 +49,8 @@ impl Replication {
     /// Makes backups until the server ends, or must end.
     fn make_backups(&self, store: &Store, shipper: &Shipper, closing: &CancellationToken) {
         let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
-        let goes_on = || !closing.is_cancelled() && must_end(store, shipper).is_none();
+        // The other thread ends the server once this host is not the owner any more.
+        let goes_on = || !closing.is_cancelled() && !self.stop.is_cancelled();
         while goes_on() {
             let status = shipper.status();
             let log = status.found + status.bytes;
@@ -92,10 +96,10 @@ impl Replication {
 
 /// Returns the reason why the server must end, if there is one: another host is the owner, or the
 /// store has stopped, and another host must be.
-fn must_end(store: &Store, shipper: &Shipper) -> Option<Error> {
+fn must_end(activity: &Activity, shipper: &Shipper) -> Option<Error> {
     // The server closes the store at its end.
     let closed = brooklet::Error::Closed.to_string();
-    shipper.error().or_else(|| store.activity().stopped.filter(|why| *why != closed).map(stopped))
+    shipper.error().or_else(|| activity.stopped.clone().filter(|why| *why != closed).map(stopped))
 }
 
 fn stopped(why: String) -> Error {
@@ -107,12 +111,17 @@ fn stopped(why: String) -> Error {
 pub(super) struct Ring {
     /// Number of blocks, writes in flight, and the time since which both are so.
     seen: Option<(u64, usize, Instant)>,
+    /// When the last look was.
+    looked: Option<Instant>,
 }
 
 impl Ring {
     /// Returns why the store is stuck, if writes are in flight and none of them has ended for
     /// `most`.
     pub fn stuck(&mut self, now: &WalStats, most: Duration) -> Option<String> {
+        let looked = self.looked.replace(Instant::now());
+        // The process itself may have slept: a write ends only once it goes on.
+        self.seen = self.seen.filter(|_| looked.is_some_and(|at| at.elapsed() < SLEPT));
         let same = |(blocks, writes, _): &(u64, usize, Instant)| {
             *writes > 0 && (*blocks, *writes) == (now.blocks, now.in_flight)
         };

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use brooklet::WalStats;
 use brooklet::io::{Fault, MemVolume};
-use brooklet_replica::{Created, Cuts, Epoch, Journal, Key};
+use brooklet_replica::{Created, Cuts, Epoch, Followed, Journal, Key};
 use bytes::Bytes;
 
 use super::guard::Ring;
@@ -268,6 +268,99 @@ fn an_old_file_of_a_standby_is_made_anew_before_the_takeover() {
     assert!(!file.is_cold() && aside(folder.path()) == 1);
     let found = Options::new().read_only(true).open(&second.path).unwrap();
     assert_eq!(found.bounds("log").unwrap().next, 4);
+}
+
+/// The backup of a busy owner has more than the first objects behind the begin of the log.
+#[test]
+fn a_standby_waits_for_the_blocks_that_the_backup_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    for _ in 0..3 {
+        append_kept(&store, &first.replica);
+    }
+    let view = store.view().unwrap();
+    append_kept(&store, &first.replica);
+    first.back_up(&store, || true).unwrap();
+    let kept = first.journal.clone();
+    let (blocks, store_id) = {
+        let second = Replica::new(kept, ShipperOptions::default());
+        let mut read = Vec::new();
+        let looks = std::cell::Cell::new(0);
+        let goes_on = || looks.replace(looks.get() + 1) < 5;
+        second.stand_by(Duration::from_secs(60), goes_on, |followed| read.push(followed)).unwrap();
+        let Some(Followed::Begin { store, backup: Some(0) }) = read.first().cloned() else {
+            panic!("{read:?}")
+        };
+        let blocks = read.into_iter().flat_map(|followed| match followed {
+            Followed::Blocks(blocks) => blocks,
+            Followed::Begin { .. } => Vec::new(),
+        });
+        (blocks.collect::<Vec<_>>(), store)
+    };
+    assert!(view.lsn() < blocks.last().unwrap().end);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let options = options();
+    let mut file = Warm::new(&second, &options, 1);
+    // The backup of this begin is newer than the first of its blocks.
+    append_kept(&store, &first.replica);
+    append_kept(&store, &first.replica);
+    first.back_up(&store, || true).unwrap();
+    file.take(Followed::Begin { store: store_id, backup: Some(1) });
+    file.take(Followed::Blocks(blocks));
+    assert!(!file.is_cold() && !second.path.exists());
+    // Its own blocks follow.
+    let done = std::cell::Cell::new(false);
+    let begin = Instant::now();
+    let goes_on = || !done.get() && begin.elapsed() < Duration::from_secs(60);
+    let on = |followed: Followed| {
+        if let Followed::Blocks(_) = &followed {
+            file.take(followed);
+            done.set(second.path.exists());
+        }
+    };
+    second.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
+    let found = Options::new().read_only(true).open(&second.path).unwrap();
+    assert_eq!(found.bounds("log").unwrap().next, 6);
+}
+
+/// A file that somebody takes away is not made of the blocks that happen to be at hand.
+#[test]
+fn a_standby_makes_no_file_with_a_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let options = options();
+    let mut file = Warm::new(&second, &options, 1);
+    let mut was_made = false;
+    let begin = Instant::now();
+    let is_done = std::cell::Cell::new(false);
+    let goes_on = || !is_done.get() && begin.elapsed() < Duration::from_secs(60);
+    let on = |followed: Followed| {
+        file.take(followed);
+        if second.path.exists() {
+            was_made = true;
+            std::fs::remove_file(&second.path).unwrap();
+            append_kept(&store, &first.replica);
+        }
+        is_done.set(file.is_cold());
+    };
+    second.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
+    assert!(was_made && file.is_cold() && !second.path.exists());
+}
+
+#[test]
+fn blocks_are_divided_into_portions() {
+    let block =
+        |len: usize| SealedBlock { begin: 0, end: 0, sum: 0, previous: 0, bytes: vec![0; len].into() };
+    let blocks: Vec<_> = [5, 5, 30, 1, 1, 9, 9].map(block).into();
+    let lens: Vec<usize> = portions(&blocks, 10).map(<[SealedBlock]>::len).collect();
+    assert_eq!(lens, [2, 1, 3, 1]);
+    assert_eq!(portions(&[], 10).count(), 0);
 }
 
 /// A file with commits of its own stays as it is while its host stands by.

@@ -1,97 +1,153 @@
 //! The file of a standby: it follows the log, so that a takeover copies no backup.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
-use brooklet::{CaughtUp, Kept, Options, SealedBlock};
+use brooklet::{CaughtUp, Kept, Options, SealedBlock, View};
 use brooklet_replica::{Error, Followed, StoreId};
 
 use super::{OUTDATED, Replication};
 
 /// Bytes of blocks from which on the file catches up. A takeover replays at most so many.
 pub(super) const PORTION: usize = 16 << 20;
+/// Portions that are held for a file that cannot be opened for the moment.
+const MOST: usize = 4;
+/// Longest time for which blocks wait for a portion: a file that is killed with fewer blocks than
+/// the next backup has would have to be made anew.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Longest time of merging after a portion.
+const MERGING: Duration = Duration::from_secs(2);
 
 /// The file of a host that stands by.
 pub(super) struct Warm<'a> {
     host: &'a Replication,
     options: &'a Options,
-    /// The log's store, and the backup behind which the blocks begin.
-    log: Option<(StoreId, Option<u64>)>,
+    portion: usize,
+    log: Option<Log>,
     /// What the file may lack.
     blocks: Vec<SealedBlock>,
     bytes: usize,
-    portion: usize,
+    /// When the file last caught up.
+    last: Instant,
+    /// Whether the log has all of the file, as this host has seen.
+    is_of_the_log: bool,
     /// Set once the file cannot follow: the takeover looks at it, and makes it anew.
     is_cold: bool,
 }
 
+/// The log that is read.
+struct Log {
+    store: StoreId,
+    /// The backup behind which it begins.
+    backup: Option<u64>,
+    view: Option<View>,
+    /// Whether all blocks since its begin are held.
+    is_whole: bool,
+}
+
 impl<'a> Warm<'a> {
     pub fn new(host: &'a Replication, options: &'a Options, portion: usize) -> Self {
-        Self { host, options, log: None, blocks: Vec::new(), bytes: 0, portion, is_cold: false }
+        let (log, blocks, last) = (None, Vec::new(), Instant::now());
+        let (is_of_the_log, is_cold) = (false, false);
+        Self { host, options, portion, log, blocks, bytes: 0, last, is_of_the_log, is_cold }
     }
 
     /// Takes what the log has next.
     pub fn take(&mut self, followed: Followed) {
         match followed {
             Followed::Begin { store, backup } => {
-                (self.log, self.is_cold) = (Some((store, backup)), false);
-                self.forget();
+                self.finish();
+                self.log = Some(Log { store, backup, view: None, is_whole: true });
+                self.is_cold = false;
             }
             Followed::Blocks(_) if self.is_cold => {}
             Followed::Blocks(blocks) => {
                 self.bytes += blocks.iter().map(|block| block.bytes.len()).sum::<usize>();
                 self.blocks.extend(blocks);
-                if self.bytes >= self.portion || !self.host.path.exists() {
-                    self.catch_up();
+                let is_due = self.bytes >= self.portion || self.last.elapsed() >= LONGEST;
+                if is_due || !self.host.path.exists() {
+                    self.catch_up(true);
                 }
             }
         }
     }
 
+    /// Brings the file to the end of what was read, at the end of the wait. The store merges its
+    /// runs once it is open.
+    pub fn finish(&mut self) {
+        self.catch_up(false);
+        self.forget();
+    }
+
     /// Brings the file to the end of what was read. If that fails, the file stays as it is.
-    pub fn catch_up(&mut self) {
-        let Some(log) = self.log.filter(|_| !self.blocks.is_empty()) else { return };
-        match self.follow(log) {
-            Ok(CaughtUp::Ahead) => {}
-            Ok(CaughtUp::Apart) => {
+    fn catch_up(&mut self, merges: bool) {
+        if self.blocks.is_empty() || self.is_cold {
+            return;
+        }
+        self.last = Instant::now();
+        match self.follow(merges) {
+            Ok(CaughtUp::Done) => {
+                tracing::debug!(bytes = self.bytes, "the file of the store has caught up with the log");
+                self.is_of_the_log = true;
+                self.forget();
+            }
+            Ok(CaughtUp::Ahead) => self.forget(),
+            // More blocks of the log are needed.
+            Ok(CaughtUp::Outdated) if self.bytes < MOST * self.portion.max(PORTION) => {}
+            Ok(CaughtUp::Outdated | CaughtUp::Apart) => {
                 tracing::warn!(
                     "the file of the store does not continue in the log: a takeover looks at it, and may make it anew"
                 );
                 self.is_cold = true;
+                self.forget();
             }
-            Ok(_) => {
-                tracing::debug!(bytes = self.bytes, "the file of the store has caught up with the log");
+            Err(error) if is_of_a_moment(&error) && self.bytes < MOST * self.portion.max(PORTION) => {
+                tracing::warn!(%error, "the file of the store does not follow the log: the next try follows");
             }
             Err(error) => {
                 tracing::warn!(%error, "the file of the store does not follow the log: a takeover takes longer");
                 self.is_cold = true;
+                self.forget();
             }
         }
-        self.forget();
     }
 
-    fn follow(&self, (store, backup): (StoreId, Option<u64>)) -> Result<CaughtUp, Error> {
-        let path = &self.host.path;
-        if path.exists() {
+    /// Returns [`CaughtUp::Outdated`] if a file would have to be made, and cannot be made yet.
+    fn follow(&mut self, merges: bool) -> Result<CaughtUp, Error> {
+        let (host, begin) = (self.host, Instant::now());
+        let goes_on = || !host.stop.is_cancelled();
+        let Some(log) = &mut self.log else { return Ok(CaughtUp::Ahead) };
+        if host.path.exists() {
+            let merges = || merges && goes_on() && begin.elapsed() < MERGING;
             let file = self.options.clone();
-            let done = file.catch_up(path, store.0, &self.blocks).map_err(Error::Store)?;
+            let done = file.catch_up(&host.path, log.store.0, &self.blocks, merges).map_err(Error::Store)?;
             if done != CaughtUp::Outdated {
                 return Ok(done);
             }
-            self.host.move_aside(OUTDATED).map_err(Error::Store)?;
         }
-        self.make(store, backup).map(|()| CaughtUp::Done)
-    }
-
-    /// Makes the file from the backup and the blocks behind it.
-    fn make(&self, store: StoreId, backup: Option<u64>) -> Result<(), Error> {
-        let backup = backup.map(|number| self.host.backup(number)).transpose()?;
-        let kept = Kept { store: store.0, backup, blocks: self.blocks.clone() };
-        let goes_on = |_| match self.host.stop.is_cancelled() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
-        let made = self.options.clone().succeed(&self.host.path, &kept, goes_on);
-        made.and_then(|store| store.close()).map_err(Error::Store)
+        if !log.is_whole {
+            return Ok(CaughtUp::Apart);
+        }
+        if let (None, Some(number)) = (&log.view, log.backup) {
+            log.view = Some(host.backup(number)?);
+        }
+        // The owner has made the backup some blocks behind the begin of the log.
+        let from = log.view.as_ref().map_or(0, View::lsn);
+        let needed = self.blocks.iter().position(|block| block.end > from);
+        self.blocks.drain(..needed.unwrap_or(self.blocks.len() - 1));
+        self.bytes = self.blocks.iter().map(|block| block.bytes.len()).sum();
+        if self.blocks.last().is_none_or(|last| last.end < from) || !goes_on() {
+            return Ok(CaughtUp::Outdated);
+        }
+        if host.path.exists() {
+            host.put_away(self.is_of_the_log).map_err(Error::Store)?;
+        }
+        let kept = Kept { store: log.store.0, backup: log.view.clone(), blocks: self.blocks.clone() };
+        let progress = |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        // Without threads, nothing but the blocks gets into it.
+        let made = self.options.clone().threads(false).succeed(&host.path, &kept, progress);
+        made.and_then(|store| store.close()).map_err(Error::Store)?;
+        Ok(CaughtUp::Done)
     }
 
     /// Returns whether the file does not follow the log.
@@ -102,5 +158,30 @@ impl<'a> Warm<'a> {
 
     fn forget(&mut self) {
         (self.blocks, self.bytes) = (Vec::new(), 0);
+        self.log.iter_mut().for_each(|log| (log.is_whole, log.view) = (false, None));
+    }
+}
+
+/// Returns whether a later try may succeed.
+fn is_of_a_moment(error: &Error) -> bool {
+    match error {
+        Error::Store(error) => {
+            use brooklet::Error::{Full, Io, Locked};
+            matches!(error, Locked { .. } | Io { .. } | Full { .. })
+        }
+        error => super::is_of_a_moment(error),
+    }
+}
+
+impl Replication {
+    /// Moves a file aside that ends before the log begins. Removes it if the log has had all of it:
+    /// a standby that often falls behind would else fill its disk.
+    fn put_away(&self, is_of_the_log: bool) -> Result<(), brooklet::Error> {
+        if !is_of_the_log {
+            return self.move_aside(OUTDATED);
+        }
+        let doing = || format!("removing {}, which ends before the log begins", self.path.display());
+        let failed = |cause| brooklet::Error::Io { doing: doing(), cause: std::sync::Arc::new(cause) };
+        std::fs::remove_file(&self.path).map_err(failed)
     }
 }
