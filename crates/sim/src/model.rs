@@ -46,6 +46,16 @@ impl Log {
             && self.entries.ends_with(&other.entries)
     }
 
+    /// Returns whether this log is `other` without its limits, with older entries that these limits
+    /// have removed.
+    pub fn lacks_limits(&self, other: &Self) -> bool {
+        !self.retention.is_limited()
+            && other.retention.is_limited()
+            && self.first <= other.first
+            && self.next() == other.next()
+            && self.entries.ends_with(&other.entries)
+    }
+
     fn trim(&mut self, before: u64) {
         if before > self.first {
             self.entries.drain(..(before - self.first) as usize);

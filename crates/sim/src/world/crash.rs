@@ -327,6 +327,7 @@ impl World {
         oracle.epoch = info.epoch;
         oracle.land();
         oracle.import = None;
+        oracle.imported = false;
         oracle.stopped = false;
         oracle.recent = [known.clone()].into();
         (oracle.durable, oracle.appended) = (known.clone(), known);
