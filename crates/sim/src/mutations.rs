@@ -257,7 +257,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "trimmed-entries-stay-trimmed",
         "a log in doubt reads without an error if all of it was trimmed before the damage",
-        Seed(0),
+        Seed(81),
     ),
     // Effects.
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),

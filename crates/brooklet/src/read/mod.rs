@@ -246,7 +246,7 @@ impl ReadView {
         }
         parts.reverse();
         expect_all(key, &parts, &below)?;
-        // A lost commit may have deleted the log and begun it again: then earlier numbers exist, too.
+        // A lost commit may have deleted the log, and begun it again at an earlier number.
         let least = if bug("trimmed-entries-stay-trimmed") { wanted.start } else { asked.least() };
         let doubted = least < gap.end && !(gap.is_empty() && bug("numbers-that-go-on-prove-a-log"));
         let stop = doubted.then_some(Stop { gap, error });
