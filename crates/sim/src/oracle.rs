@@ -67,6 +67,8 @@ pub struct Oracle {
     /// An import that is going on, or that ended with an error that leaves it open, and when it
     /// began, in milliseconds: its logs are all there, or none is.
     pub import: Option<(Arc<[Change]>, u64)>,
+    /// The logs that may ever have had limits.
+    pub limited: BTreeSet<Bytes>,
     /// Imports have come in since the store was opened.
     pub imported: bool,
     /// What runs may have of the space's logs, while they are in memory.

@@ -4,6 +4,7 @@
 //! that the superblock does not know ends the reader's log, as a block on its way does. In both
 //! cases the reader may show only what was committed.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use brooklet::io::{MemVolume, Rng, SECTOR, Volume};
@@ -73,8 +74,20 @@ struct Allowed {
     before: Option<Logs>,
     /// The states at the end of what the reader shows.
     states: Vec<Logs>,
+    /// The logs that may ever have had limits.
+    limited: BTreeSet<Bytes>,
     /// Whether the reader must name damage; `None` if the store goes on meanwhile.
     named: Option<bool>,
+}
+
+impl Allowed {
+    /// Returns whether states have another entry at this place, and none has this one.
+    fn denies(&self, key: &Bytes, entry: &Entry) -> bool {
+        let states = || self.states.iter().chain(&self.before);
+        let is_there = |log: &Arc<Log>| (log.first..log.next()).contains(&entry.seq);
+        let others = states().any(|state| state.get(key).is_some_and(is_there));
+        others && !states().any(|state| has(state, key, entry))
+    }
 }
 
 impl World {
@@ -113,7 +126,8 @@ impl World {
             states.push(twin(image.clone())?);
         }
         let least = twin(blocks.without(&image, blocks.acked + 1))?;
-        let resting = Allowed { before: before.clone(), states, named: Some(known) };
+        let limited = self.state().oracle.limited.clone();
+        let resting = Allowed { before: before.clone(), states, limited, named: Some(known) };
         self.look_around(self.damaged_copy(image, &hurts), &resting)?;
 
         let moment = Moment::at(self.now());
@@ -132,7 +146,8 @@ impl World {
         if self.state().faulty || self.tolerance().damaged {
             return Ok(());
         }
-        self.judge(read, &Allowed { before, states, named: None })
+        let limited = self.state().oracle.limited.clone();
+        self.judge(read, &Allowed { before, states, limited, named: None })
     }
 
     /// Returns a copy of the disk with the damage.
@@ -334,7 +349,7 @@ impl Told {
         let mut nearest = String::new();
         for state in allowed.states.iter().rev() {
             let state = shown(state, moment);
-            nearest = self.difference(&state);
+            nearest = self.difference(&state, allowed);
             if nearest.is_empty() {
                 return Ok(());
             }
@@ -361,15 +376,16 @@ impl Told {
     }
 
     /// Returns where the proven content differs from a state. A log may lack limits that lost
-    /// commits set.
-    fn difference(&self, state: &Logs) -> String {
+    /// commits set, and then has entries that these limits have removed.
+    fn difference(&self, state: &Logs, allowed: &Allowed) -> String {
         let mut state = state.clone();
         let whole = self.rest.iter().filter_map(|(key, rest)| match rest {
             Rest::Whole(Some(log)) => Some((key, log)),
             _ => None,
         });
         for (key, found) in self.seen.logs.iter().map(|(key, log)| (key, &**log)).chain(whole) {
-            if let Some(log) = state.get_mut(key).filter(|log| found.lacks_limits(log)) {
+            let is_limited = allowed.limited.contains(key);
+            if let Some(log) = state.get_mut(key).filter(|log| is_limited && found.lacks_limits(log)) {
                 *log = Arc::new(found.clone());
             }
         }
@@ -386,7 +402,11 @@ impl Told {
                 }
                 (Rest::Unlike, _) => seen += &format!("{}: no damage backward\n", text(key)),
                 (Rest::Doubtful(_, behind), _) => {
-                    for entry in behind.iter().filter(|entry| !has(state, key, entry)) {
+                    let removed = |entry: &Entry| {
+                        let first = state.get(key).map_or(0, |log| log.first);
+                        allowed.limited.contains(key) && entry.seq < first && !allowed.denies(key, entry)
+                    };
+                    for entry in behind.iter().filter(|entry| !has(state, key, entry) && !removed(entry)) {
                         seen += &format!("{}: entry {} behind the damage is wrong\n", text(key), entry.seq);
                     }
                 }
