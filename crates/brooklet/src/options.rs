@@ -344,7 +344,9 @@ impl Options {
     /// A store with a damaged part in its ring opens only in this mode.
     /// [`Store::damage`](crate::Store::damage) names this part and the logs that the damage is
     /// known to touch. A log reads normally if it was created after the damage, or if all its
-    /// entries before the damage were trimmed later.
+    /// entries before the damage were trimmed later. Such a log may lack the limits
+    /// ([`Retention`](crate::Retention)) that it got before the damage or in it, and then shows
+    /// entries that these limits have removed.
     ///
     /// Every other log reads as it was before the damage, and then returns
     /// [`Error::Damaged`](crate::Error::Damaged), since the effect of the missing commits is

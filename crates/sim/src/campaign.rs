@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Once};
 use crate::checker::CheckCounts;
 use crate::oracle::Violation;
 use crate::plan::Plan;
-use crate::world::{Stats, World};
+use crate::world::{AroundCounts, Stats, World};
 
 /// A failed run.
 #[derive(Clone, Debug)]
@@ -86,6 +86,8 @@ pub struct Totals {
     pub full: u64,
     /// Number of runs in which the store met and reported damage.
     pub damaged: u64,
+    /// Counts of the readers beside a store on a damaged ring.
+    pub around: AroundCounts,
     /// Number of seeds that were run twice, to compare their traces.
     pub repeated: u64,
 }
@@ -99,6 +101,7 @@ impl Totals {
         self.stopped += stats.stopped;
         self.full += stats.full;
         self.damaged += stats.damaged;
+        self.around.add(&stats.around);
     }
 }
 

@@ -129,6 +129,12 @@ impl FaultyVolume {
         (self.disk.image_len() as u64).saturating_sub(self.shared.zones.data)
     }
 
+    /// Returns the zone of the ring, and the offset of the superblock, both on the disk.
+    pub fn ring_zone(&self) -> (Range<usize>, usize) {
+        let Zones { ring, data } = &self.shared.zones;
+        (ring.start as usize..ring.end as usize, *data as usize)
+    }
+
     /// Sets the receiver of hook calls.
     pub fn invite(&self, interleaver: Weak<dyn Interleaver>) {
         self.state().interleaver = Some(interleaver);

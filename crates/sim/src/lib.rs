@@ -26,6 +26,7 @@ pub mod mutations;
 mod offload_store;
 pub mod oracle;
 pub mod plan;
+mod ring_image;
 pub mod shrink;
 pub mod sweep;
 pub mod world;

@@ -169,11 +169,13 @@ impl Job {
                 failure.what
             )
         })?;
+        let around = totals.around;
         let rate = totals.counts.total() as f64 / self.counts.seconds() / self.threads as f64;
         println!(
             "{} seeds from {from} on ({} run twice, with equal traces): {} steps, {} commits acknowledged; {} crash \
              points ({:?} by depth of recovery), {:.0} a second a core; {} restarts on a disk that failed; {} entries read back after crashes; the store \
-             stopped in {} runs, was full in {}, met damage in {}; 0 lost",
+             stopped in {} runs, was full in {}, met damage in {}; 0 lost; {} readers beside the store opened it on a damaged ring: {} \
+             named the damage, {} had no block to miss or one that the superblock did not know, {} were overtaken; 0 wrong",
             totals.seeds,
             totals.repeated,
             totals.steps,
@@ -185,13 +187,18 @@ impl Job {
             totals.counts.entries,
             totals.stopped,
             totals.full,
-            totals.damaged
+            totals.damaged,
+            around.openings,
+            around.named,
+            around.quiet,
+            around.late
         );
         let seeds = seeds.map_or(String::new(), |seeds| format!(" --seeds {seeds}"));
         self.counts.add(json!({
             "kind": "simulation", "name": "seeds", "from": from, "seeds": totals.seeds, "repeated": totals.repeated,
             "steps": totals.steps, "acknowledged": totals.acknowledged, "points": totals.counts.total(),
-            "depths": totals.counts.points, "restarts": totals.counts.restarts, "entries": totals.counts.entries, "per_second_per_core": rate.round(),
+            "depths": totals.counts.points, "restarts": totals.counts.restarts, "entries": totals.counts.entries, "damaged_rings": around.openings,
+            "named": around.named, "per_second_per_core": rate.round(),
             "command": self.command(&format!("run --from {from}{seeds} --points {points}")),
         }))
     }

@@ -46,6 +46,15 @@ impl Log {
             && self.entries.ends_with(&other.entries)
     }
 
+    /// Returns whether this log is `other`, perhaps without its limits, with older entries that
+    /// limits may have removed.
+    pub fn lacks_limits(&self, other: &Self) -> bool {
+        (!self.retention.is_limited() || self.retention == other.retention)
+            && self.first <= other.first
+            && self.next() == other.next()
+            && self.entries.ends_with(&other.entries)
+    }
+
     fn trim(&mut self, before: u64) {
         if before > self.first {
             self.entries.drain(..(before - self.first) as usize);

@@ -249,6 +249,16 @@ pub const BUGS: &[Bug] = &[
     bug("begin-forgets-its-number", "the ring does not record at which number a log begins", Seed(0)),
     // A reader beside the store.
     bug("freed-space-is-read", "a reader beside the store reads space that the store has freed", Seed(36)),
+    bug(
+        "reader-beside-ends-at-damage",
+        "a reader beside the store takes a damaged block that the superblock knows for the end of the log",
+        Seed(0),
+    ),
+    bug(
+        "trimmed-entries-stay-trimmed",
+        "a log in doubt reads without an error if all of it was trimmed before the damage",
+        Seed(81),
+    ),
     // Effects.
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
     bug("truncation-keeps-older-tiers", "a truncation does not reach what older tiers hold", Seed(0)),

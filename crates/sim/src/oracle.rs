@@ -67,6 +67,10 @@ pub struct Oracle {
     /// An import that is going on, or that ended with an error that leaves it open, and when it
     /// began, in milliseconds: its logs are all there, or none is.
     pub import: Option<(Arc<[Change]>, u64)>,
+    /// The logs that may ever have had limits.
+    pub limited: BTreeSet<Bytes>,
+    /// Imports have come in since the store was opened.
+    pub imported: bool,
     /// What runs may have of the space's logs, while they are in memory.
     pub memory_space: Option<MemorySpaceModel>,
     /// The last durable states of the open store, for readers beside it, which are a little behind.
@@ -143,6 +147,17 @@ impl Oracle {
         }
     }
 
+    /// Returns whether the ring alone makes the states of the open store: no logs are in memory, no
+    /// import is in progress, and none has come in past commits that the superblock does not know.
+    pub fn is_of_ring(&self) -> bool {
+        self.memory_space.is_none() && self.import.is_none() && !self.imported
+    }
+
+    /// Returns whether `recent` has all durable states of the open store.
+    pub fn has_all_recent(&self) -> bool {
+        self.recent.len() < RECENT
+    }
+
     /// Nobody is inside the store: every callback was called by now.
     pub fn hear(&mut self) -> Result<(), Violation> {
         self.settle()?;
@@ -208,6 +223,7 @@ impl Oracle {
         for logs in [&mut self.durable, &mut self.appended] {
             model::apply(logs, &changes, at).expect("appends are always accepted");
         }
+        self.imported = true;
         self.show();
     }
 

@@ -143,6 +143,8 @@ pub enum Act {
     Read,
     /// A read of everything, with a comparison.
     ReadAll,
+    /// Blocks of the ring are damaged for readers beside the store, which read everything.
+    ReadAround,
     /// A reader starts, and stays open.
     Hold,
     /// The oldest open reader reads to its end.
@@ -186,6 +188,7 @@ impl fmt::Display for Act {
             Act::Import(n) => write!(f, "import of {n} logs"),
             Act::Read => write!(f, "read a log"),
             Act::ReadAll => write!(f, "read everything"),
+            Act::ReadAround => write!(f, "a reader beside the store, on a damaged ring"),
             Act::Hold => write!(f, "a reader starts"),
             Act::Release => write!(f, "the oldest reader reads to its end"),
             Act::View => write!(f, "a view"),
@@ -343,11 +346,37 @@ impl Plan {
         // By its own numbers, so that the other runs stay as they are.
         let own = &mut Rng::new(seed ^ BEGINS);
         habits.weights[9] = if own.percent(30) { 2 + own.below(12) } else { 0 };
+        add_damaged_rings(&mut steps, &menu, &mut Rng::new(seed ^ AROUND));
         let own = &mut Rng::new(seed ^ GROWS);
         let first_ring = if own.percent(40) { LEAST_RING } else { shape.ring };
         let shape = Shape { apart, capacity, remembered, interval, first_ring, ..shape };
         Self { seed, class, shape, habits, steps }
     }
+}
+
+/// Separates the choice of runs whose readers meet a damaged ring from the other choices of a seed.
+const AROUND: u64 = 0x6172_6f75_6e64;
+
+/// Lets readers beside the store meet a damaged ring, in some runs.
+fn add_damaged_rings(steps: &mut Vec<Step>, menu: &Menu, rng: &mut Rng) {
+    if rng.percent(30) {
+        for _ in 0..1 + rng.below(6) {
+            let at = place_around(steps, rng);
+            steps.insert(at, menu.step_of(Act::ReadAround, rng));
+        }
+    }
+}
+
+/// Draws a place among the steps; half of the time, soon after an opening: the superblock then
+/// knows all older blocks.
+fn place_around(steps: &[Step], rng: &mut Rng) -> usize {
+    let opens = |step: &Step| matches!(step.act, Act::Reopen | Act::Kill | Act::Cut | Act::Hang(_));
+    let openings: Vec<usize> = (0..steps.len()).filter(|at| opens(&steps[*at])).collect();
+    if openings.is_empty() || rng.percent(50) {
+        return rng.below(steps.len() as u64 + 1) as usize;
+    }
+    let after = openings[rng.below(openings.len() as u64) as usize] + 1;
+    (after + rng.below(4) as usize).min(steps.len())
 }
 
 /// Separates the choice of runs whose rings grow from the other choices of a seed.

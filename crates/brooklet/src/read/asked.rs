@@ -30,11 +30,7 @@ impl Asked {
 
     /// Returns the numbers of the entries in a log with these bounds.
     pub fn within(&self, key: &[u8], bounds: Bounds) -> Result<Range<u64>, Error> {
-        let start = match self.start {
-            Bound::Included(n) => n,
-            Bound::Excluded(n) => n.saturating_add(1),
-            Bound::Unbounded => bounds.first,
-        };
+        let start = if self.start == Bound::Unbounded { bounds.first } else { self.least() };
         let end = match self.end {
             Bound::Included(n) => n.saturating_add(1),
             Bound::Excluded(n) => n,
@@ -57,6 +53,15 @@ impl Asked {
             return Err(outside(end));
         }
         Ok(start..end)
+    }
+
+    /// Returns the least number that is asked for, whether the log has it or not.
+    pub fn least(&self) -> u64 {
+        match self.start {
+            Bound::Included(n) => n,
+            Bound::Excluded(n) => n.saturating_add(1),
+            Bound::Unbounded => 0,
+        }
     }
 
     /// Returns the entries of a log that does not exist.

@@ -244,3 +244,36 @@ fn what_lies_between_two_damaged_blocks_is_left_out() {
         flip_both();
     }
 }
+
+/// All entries of the log are trimmed. A lost commit deletes the log and begins it again, and the
+/// next commit goes on with the numbers that the log had before.
+#[test]
+pub fn a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt() {
+    let volume = MemVolume::new(3);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    store.append_many("log", ["a", "b"]).unwrap().wait().unwrap();
+    store.trim("log", 2).unwrap().wait().unwrap();
+    let mut again = Commit::new();
+    again.delete("log").append("log", b"new").append("log", b"newer");
+    store.commit(&again).unwrap().wait().unwrap();
+    store.append("log", b"newest").unwrap().wait().unwrap();
+    store.close().unwrap();
+    // A store that was closed has no block behind its last commit.
+    let blocks = blocks(&volume);
+    let lost = blocks[blocks.len() - 2];
+    volume.flip(lost + 40, 4);
+    for options in [options().read_only(true), options().beside_writer(true)] {
+        let reader = options.open_on(Arc::new(volume.clone())).unwrap();
+        let behind = reader.read("log", 2..).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(behind, [Entry { seq: 2, payload: "newest".into() }]);
+        for entries in
+            [reader.read("log", ..), reader.read_available("log", ..), reader.read_available("log", 1..)]
+        {
+            let (read, error) = until_error(entries.unwrap());
+            assert!(matches!(error, Some(Error::Damaged { .. })), "{read:?} passes for the whole log");
+        }
+        let (read, error) = until_error(reader.read("log", ..).unwrap().rev());
+        assert!(error.is_some() && read == behind, "{read:?}");
+        assert!(matches!(reader.bounds("log"), Err(Error::Damaged { .. })));
+    }
+}

@@ -14,6 +14,7 @@ const BUGS: &[(&str, fn())] = &[
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
     ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),
+    ("trimmed-entries-stay-trimmed", damage::a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt),
     ("freed-space-is-read", live::replaced_data_is_refused_by_name),
     ("reader-beside-shows-all", live::a_reader_sees_what_was_acknowledged_and_no_change),
     ("numbers-that-go-on-prove-a-log", damage::a_damaged_block_of_the_ring_hides_no_other),

@@ -1,5 +1,7 @@
 //! A reader beside the store, on the same disk and without its lock. Between two reads of the disk,
 //! the store goes on: it commits, checkpoints and merges.
+//!
+//! The disk may read otherwise for the reader: see `beside_damage.rs`.
 
 use std::fmt;
 use std::io;
@@ -8,6 +10,7 @@ use std::sync::{Arc, Weak};
 use brooklet::io::{Layer, Volume};
 use brooklet::{Error, Store};
 
+use super::beside_damage::Hurt;
 use crate::model::Moment;
 use crate::oracle::{Seen, Violation, violated};
 use crate::world::World;
@@ -17,9 +20,16 @@ const ONE_IN: u64 = 12;
 
 /// The disk as the reader sees it.
 #[derive(Clone)]
-struct Shared {
+pub(super) struct Shared {
     below: Arc<dyn Volume>,
     world: Weak<World>,
+    hurts: Arc<[Hurt]>,
+}
+
+impl Shared {
+    pub fn new(below: Arc<dyn Volume>, world: Weak<World>, hurts: Arc<[Hurt]>) -> Self {
+        Self { below, world, hurts }
+    }
 }
 
 impl Layer for Shared {
@@ -29,6 +39,9 @@ impl Layer for Shared {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.below.read_at(offset, buf)?;
+        self.hurts.iter().for_each(|hurt| hurt.befall(offset, &mut buf[..read]));
+        // An opening that starts over need not pause.
+        std::thread::current().unpark();
         if let Some(world) = self.world.upgrade()
             && let Err(violation) = world.go_on()
         {
@@ -53,7 +66,7 @@ impl World {
         }
         let outer = self.watch();
         let recorded = self.record()?;
-        let seen = match self.open_beside() {
+        let seen = match self.open_beside([].into()) {
             Ok(reader) => Seen::of(&reader, false, true)?,
             Err(error) => Err(error),
         };
@@ -96,13 +109,14 @@ impl World {
         Ok(recorded)
     }
 
-    fn open_beside(&self) -> Result<Store, Error> {
+    /// Opens a reader beside the store; `hurts` is the damage of the ring that it meets.
+    pub(super) fn open_beside(&self, hurts: Arc<[Hurt]>) -> Result<Store, Error> {
         let seed = self.state().rng.next();
         let options = self.plan.shape.options(&self.clock, seed).beside_writer(true);
-        let shared = |below| Arc::new(Shared { below, world: self.me.clone() });
+        let shared = |below, hurts| Arc::new(Shared::new(below, self.me.clone(), hurts));
         match self.volume().volumes() {
-            (data, Some(ring)) => options.open_on_with_ring(shared(data), shared(ring)),
-            (data, None) => options.open_on(shared(data)),
+            (data, Some(ring)) => options.open_on_with_ring(shared(data, [].into()), shared(ring, hurts)),
+            (data, None) => options.open_on(shared(data, hurts)),
         }
     }
 

@@ -326,7 +326,7 @@ impl World {
         oracle.memory_space = in_memory.then(|| MemorySpaceModel::of(&known));
         oracle.epoch = info.epoch;
         oracle.land();
-        oracle.import = None;
+        (oracle.import, oracle.imported) = (None, false);
         oracle.stopped = false;
         oracle.recent = [known.clone()].into();
         (oracle.durable, oracle.appended) = (known.clone(), known);

@@ -6,6 +6,7 @@
 //! never during a call of the store.
 
 mod beside;
+mod beside_damage;
 mod crash;
 mod followers;
 mod operations;
@@ -25,6 +26,7 @@ use crate::model::{Log, Logs};
 use crate::offload_store;
 use crate::oracle::{Expectation, Oracle, Tolerance, Violation, violated};
 use crate::plan::{Act, Class, Plan, Step};
+pub use crate::world::beside_damage::AroundCounts;
 use crate::world::followers::Followers;
 
 /// Most commits in the blocks where a misdirected write lands: it is a few sectors long.
@@ -45,6 +47,8 @@ pub struct Stats {
     pub full: u64,
     /// Number of runs in which the store met damage.
     pub damaged: u64,
+    /// Counts of the readers beside the store on a damaged ring.
+    pub around: AroundCounts,
     /// Counts of the first disk: its writes and flushes, its reads, and its failures because of a
     /// fault.
     pub first: (u64, u64, u64),
@@ -88,6 +92,8 @@ struct State {
     closing: bool,
     /// An older image of the medium, for sectors that return to an older state.
     older: Option<Vec<u8>>,
+    /// The disk as it was when blocks of the ring were damaged last, for lost writes.
+    ring_before: Option<Vec<u8>>,
     stats: Stats,
     story: Option<Vec<String>>,
 }
@@ -154,6 +160,7 @@ impl World {
             damaged: false,
             closing: false,
             older: None,
+            ring_before: None,
             stats: Stats::default(),
             story: tell.then(Vec::new),
         };
@@ -256,7 +263,7 @@ impl World {
         }
         // `ReadAll` reads everything at one moment, and during `Punctual` other callers would let
         // time pass: so only power cuts interrupt these steps.
-        let alone = matches!(step.act, Act::ReadAll | Act::Punctual(_));
+        let alone = matches!(step.act, Act::ReadAll | Act::ReadAround | Act::Punctual(_));
         let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
         self.follow()?;
         self.volume().begin(&interrupts.copied().collect::<Vec<_>>());
@@ -305,6 +312,7 @@ impl World {
             Act::Import(n) => self.import(n),
             Act::Read => self.read_beside().and_then(|()| self.read()),
             Act::ReadAll => self.read_all(),
+            Act::ReadAround => self.read_around(),
             Act::Hold => self.hold(),
             Act::Release => self.release(),
             Act::View => self.view(),

@@ -22,7 +22,11 @@ impl World {
         self.notice_import()?;
         let changes: Arc<[Change]> = {
             let State { rng, oracle, .. } = &mut *self.state();
-            (0..n).map(|_| self.plan.habits.change(rng, &oracle.appended)).collect()
+            let changes: Arc<[Change]> =
+                (0..n).map(|_| self.plan.habits.change(rng, &oracle.appended)).collect();
+            let limits = changes.iter().filter(|change| matches!(change, Change::Retain(..)));
+            oracle.limited.extend(limits.map(|change| change.key().clone()));
+            changes
         };
         let mut commit = model::commit(&changes);
         if let Some(bound) = deferred {

@@ -46,6 +46,7 @@ fn seeds_pass_and_meet_what_they_are_for() {
     assert!(totals.repeated > 0 && totals.acknowledged > 50 * seeds);
     if seeds >= 600 {
         assert!(totals.stopped > 0 && totals.full > 0 && totals.damaged > 0, "{totals:?}");
+        assert!(totals.around.named > 50 && totals.around.quiet > 50, "{:?}", totals.around);
     }
 }
 
