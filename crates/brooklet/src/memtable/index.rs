@@ -99,7 +99,7 @@ impl Index {
     /// Returns the place of the segment for a hash.
     #[inline]
     fn place(&self, half: u32) -> usize {
-        let mut place = upper(half, self.places.len().trailing_zeros());
+        let mut place = upper(half, self.places.len().max(1).trailing_zeros());
         while let Some(None) = self.places.get(place) {
             // The segment is at the first of its places.
             place &= place - 1;
@@ -129,7 +129,7 @@ impl Index {
         }
         let [mut lower, mut higher] = [(); 2].map(|()| HashTable::with_capacity(FULL));
         for &entry in &self.segment(place).table {
-            let half = if upper(entry.half, depth) % 2 == 0 { &mut lower } else { &mut higher };
+            let half = if upper(entry.half, depth).is_multiple_of(2) { &mut lower } else { &mut higher };
             half.insert_unique(spread(entry.half), entry, |entry| spread(entry.half));
         }
         let next = place + (self.places.len() >> depth);
