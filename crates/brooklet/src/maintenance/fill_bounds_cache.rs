@@ -74,9 +74,9 @@ impl Memory {
     /// the last log.
     fn take(&self, context: &Context<'_>, done: &mut usize) -> bool {
         let end = self.memtable.logs.len().min(*done + AT_ONCE);
-        let logs = &self.memtable.logs[*done..end];
         let forgotten = usize::from(bug("last-is-not-remembered"));
-        let known = logs.iter().take(logs.len().saturating_sub(forgotten)).map(|log| {
+        let known = (*done..end).take((end - *done).saturating_sub(forgotten)).map(|slot| {
+            let log = &self.memtable.logs[slot];
             let bounds = log.piece().map_or(log.origin(), |piece| piece.bounds);
             // The bounds alone do not describe a log that keeps only a part of its entries.
             (self.secret.hash(&log.key), bounds.filter(|_| log.visible_terms().is_none()))

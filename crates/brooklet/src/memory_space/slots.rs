@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
 use crate::memory_space::log::Log;
+use crate::memtable::chunks::Chunks;
+use crate::memtable::index::Index;
+pub(super) use crate::memtable::index::Slot;
 use crate::model::key::Key;
 
-pub(super) type Slot = u32;
-
 /// Bytes of memory of a log without a long key and without its entries.
-pub(super) const COST: usize = size_of::<Place>() + 8;
+pub(super) const COST: usize = size_of::<Place>() + 16;
 
 /// The share of the logs, one eighth plus a few logs, that is sorted at once to find the oldest
 /// logs.
@@ -26,16 +26,15 @@ pub(super) struct Place {
     /// created.
     pub changed: u32,
     pub created: u32,
-    hash: u64,
     stamp: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Places {
     seed: u64,
-    table: HashTable<Slot>,
-    places: Vec<Place>,
-    free: Vec<Slot>,
+    index: Index,
+    places: Chunks<Place>,
+    free: Chunks<Slot>,
     stamp: u64,
     /// The least recently written logs at the last sort, oldest first, with their stamps at that
     /// time. A log that has another stamp now was written since.
@@ -45,12 +44,12 @@ pub(super) struct Places {
 impl Places {
     /// Creates a set without logs. `seed` makes the positions of keys unpredictable.
     pub fn new(seed: u64) -> Self {
-        let (table, places, free, oldest) = Default::default();
-        Self { seed, table, places, free, stamp: 0, oldest }
+        let (index, places, free, oldest) = Default::default();
+        Self { seed, index, places, free, stamp: 0, oldest }
     }
 
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.index.len()
     }
 
     /// Returns one more than the largest slot that was ever used.
@@ -63,8 +62,7 @@ impl Places {
     }
 
     pub fn find(&self, key: &[u8]) -> Option<Slot> {
-        let is_it = |slot: &Slot| *self.places[*slot as usize].key == *key;
-        self.table.find(self.hash(key), is_it).copied()
+        self.index.find(self.hash(key), |slot| *self.get(slot).key == *key)
     }
 
     pub fn get(&self, slot: Slot) -> &Place {
@@ -88,7 +86,7 @@ impl Places {
     pub fn add(&mut self, key: &[u8], log: Log, created: u32, changed: u32) -> Slot {
         let hash = self.hash(key);
         self.stamp += 1;
-        let place = Place { key: Key::from(key), log, changed, created, hash, stamp: self.stamp };
+        let place = Place { key: Key::from(key), log, changed, created, stamp: self.stamp };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.places[slot as usize] = place;
@@ -99,23 +97,16 @@ impl Places {
                 Slot::try_from(self.places.len() - 1).expect("memory is full long before 4 billion logs")
             }
         };
-        self.table.insert_unique(hash, slot, |&slot| self.places[slot as usize].hash);
+        self.index.add(hash, slot);
         slot
     }
 
     /// Removes a log.
     pub fn remove(&mut self, slot: Slot) -> Place {
-        let nothing = Place {
-            key: Key::from(&b""[..]),
-            log: Log::default(),
-            changed: 0,
-            created: 0,
-            hash: 0,
-            stamp: 0,
-        };
+        let nothing =
+            Place { key: Key::from(&b""[..]), log: Log::default(), changed: 0, created: 0, stamp: 0 };
         let place = std::mem::replace(&mut self.places[slot as usize], nothing);
-        let found = self.table.find_entry(place.hash, |&other| other == slot);
-        found.expect("a log is in the table").remove();
+        self.index.remove(self.hash(&place.key), slot);
         self.free.push(slot);
         place
     }
@@ -148,7 +139,7 @@ impl Places {
     }
 
     fn sort(&mut self) {
-        let all = (0..).zip(&self.places).filter(|(_, place)| !place.key.is_empty());
+        let all = (0..).zip(self.places.iter()).filter(|(_, place)| !place.key.is_empty());
         let mut all: Vec<(u64, Slot)> = all.map(|(slot, place)| (place.stamp, slot)).collect();
         let some = (all.len() / SHARE + 16).min(all.len());
         if some < all.len() {

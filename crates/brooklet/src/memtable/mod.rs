@@ -16,7 +16,9 @@
 //! The same rules hold for terms (`model/retention_state.rs`). The terms of the few logs that have
 //! any are stored separately.
 
+pub mod chunks;
 pub mod entry_sizes;
+pub mod index;
 pub mod seqs;
 pub mod size_span;
 pub mod sort;
@@ -29,18 +31,18 @@ use std::sync::Arc;
 use brooklet_io::seeded::bug;
 use brooklet_wal::Block;
 use bytes::Bytes;
-use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
 use crate::format::run_entry::CHUNK;
+use crate::memtable::chunks::Chunks;
 use crate::memtable::entry_sizes::{Cut, EntrySizes};
+use crate::memtable::index::Index;
 use crate::model::key::Key;
 use crate::model::retention_state::{self, RetentionState, State};
 use crate::model::{Bounds, Effect, Piece};
 use crate::sync::Mutex;
 
-/// Index of a log in its memtable.
-pub(crate) type Slot = u32;
+pub(crate) use crate::memtable::index::Slot;
 
 /// The place of an entry's payload: a block of the memtable, and a range in it.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,6 @@ pub(crate) struct LogState {
     /// The last block that holds a deferred commit on the log. Readers make this block durable
     /// before they read.
     pub deferred: u64,
-    hash: u64,
 }
 
 const _: () = assert!(offset_of!(LogState, origin) == 64);
@@ -144,8 +145,8 @@ pub(crate) const FREEING: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Memtable {
     seed: u64,
-    table: HashTable<Slot>,
-    pub logs: Vec<LogState>,
+    index: Index,
+    pub logs: Chunks<LogState>,
     blocks: Vec<Bytes>,
     newest_block: u64,
     bytes: usize,
@@ -253,7 +254,9 @@ impl Memtable {
         while done < work {
             let (log, block) = (self.logs.pop(), self.blocks.pop());
             if log.is_none() && block.is_none() {
-                return false;
+                let Some(segment) = self.index.release_some() else { return false };
+                done += segment + FREEING;
+                continue;
             }
             let log = log.map_or(0, |log| {
                 LOG_COST + log.key.bytes_apart() + log.entries.len() * size_of::<EntryRef>()
@@ -267,8 +270,7 @@ impl Memtable {
 
     /// Finds a log.
     pub fn find(&self, key: &[u8]) -> Option<Slot> {
-        let hash = self.hash(key);
-        self.table.find(hash, |&slot| *self.logs[slot as usize].key == *key).copied()
+        self.index.find(self.hash(key), |slot| *self.log(slot).key == *key)
     }
 
     /// Adds a log that the memtable does not have yet, with its state in older memtables.
@@ -276,7 +278,7 @@ impl Memtable {
         let hash = self.hash(key);
         let slot =
             Slot::try_from(self.logs.len()).expect("a tier is checkpointed long before 4 billion logs");
-        self.table.insert_unique(hash, slot, |&slot| self.logs[slot as usize].hash);
+        self.index.add(hash, slot);
         let key = Key::from(key);
         self.bytes += LOG_COST + key.bytes_apart();
         self.bytes += terms.as_deref().map_or(0, |terms| size_of::<Limited>() + terms.bound());
@@ -294,7 +296,6 @@ impl Memtable {
             visible: None,
             entries: VecDeque::new(),
             deferred: 0,
-            hash,
         });
         slot
     }

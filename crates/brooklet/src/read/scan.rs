@@ -274,7 +274,7 @@ impl Logs {
         let (mut recent, mut earlier) = (Recent::default(), BTreeMap::new());
         in_memory.into_iter().for_each(|(key, state)| recent.add(&key, state));
         let lost = lost::of(&state.lost);
-        for log in lost.iter().flat_map(|lost| &lost.behind.logs).filter(|log| is_proven(log)) {
+        for log in lost.iter().flat_map(|lost| lost.behind.logs.iter()).filter(|log| is_proven(log)) {
             if let Some(piece) = log.piece().filter(|_| listed.has(&log.key) && *log.key != *TABLE) {
                 let terms = log.visible_terms().cloned();
                 recent.add(&log.key, State { bounds: piece.bounds, terms });
