@@ -2,14 +2,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use brooklet::WalStats;
 use brooklet::io::{Fault, MemVolume};
-use brooklet_replica::{Created, Cuts, Epoch, Followed, Journal, Key};
+use brooklet_replica::{Created, Cuts, Epoch, Journal, Key};
 use bytes::Bytes;
 
 use super::guard::Ring;
 use super::*;
 
 /// A host whose log is cut only when it is told to, so that the bucket lacks what nobody waits for.
-fn host(folder: &Path, waits: Waits) -> Replication {
+pub fn host(folder: &Path, waits: Waits) -> Replication {
     let address = folder.join("bucket").to_str().unwrap().to_owned();
     std::fs::create_dir_all(&address).unwrap();
     let mut shipping = ShipperOptions::default();
@@ -34,7 +34,7 @@ fn host(folder: &Path, waits: Waits) -> Replication {
 }
 
 /// Waits until something holds. A minute without it is a failure.
-fn until(holds: impl Fn() -> bool) {
+pub fn until(holds: impl Fn() -> bool) {
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < Duration::from_secs(60), "nothing happened for a minute");
@@ -42,15 +42,15 @@ fn until(holds: impl Fn() -> bool) {
     }
 }
 
-fn options() -> Options {
+pub fn options() -> Options {
     Options::new().ring_size(1 << 20).max_payload(8 << 10)
 }
 
-fn open(host: &Replication) -> Option<Store> {
+pub fn open(host: &Replication) -> Option<Store> {
     host.open(&options(), &|options| options.open(&host.path)).unwrap()
 }
 
-fn append_kept(store: &Store, replica: &Replica) {
+pub fn append_kept(store: &Store, replica: &Replica) {
     let ticket = store.append("log", "entry").unwrap();
     while !ticket.is_kept() {
         replica.shipper().unwrap().drain(|| true).unwrap();
@@ -169,7 +169,7 @@ fn old_backups_are_removed() {
 }
 
 /// Returns how many files were moved aside.
-fn aside(folder: &Path) -> usize {
+pub fn aside(folder: &Path) -> usize {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count()
 }
@@ -212,147 +212,6 @@ fn a_file_that_diverged_is_moved_to_a_free_name() {
     assert_eq!(aside(folder.path()), 3);
 }
 
-/// The file of a standby is made once, and follows the log from then on, also past a backup.
-#[test]
-fn the_file_of_a_standby_follows_the_log() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = host(folder.path(), Waits::Local);
-    let store = open(&first).unwrap();
-    let mut second = host(folder.path(), Waits::Local);
-    (second.path, second.is_standby) = (folder.path().join("second"), true);
-    let has = |next| {
-        let found = Options::new().read_only(true).open(&second.path);
-        found.is_ok_and(|store| store.get_bounds("log").unwrap().is_some_and(|bounds| bounds.next == next))
-    };
-    let options = options();
-    let mut made = None;
-    for next in 1..=6 {
-        append_kept(&store, &first.replica);
-        let mut file = Warm::new(&second, &options, 1);
-        let begin = Instant::now();
-        let goes_on = || !has(next) && begin.elapsed() < Duration::from_secs(60);
-        let is_silent = second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read));
-        assert!(!is_silent.unwrap() && has(next), "{next}");
-        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&second.path).unwrap());
-        assert_eq!(*made.get_or_insert(inode), inode);
-        if next % 2 == 0 {
-            first.back_up(&store, || true).unwrap();
-        }
-    }
-    first.replica.give_up();
-    drop((store, first));
-    let store = second.claim(&options, &|options| options.open(&second.path)).unwrap();
-    assert_eq!(store.bounds("log").unwrap().next, 6);
-    assert_eq!(aside(folder.path()), 0);
-    append_kept(&store, &second.replica);
-}
-
-/// Without that, the takeover would copy the backup.
-#[test]
-fn an_old_file_of_a_standby_is_made_anew_before_the_takeover() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = host(folder.path(), Waits::Local);
-    let store = open(&first).unwrap();
-    append_kept(&store, &first.replica);
-    std::fs::copy(&first.path, folder.path().join("second")).unwrap();
-    for _ in 0..3 {
-        append_kept(&store, &first.replica);
-    }
-    first.back_up(&store, || true).unwrap();
-    let mut second = host(folder.path(), Waits::Local);
-    second.path = folder.path().join("second");
-    let (options, looks) = (options(), std::cell::Cell::new(0));
-    let mut file = Warm::new(&second, &options, 1);
-    let goes_on = || looks.replace(looks.get() + 1) < 10;
-    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
-    assert!(!file.is_cold() && aside(folder.path()) == 1);
-    let found = Options::new().read_only(true).open(&second.path).unwrap();
-    assert_eq!(found.bounds("log").unwrap().next, 4);
-}
-
-/// The backup of a busy owner has more than the first objects behind the begin of the log.
-#[test]
-fn a_standby_waits_for_the_blocks_that_the_backup_has() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = host(folder.path(), Waits::Local);
-    let store = open(&first).unwrap();
-    for _ in 0..3 {
-        append_kept(&store, &first.replica);
-    }
-    let view = store.view().unwrap();
-    append_kept(&store, &first.replica);
-    first.back_up(&store, || true).unwrap();
-    let kept = first.journal.clone();
-    let (blocks, store_id) = {
-        let second = Replica::new(kept, ShipperOptions::default());
-        let mut read = Vec::new();
-        let looks = std::cell::Cell::new(0);
-        let goes_on = || looks.replace(looks.get() + 1) < 5;
-        second.stand_by(Duration::from_secs(60), goes_on, |followed| read.push(followed)).unwrap();
-        let Some(Followed::Begin { store, backup: Some(0) }) = read.first().cloned() else {
-            panic!("{read:?}")
-        };
-        let blocks = read.into_iter().flat_map(|followed| match followed {
-            Followed::Blocks(blocks) => blocks,
-            Followed::Begin { .. } => Vec::new(),
-        });
-        (blocks.collect::<Vec<_>>(), store)
-    };
-    assert!(view.lsn() < blocks.last().unwrap().end);
-    let mut second = host(folder.path(), Waits::Local);
-    second.path = folder.path().join("second");
-    let options = options();
-    let mut file = Warm::new(&second, &options, 1);
-    // The backup of this begin is newer than the first of its blocks.
-    append_kept(&store, &first.replica);
-    append_kept(&store, &first.replica);
-    first.back_up(&store, || true).unwrap();
-    file.take(Followed::Begin { store: store_id, backup: Some(1) });
-    file.take(Followed::Blocks(blocks));
-    assert!(!file.is_cold() && !second.path.exists());
-    // Its own blocks follow.
-    let done = std::cell::Cell::new(false);
-    let begin = Instant::now();
-    let goes_on = || !done.get() && begin.elapsed() < Duration::from_secs(60);
-    let on = |followed: Followed| {
-        if let Followed::Blocks(_) = &followed {
-            file.take(followed);
-            done.set(second.path.exists());
-        }
-    };
-    second.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
-    let found = Options::new().read_only(true).open(&second.path).unwrap();
-    assert_eq!(found.bounds("log").unwrap().next, 6);
-}
-
-/// A file that somebody takes away is not made of the blocks that happen to be at hand.
-#[test]
-fn a_standby_makes_no_file_with_a_gap() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = host(folder.path(), Waits::Local);
-    let store = open(&first).unwrap();
-    append_kept(&store, &first.replica);
-    let mut second = host(folder.path(), Waits::Local);
-    second.path = folder.path().join("second");
-    let options = options();
-    let mut file = Warm::new(&second, &options, 1);
-    let mut was_made = false;
-    let begin = Instant::now();
-    let is_done = std::cell::Cell::new(false);
-    let goes_on = || !is_done.get() && begin.elapsed() < Duration::from_secs(60);
-    let on = |followed: Followed| {
-        file.take(followed);
-        if second.path.exists() {
-            was_made = true;
-            std::fs::remove_file(&second.path).unwrap();
-            append_kept(&store, &first.replica);
-        }
-        is_done.set(file.is_cold());
-    };
-    second.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
-    assert!(was_made && file.is_cold() && !second.path.exists());
-}
-
 #[test]
 fn blocks_are_divided_into_portions() {
     let block =
@@ -361,32 +220,6 @@ fn blocks_are_divided_into_portions() {
     let lens: Vec<usize> = portions(&blocks, 10).map(<[SealedBlock]>::len).collect();
     assert_eq!(lens, [2, 1, 3, 1]);
     assert_eq!(portions(&[], 10).count(), 0);
-}
-
-/// A file with commits of its own stays as it is while its host stands by.
-#[test]
-fn a_file_that_cannot_follow_stays() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = host(folder.path(), Waits::Local);
-    let store = open(&first).unwrap();
-    append_kept(&store, &first.replica);
-    let mut second = host(folder.path(), Waits::Local);
-    second.path = folder.path().join("second");
-    std::fs::copy(&first.path, &second.path).unwrap();
-    let alone = options().open(&second.path).unwrap();
-    alone.append("log", "of the copy").unwrap().wait().unwrap();
-    alone.close().unwrap();
-    drop(alone);
-    for _ in 0..2 {
-        append_kept(&store, &first.replica);
-    }
-    let before = std::fs::read(&second.path).unwrap();
-    let (options, looks) = (options(), std::cell::Cell::new(0));
-    let mut file = Warm::new(&second, &options, 1);
-    let goes_on = || looks.replace(looks.get() + 1) < 10;
-    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
-    assert!(file.is_cold());
-    assert!(std::fs::read(&second.path).unwrap() == before);
 }
 
 /// A journal that takes one object of the log, such as the fence of a takeover, and no more.

@@ -1,7 +1,11 @@
 //! The file of a standby: it follows the log, so that a takeover copies no backup.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
 use brooklet::{CaughtUp, Kept, Options, SealedBlock, View};
 use brooklet_replica::{Error, Followed, StoreId};
@@ -29,8 +33,8 @@ pub(super) struct Warm<'a> {
     bytes: usize,
     /// When the file last caught up.
     last: Instant,
-    /// Whether the log has all of the file, as this host has seen.
-    is_of_the_log: bool,
+    /// When the file was last written, if the log had all of it then.
+    is_of_the_log: Option<SystemTime>,
     /// Set once the file cannot follow: the takeover looks at it, and makes it anew.
     is_cold: bool,
 }
@@ -48,8 +52,7 @@ struct Log {
 impl<'a> Warm<'a> {
     pub fn new(host: &'a Replication, options: &'a Options, portion: usize) -> Self {
         let (log, blocks, last) = (None, Vec::new(), Instant::now());
-        let (is_of_the_log, is_cold) = (false, false);
-        Self { host, options, portion, log, blocks, bytes: 0, last, is_of_the_log, is_cold }
+        Self { host, options, portion, log, blocks, bytes: 0, last, is_of_the_log: None, is_cold: false }
     }
 
     /// Takes what the log has next.
@@ -88,7 +91,7 @@ impl<'a> Warm<'a> {
         match self.follow(merges) {
             Ok(CaughtUp::Done) => {
                 tracing::debug!(bytes = self.bytes, "the file of the store has caught up with the log");
-                self.is_of_the_log = true;
+                self.is_of_the_log = written(&self.host.path);
                 self.forget();
             }
             Ok(CaughtUp::Ahead) => self.forget(),
@@ -140,7 +143,8 @@ impl<'a> Warm<'a> {
             return Ok(CaughtUp::Outdated);
         }
         if host.path.exists() {
-            host.put_away(self.is_of_the_log).map_err(Error::Store)?;
+            let has_nothing_else = self.is_of_the_log.is_some_and(|at| written(&host.path) == Some(at));
+            host.put_away(has_nothing_else).map_err(Error::Store)?;
         }
         let kept = Kept { store: log.store.0, backup: log.view.clone(), blocks: self.blocks.clone() };
         let progress = |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
@@ -162,6 +166,11 @@ impl<'a> Warm<'a> {
     }
 }
 
+/// Returns when a file was last written.
+fn written(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|found| found.modified()).ok()
+}
+
 /// Returns whether a later try may succeed.
 fn is_of_a_moment(error: &Error) -> bool {
     match error {
@@ -176,8 +185,8 @@ fn is_of_a_moment(error: &Error) -> bool {
 impl Replication {
     /// Moves a file aside that ends before the log begins. Removes it if the log has had all of it:
     /// a standby that often falls behind would else fill its disk.
-    fn put_away(&self, is_of_the_log: bool) -> Result<(), brooklet::Error> {
-        if !is_of_the_log {
+    fn put_away(&self, has_nothing_else: bool) -> Result<(), brooklet::Error> {
+        if !has_nothing_else {
             return self.move_aside(OUTDATED);
         }
         let doing = || format!("removing {}, which ends before the log begins", self.path.display());

@@ -1,0 +1,206 @@
+use std::cell::Cell;
+
+use brooklet::Waits;
+use brooklet_replica::{Replica, ShipperOptions};
+
+use super::*;
+use crate::serve::replicate::tests::{append_kept, aside, host, open, options};
+
+/// The file of a standby is made once, and follows the log from then on, also past a backup.
+#[test]
+fn the_file_of_a_standby_follows_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    let mut second = host(folder.path(), Waits::Local);
+    (second.path, second.is_standby) = (folder.path().join("second"), true);
+    let has = |next| {
+        let found = Options::new().read_only(true).open(&second.path);
+        found.is_ok_and(|store| store.get_bounds("log").unwrap().is_some_and(|bounds| bounds.next == next))
+    };
+    let options = options();
+    let mut made = None;
+    for next in 1..=6 {
+        append_kept(&store, &first.replica);
+        let mut file = Warm::new(&second, &options, 1);
+        let begin = Instant::now();
+        let goes_on = || !has(next) && begin.elapsed() < Duration::from_secs(60);
+        let is_silent = second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read));
+        assert!(!is_silent.unwrap() && has(next), "{next}");
+        let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&second.path).unwrap());
+        assert_eq!(*made.get_or_insert(inode), inode);
+        if next % 2 == 0 {
+            first.back_up(&store, || true).unwrap();
+        }
+    }
+    first.replica.give_up();
+    drop((store, first));
+    let store = second.claim(&options, &|options| options.open(&second.path)).unwrap();
+    assert_eq!(store.bounds("log").unwrap().next, 6);
+    assert_eq!(aside(folder.path()), 0);
+    append_kept(&store, &second.replica);
+}
+
+/// Without that, the takeover would copy the backup.
+#[test]
+fn an_old_file_of_a_standby_is_made_anew_before_the_takeover() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    std::fs::copy(&first.path, folder.path().join("second")).unwrap();
+    for _ in 0..3 {
+        append_kept(&store, &first.replica);
+    }
+    first.back_up(&store, || true).unwrap();
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let (options, looks) = (options(), Cell::new(0));
+    let mut file = Warm::new(&second, &options, 1);
+    let goes_on = || looks.replace(looks.get() + 1) < 10;
+    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+    assert!(!file.is_cold() && aside(folder.path()) == 1);
+    let found = Options::new().read_only(true).open(&second.path).unwrap();
+    assert_eq!(found.bounds("log").unwrap().next, 4);
+}
+
+/// The backup of a busy owner has more than the first objects behind the begin of the log.
+#[test]
+fn a_standby_waits_for_the_blocks_that_the_backup_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    for _ in 0..3 {
+        append_kept(&store, &first.replica);
+    }
+    let view = store.view().unwrap();
+    append_kept(&store, &first.replica);
+    first.back_up(&store, || true).unwrap();
+    let kept = first.journal.clone();
+    let (blocks, store_id) = {
+        let second = Replica::new(kept, ShipperOptions::default());
+        let mut read = Vec::new();
+        let looks = Cell::new(0);
+        let goes_on = || looks.replace(looks.get() + 1) < 5;
+        second.stand_by(Duration::from_secs(60), goes_on, |followed| read.push(followed)).unwrap();
+        let Some(Followed::Begin { store, backup: Some(0) }) = read.first().cloned() else {
+            panic!("{read:?}")
+        };
+        let blocks = read.into_iter().flat_map(|followed| match followed {
+            Followed::Blocks(blocks) => blocks,
+            Followed::Begin { .. } => Vec::new(),
+        });
+        (blocks.collect::<Vec<_>>(), store)
+    };
+    assert!(view.lsn() < blocks.last().unwrap().end);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let options = options();
+    let mut file = Warm::new(&second, &options, 1);
+    // The backup of this begin is newer than the first of its blocks.
+    append_kept(&store, &first.replica);
+    append_kept(&store, &first.replica);
+    first.back_up(&store, || true).unwrap();
+    file.take(Followed::Begin { store: store_id, backup: Some(1) });
+    file.take(Followed::Blocks(blocks));
+    assert!(!file.is_cold() && !second.path.exists());
+    // Its own blocks follow.
+    let done = Cell::new(false);
+    let begin = Instant::now();
+    let goes_on = || !done.get() && begin.elapsed() < Duration::from_secs(60);
+    let on = |followed: Followed| {
+        if let Followed::Blocks(_) = &followed {
+            file.take(followed);
+            done.set(second.path.exists());
+        }
+    };
+    second.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
+    let found = Options::new().read_only(true).open(&second.path).unwrap();
+    assert_eq!(found.bounds("log").unwrap().next, 6);
+}
+
+/// A file that somebody takes away is not made of the blocks that happen to be at hand.
+#[test]
+fn a_standby_makes_no_file_with_a_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    let options = options();
+    let mut file = Warm::new(&second, &options, 1);
+    let mut was_made = false;
+    let begin = Instant::now();
+    let is_done = Cell::new(false);
+    let goes_on = || !is_done.get() && begin.elapsed() < Duration::from_secs(60);
+    let on = |followed: Followed| {
+        file.take(followed);
+        if second.path.exists() {
+            was_made = true;
+            std::fs::remove_file(&second.path).unwrap();
+            append_kept(&store, &first.replica);
+        }
+        is_done.set(file.is_cold());
+    };
+    second.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
+    assert!(was_made && file.is_cold() && !second.path.exists());
+}
+
+/// A file with commits of its own stays as it is while its host stands by.
+#[test]
+fn a_file_that_cannot_follow_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Local);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Local);
+    second.path = folder.path().join("second");
+    std::fs::copy(&first.path, &second.path).unwrap();
+    let alone = options().open(&second.path).unwrap();
+    alone.append("log", "of the copy").unwrap().wait().unwrap();
+    alone.close().unwrap();
+    drop(alone);
+    for _ in 0..2 {
+        append_kept(&store, &first.replica);
+    }
+    let before = std::fs::read(&second.path).unwrap();
+    let (options, looks) = (options(), Cell::new(0));
+    let mut file = Warm::new(&second, &options, 1);
+    let goes_on = || looks.replace(looks.get() + 1) < 10;
+    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+    assert!(file.is_cold());
+    assert!(std::fs::read(&second.path).unwrap() == before);
+}
+
+/// A standby that often falls behind does not fill its disk. A file that somebody has written to
+/// stays.
+#[test]
+fn a_file_with_nothing_of_its_own_is_not_kept() {
+    for is_touched in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let first = host(folder.path(), Waits::Local);
+        let store = open(&first).unwrap();
+        append_kept(&store, &first.replica);
+        let mut second = host(folder.path(), Waits::Local);
+        second.path = folder.path().join("second");
+        let (options, looks) = (options(), Cell::new(0));
+        let mut file = Warm::new(&second, &options, 1);
+        let goes_on = || looks.replace(looks.get() + 1) < 10;
+        second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+        assert!(second.path.exists());
+        if is_touched {
+            let alone = options.clone().open(&second.path).unwrap();
+            alone.append("log", "of the copy").unwrap().wait().unwrap();
+        }
+        for _ in 0..5 {
+            append_kept(&store, &first.replica);
+        }
+        first.back_up(&store, || true).unwrap();
+        looks.set(0);
+        second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+        let found = Options::new().read_only(true).open(&second.path).unwrap();
+        assert_eq!(found.bounds("log").unwrap().next, 6);
+        assert_eq!(aside(folder.path()), usize::from(is_touched));
+    }
+}
