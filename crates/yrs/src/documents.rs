@@ -276,12 +276,10 @@ impl Documents {
     /// Reads the updates of a document from a number on. `None` if there are none.
     pub(crate) fn batch(&self, name: &[u8], from: u64) -> Result<Option<Batch>> {
         let entries = self.store.read_available(self.keys.updates(name)?, from..)?;
-        let range = entries.range();
-        if range.is_empty() {
-            return Ok(None);
-        }
-        let updates = entries.map(|entry| decode_entry(name, &entry?)).collect::<Result<_>>()?;
-        Ok(Some(Batch { updates, next: range.end }))
+        let next = entries.range().end;
+        // Also if there is no entry to read: behind damage, an error may take the place of entries.
+        let updates = entries.map(|entry| decode_entry(name, &entry?)).collect::<Result<Vec<_>>>()?;
+        Ok((!updates.is_empty()).then_some(Batch { updates, next }))
     }
 
     /// Returns the document with all deleted content that its updates hold, and without updates

@@ -216,8 +216,11 @@ impl Doubt {
 
     /// Returns the log's bounds as far as they are known; `before` is the bounds before the hole.
     pub fn bounds(&self, before: Option<Bounds>) -> Option<Bounds> {
-        let Some((behind, ..)) = &self.behind else { return before };
-        let first = before.map_or(0, |before| before.first).max(behind.first);
+        let Some((behind, base, _)) = &self.behind else { return before };
+        // Entries from `base` on are proven. A lost commit may have begun the log again below its
+        // earlier first number.
+        let before = before.map_or(0, |before| before.first);
+        let first = if bug("earlier-trims-hold") { before } else { before.min(*base) }.max(behind.first);
         Some(Bounds { first: first.min(behind.next), next: behind.next })
     }
 

@@ -43,8 +43,8 @@ impl Options {
     /// store has are skipped. The store must not be open, and is closed afterwards. One run holds
     /// what is new, and all of it is in memory meanwhile: so give long logs in parts.
     ///
-    /// Returns `false`, and changes nothing, if the end of the store's own log is not among the
-    /// blocks' ends: the store has blocks that the log lacks, or ends before these blocks begin.
+    /// The runs of many calls must be merged. Once the store has the blocks, the call merges while
+    /// there is need, and `merges` returns true.
     ///
     /// Only the log's owner may append to the store. A store that catches up stays as it is until
     /// the log has more, or until it is opened with the mirror that kept the blocks.

@@ -136,7 +136,7 @@ impl Options {
         if !create::make(&path, &options, fill)? {
             return Err(Error::exists(path.display().to_string()));
         }
-        options.create(Create::Never).open(path)
+        options.create(Create::Never).still().open(path)
     }
 
     /// Makes a store like [`succeed`](Self::succeed), on a volume.
@@ -148,7 +148,13 @@ impl Options {
             fill(&view, next, volumes, superblock, &self, go_on)
         };
         create::create(&Volumes { data: volume.clone(), ring: None }, &self, fill)?;
-        self.open_on(volume)
+        self.still().open_on(volume)
+    }
+
+    /// Lets the store commit nothing of its own: its mirror would not have that commit.
+    fn still(mut self) -> Self {
+        self.sweeps = false;
+        self
     }
 }
 

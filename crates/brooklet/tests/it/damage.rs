@@ -248,6 +248,34 @@ fn what_lies_between_two_damaged_blocks_is_left_out() {
 /// All entries of the log are trimmed. A lost commit deletes the log and begins it again, and the
 /// next commit goes on with the numbers that the log had before.
 #[test]
+pub fn a_log_that_was_begun_again_below_its_first_number_shows_what_is_proven() {
+    for (before, lost, proven) in [(4, 1, 1), (60, 10, 5)] {
+        let volume = MemVolume::new(3);
+        let store = options().create_on(Arc::new(volume.clone())).unwrap();
+        store.append_many("log", vec!["a"; before as usize]).unwrap().wait().unwrap();
+        store.trim("log", before.min(12)).unwrap().wait().unwrap();
+        let mut again = Commit::new();
+        again.delete("log");
+        for _ in 0..lost {
+            again.append("log", b"new");
+        }
+        store.commit(&again).unwrap().wait().unwrap();
+        store.append_many("log", vec!["proven"; proven as usize]).unwrap().wait().unwrap();
+        store.close().unwrap();
+        let blocks = blocks(&volume);
+        volume.flip(blocks[blocks.len() - 2] + 40, 4);
+        let reader = options().read_only(true).open_on(Arc::new(volume)).unwrap();
+        for entries in [reader.read("log", lost..), reader.read_available("log", lost..)] {
+            let read: Vec<Entry> = entries.unwrap().collect::<Result<_, _>>().unwrap();
+            assert!(read.iter().map(|entry| entry.seq).eq(lost..lost + proven), "{read:?}");
+            assert!(read.iter().all(|entry| entry.payload == "proven"), "{read:?}");
+        }
+        let (_, error) = until_error(reader.read_available("log", lost - 1..).unwrap());
+        assert!(matches!(error, Some(Error::Damaged { .. })));
+    }
+}
+
+#[test]
 pub fn a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt() {
     let volume = MemVolume::new(3);
     let store = options().create_on(Arc::new(volume.clone())).unwrap();

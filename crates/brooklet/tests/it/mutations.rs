@@ -9,6 +9,7 @@ use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refu
 
 const BUGS: &[(&str, fn())] = &[
     ("successor-asks-no-run", catch_up::a_file_that_caught_up_holds_what_the_owner_holds),
+    ("earlier-trims-hold", damage::a_log_that_was_begun_again_below_its_first_number_shows_what_is_proven),
     ("successor-sweeps", catch_up::a_file_that_catches_up_commits_nothing),
     ("successor-passes-damage-over", catch_up::a_damaged_run_ends_the_catching_up),
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),

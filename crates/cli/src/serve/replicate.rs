@@ -9,6 +9,7 @@ mod guard;
 mod tests;
 mod warm;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -145,11 +146,17 @@ impl Replication {
         loop {
             if self.is_standby {
                 tracing::info!("standing by: another host owns the store, or none yet");
-                let mut file = Warm::new(self, options, warm::PORTION);
-                let is_silent = self.replica.stand_by(self.silence, goes_on, |read| file.take(read))?;
+                let (mut file, begins_again) = (Warm::new(self, options, warm::PORTION), Cell::new(false));
+                let waits = || goes_on() && !begins_again.get();
+                let is_silent = self.replica.stand_by(self.silence, waits, |read| {
+                    file.take(read);
+                    begins_again.set(file.begins_again());
+                })?;
                 file.finish();
-                if !is_silent {
-                    return Ok(None);
+                match is_silent {
+                    true => {}
+                    false if goes_on() => continue,
+                    false => return Ok(None),
                 }
                 tracing::info!("the owner is silent or has left: taking the store over");
             }
@@ -204,6 +211,7 @@ impl Replication {
         let why = match why {
             // The log has all of the file, so that a file which cannot be read is no loss.
             None => match self.catch_up(options, &kept) {
+                _ if self.stop.is_cancelled() => return Err(Error::GivenUp),
                 Ok(true) => return self.open_file(options, open),
                 Ok(false) => "the log has more",
                 Err(error @ (brooklet::Error::Locked { .. } | brooklet::Error::Full { .. })) => {
@@ -235,6 +243,9 @@ impl Replication {
         let begin = Instant::now();
         let mut done = CaughtUp::Ahead;
         for blocks in portions(&kept.blocks, warm::PORTION) {
+            if self.stop.is_cancelled() {
+                break;
+            }
             done = options.clone().catch_up(&self.path, kept.store, blocks, || false)?;
             if matches!(done, CaughtUp::Apart | CaughtUp::Outdated) {
                 break;
@@ -255,16 +266,25 @@ impl Replication {
 
     /// Moves the file aside: it may have the only copy of a commit.
     fn move_aside(&self, why: &str) -> Result<(), brooklet::Error> {
-        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let path = self.real_path();
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let names = (seconds..).map(|number| with_suffix(&path, &format!(".replaced-{number}")));
+        let mut names = (seconds..).map(|number| with_suffix(&path, &format!(".replaced-{number}")));
         let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
-        let aside = names.into_iter().find(is_free).expect("some number is free");
+        self.move_to(&names.find(is_free).expect("some number is free"), why)
+    }
+
+    fn move_to(&self, aside: &Path, why: &str) -> Result<(), brooklet::Error> {
+        let path = self.real_path();
         let doing = || format!("moving {} to {}", path.display(), aside.display());
         let failed = |cause| brooklet::Error::Io { doing: doing(), cause: Arc::new(cause) };
-        std::fs::rename(&path, &aside).map_err(failed)?;
+        std::fs::rename(&path, aside).map_err(failed)?;
         tracing::warn!(file = %aside.display(), "the file of the store was moved aside: {why}");
         Ok(())
+    }
+
+    /// Returns the path of the file itself: links to it stay.
+    fn real_path(&self) -> PathBuf {
+        self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
     }
 
     /// Makes the file from the bucket, while `claim` owns the log.
@@ -281,12 +301,7 @@ impl Replication {
             }
             if must_end().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // Without threads, nothing but the blocks gets into it.
-        let made = options
-            .clone()
-            .threads(false)
-            .succeed(&self.path, kept, progress)
-            .and_then(|store| store.close());
+        let made = options.clone().succeed(&self.path, kept, progress).and_then(|store| store.close());
         made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         must_end().map_or(Ok(()), Err)

@@ -8,12 +8,20 @@ use bytes::Bytes;
 use super::guard::Ring;
 use super::*;
 
-/// A host whose log is cut only when it is told to, so that the bucket lacks what nobody waits for.
 pub fn host(folder: &Path, waits: Waits) -> Replication {
+    cutting(folder, waits, Cuts::default())
+}
+
+/// A host whose log is cut only when it is told to, so that the bucket lacks what nobody waits for.
+fn slow_host(folder: &Path, waits: Waits) -> Replication {
+    cutting(folder, waits, Cuts { time: Duration::from_secs(3600), bytes: 64 << 20 })
+}
+
+fn cutting(folder: &Path, waits: Waits, cuts: Cuts) -> Replication {
     let address = folder.join("bucket").to_str().unwrap().to_owned();
     std::fs::create_dir_all(&address).unwrap();
     let mut shipping = ShipperOptions::default();
-    shipping.cuts = Cuts { time: Duration::from_secs(3600), bytes: 64 << 20 };
+    shipping.cuts = cuts;
     let journal = BucketJournal::new(&Bucket::open(&address).unwrap());
     Replication {
         replica: Replica::new(journal.clone(), shipping),
@@ -66,7 +74,7 @@ fn succeed(folder: &Path) -> Store {
 #[test]
 fn a_clean_end_waits_for_the_bucket() {
     let folder = tempfile::tempdir().unwrap();
-    let host = host(folder.path(), Waits::Local);
+    let host = slow_host(folder.path(), Waits::Local);
     let store = open(&host).unwrap();
     store.append("log", "entry").unwrap().wait().unwrap();
     let guard = host.guard(store.clone()).unwrap();
@@ -250,7 +258,7 @@ impl Journal for Full {
 #[test]
 fn a_signal_ends_the_wait_for_the_bucket() {
     let folder = tempfile::tempdir().unwrap();
-    let first = host(folder.path(), Waits::Local);
+    let first = slow_host(folder.path(), Waits::Local);
     let store = open(&first).unwrap();
     store.append("log", "entry").unwrap().wait().unwrap();
     store.abandon();

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use brooklet::{CaughtUp, Kept, Options, SealedBlock, View};
 use brooklet_replica::{Error, Followed, StoreId};
 
-use super::{OUTDATED, Replication};
+use super::{OUTDATED, Replication, with_suffix};
 
 /// Bytes of blocks from which on the file catches up. A takeover replays at most so many.
 pub(super) const PORTION: usize = 16 << 20;
@@ -19,6 +20,8 @@ const MOST: usize = 4;
 /// Longest time for which blocks wait for a portion: a file that is killed with fewer blocks than
 /// the next backup has would have to be made anew.
 const LONGEST: Duration = Duration::from_secs(60);
+/// Time after which a file that could not follow is tried again.
+const COLD: Duration = Duration::from_secs(600);
 /// Longest time of merging after a portion.
 const MERGING: Duration = Duration::from_secs(2);
 
@@ -33,10 +36,14 @@ pub(super) struct Warm<'a> {
     bytes: usize,
     /// When the file last caught up.
     last: Instant,
+    /// When the next try follows one that failed.
+    next_try: Instant,
     /// When the file was last written, if the log had all of it then.
     is_of_the_log: Option<SystemTime>,
     /// Set once the file cannot follow: the takeover looks at it, and makes it anew.
     is_cold: bool,
+    /// Set if an error is the reason.
+    cold_since: Option<Instant>,
 }
 
 /// The log that is read.
@@ -52,7 +59,20 @@ struct Log {
 impl<'a> Warm<'a> {
     pub fn new(host: &'a Replication, options: &'a Options, portion: usize) -> Self {
         let (log, blocks, last) = (None, Vec::new(), Instant::now());
-        Self { host, options, portion, log, blocks, bytes: 0, last, is_of_the_log: None, is_cold: false }
+        let (next_try, is_of_the_log, is_cold, cold_since) = (last, None, false, None);
+        Self {
+            host,
+            options,
+            portion,
+            log,
+            blocks,
+            bytes: 0,
+            last,
+            next_try,
+            is_of_the_log,
+            is_cold,
+            cold_since,
+        }
     }
 
     /// Takes what the log has next.
@@ -61,25 +81,34 @@ impl<'a> Warm<'a> {
             Followed::Begin { store, backup } => {
                 self.finish();
                 self.log = Some(Log { store, backup, view: None, is_whole: true });
-                self.is_cold = false;
+                (self.is_cold, self.cold_since) = (false, None);
             }
             Followed::Blocks(_) if self.is_cold => {}
             Followed::Blocks(blocks) => {
                 self.bytes += blocks.iter().map(|block| block.bytes.len()).sum::<usize>();
                 self.blocks.extend(blocks);
                 let is_due = self.bytes >= self.portion || self.last.elapsed() >= LONGEST;
-                if is_due || !self.host.path.exists() {
+                if (is_due || !self.host.path.exists()) && self.next_try <= Instant::now() {
                     self.catch_up(true);
                 }
             }
         }
     }
 
-    /// Brings the file to the end of what was read, at the end of the wait. The store merges its
-    /// runs once it is open.
+    /// Brings the file, if there is one, to the end of what was read, at the end of the wait. The
+    /// store merges its runs once it is open. A takeover makes a file only while it gives signs.
     pub fn finish(&mut self) {
-        self.catch_up(false);
+        self.log.iter_mut().for_each(|log| log.is_whole = false);
+        if self.host.path.exists() {
+            self.catch_up(false);
+        }
         self.forget();
+    }
+
+    /// Returns whether the log should be read from its begin again: the file could not follow for a
+    /// while, and the reason may be gone.
+    pub fn begins_again(&self) -> bool {
+        self.cold_since.is_some_and(|since| since.elapsed() >= COLD)
     }
 
     /// Brings the file to the end of what was read. If that fails, the file stays as it is.
@@ -106,10 +135,11 @@ impl<'a> Warm<'a> {
             }
             Err(error) if is_of_a_moment(&error) && self.bytes < MOST * self.portion.max(PORTION) => {
                 tracing::warn!(%error, "the file of the store does not follow the log: the next try follows");
+                self.next_try = Instant::now() + LONGEST;
             }
             Err(error) => {
                 tracing::warn!(%error, "the file of the store does not follow the log: a takeover takes longer");
-                self.is_cold = true;
+                (self.is_cold, self.cold_since) = (true, Some(Instant::now()));
                 self.forget();
             }
         }
@@ -117,11 +147,13 @@ impl<'a> Warm<'a> {
 
     /// Returns [`CaughtUp::Outdated`] if a file would have to be made, and cannot be made yet.
     fn follow(&mut self, merges: bool) -> Result<CaughtUp, Error> {
-        let (host, begin) = (self.host, Instant::now());
+        let host = self.host;
         let goes_on = || !host.stop.is_cancelled();
         let Some(log) = &mut self.log else { return Ok(CaughtUp::Ahead) };
         if host.path.exists() {
-            let merges = || merges && goes_on() && begin.elapsed() < MERGING;
+            let begin = OnceCell::new();
+            let is_early = || begin.get_or_init(Instant::now).elapsed() < MERGING;
+            let merges = || merges && goes_on() && is_early();
             let file = self.options.clone();
             let done = file.catch_up(&host.path, log.store.0, &self.blocks, merges).map_err(Error::Store)?;
             if done != CaughtUp::Outdated {
@@ -131,6 +163,9 @@ impl<'a> Warm<'a> {
         if !log.is_whole {
             return Ok(CaughtUp::Apart);
         }
+        if !goes_on() {
+            return Ok(CaughtUp::Outdated);
+        }
         if let (None, Some(number)) = (&log.view, log.backup) {
             log.view = Some(host.backup(number)?);
         }
@@ -139,7 +174,7 @@ impl<'a> Warm<'a> {
         let needed = self.blocks.iter().position(|block| block.end > from);
         self.blocks.drain(..needed.unwrap_or(self.blocks.len() - 1));
         self.bytes = self.blocks.iter().map(|block| block.bytes.len()).sum();
-        if self.blocks.last().is_none_or(|last| last.end < from) || !goes_on() {
+        if self.blocks.last().is_none_or(|last| last.end < from) {
             return Ok(CaughtUp::Outdated);
         }
         if host.path.exists() {
@@ -148,8 +183,7 @@ impl<'a> Warm<'a> {
         }
         let kept = Kept { store: log.store.0, backup: log.view.clone(), blocks: self.blocks.clone() };
         let progress = |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        // Without threads, nothing but the blocks gets into it.
-        let made = self.options.clone().threads(false).succeed(&host.path, &kept, progress);
+        let made = self.options.clone().succeed(&host.path, &kept, progress);
         made.and_then(|store| store.close()).map_err(Error::Store)?;
         Ok(CaughtUp::Done)
     }
@@ -183,14 +217,12 @@ fn is_of_a_moment(error: &Error) -> bool {
 }
 
 impl Replication {
-    /// Moves a file aside that ends before the log begins. Removes it if the log has had all of it:
-    /// a standby that often falls behind would else fill its disk.
+    /// Moves a file aside that ends before the log begins. If the log has had all of it, the file
+    /// replaces the last such file: a standby that often falls behind would else fill its disk.
     fn put_away(&self, has_nothing_else: bool) -> Result<(), brooklet::Error> {
         if !has_nothing_else {
             return self.move_aside(OUTDATED);
         }
-        let doing = || format!("removing {}, which ends before the log begins", self.path.display());
-        let failed = |cause| brooklet::Error::Io { doing: doing(), cause: std::sync::Arc::new(cause) };
-        std::fs::remove_file(&self.path).map_err(failed)
+        self.move_to(&with_suffix(&self.real_path(), ".behind"), OUTDATED)
     }
 }
