@@ -1,6 +1,7 @@
 """The calls of a store, for coroutines."""
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Awaitable, Callable, List
@@ -166,6 +167,30 @@ def test_event_loops_come_and_go(path: Path) -> None:
 
         asyncio.run(leave())
         assert len(_aio._ports) == 1
+
+
+def test_event_loops_of_many_threads_come_and_go(path: Path) -> None:
+    """Threads begin and end event loops at the same moments."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with brooklet.open(path, **SMALL) as store:
+
+            async def once() -> None:
+                await brooklet.AsyncStore(store).append("other", b"x")
+
+            def many() -> None:
+                for _ in range(25):
+                    asyncio.run(once())
+
+            threads = [threading.Thread(target=many) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert store.bounds("other") == Bounds(0, 200)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_opening_is_awaited(path: Path) -> None:

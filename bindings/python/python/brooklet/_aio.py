@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ports: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _brooklet.Port]"
+# Held while ports are added and removed: each thread may run an event loop.
+_changing: threading.Lock
 _readers: ThreadPoolExecutor
 
 
 def _begin() -> None:
     """Makes what a process has of its own: a fork has neither the threads nor the event loops."""
-    global _ports, _readers
+    global _ports, _changing, _readers
     _ports = weakref.WeakKeyDictionary()
+    _changing = threading.Lock()
     _readers = ThreadPoolExecutor(4, thread_name_prefix="brooklet")
 
 
@@ -39,12 +43,13 @@ def _port(loop: asyncio.AbstractEventLoop) -> _brooklet.Port:
     """Returns the port of an event loop."""
     port = _ports.get(loop)
     if port is None:
+        with _changing:
+            closed = [other for other in _ports if other.is_closed()]
+            left = [_ports.pop(other) for other in closed]
+            port = _ports[loop] = _brooklet.Port()
         # What waits in a closed loop would wait for ever, and would keep the loop.
-        for other, left in list(_ports.items()):
-            if other.is_closed():
-                left.clear()
-                del _ports[other]
-        port = _ports[loop] = _brooklet.Port()
+        for other in left:
+            other.clear()
         loop.add_reader(port.fileno(), port.drain)
     return port
 
