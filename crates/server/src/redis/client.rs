@@ -303,6 +303,9 @@ impl Client {
             + self.wait.as_ref().map_or(0, |wait| wait.bytes)
             + self.work_bytes
             + self.late.0.len()
+            + self.name.len()
+            + self.library.0.len()
+            + self.library.1.len()
     }
 }
 

@@ -31,7 +31,7 @@ use super::fail::{Fail, told, too_large, unknown};
 use super::keys::{Committed, Keyspace};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
-use super::pubsub::{Outbox, Topics};
+use super::pubsub::{MAX_STEPS, Outbox, Topics};
 use super::scripts::{Clock, Scripts};
 use super::settings::Settings;
 use super::stats::Stats;
@@ -39,6 +39,7 @@ use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
 pub use pause::Pause;
 pub use scans::Scans;
+use waiting::Readers;
 
 /// The state that all clients share.
 pub struct Engine {
@@ -81,6 +82,8 @@ pub struct Engine {
     promised: VecDeque<(u64, ClientId)>,
     /// Clients that wait for a key to change, in the order of their requests.
     waiting: HashMap<Bytes, VecDeque<ClientId>>,
+    /// Those whose key has changed, and who get their replies in portions.
+    readers: Readers,
     /// Ends of the waits, by the steady clock.
     deadlines: BTreeSet<(u64, ClientId)>,
     /// Clients that wait for an epoch to be on stable media.
@@ -104,6 +107,8 @@ pub struct Engine {
     rng: u64,
     /// Portions of long commands that ran at once since the last request began.
     at_once: usize,
+    /// Steps that are left to the current request, to compare its messages with patterns.
+    steps: usize,
 }
 
 /// One of this many commits is noted for the busiest logs, and counts for all of them.
@@ -141,6 +146,7 @@ impl Engine {
             checked_at: 0,
             promised: VecDeque::new(),
             waiting: HashMap::new(),
+            readers: Readers::default(),
             deadlines: BTreeSet::new(),
             waiting_durable: Vec::new(),
             watching: HashMap::new(),
@@ -154,6 +160,7 @@ impl Engine {
             is_leaving: false,
             rng: rng | 1,
             at_once: 0,
+            steps: MAX_STEPS,
         }
     }
 
@@ -186,6 +193,7 @@ impl Engine {
             && !client.is_killed
             && self.may_reply(&client)
         {
+            self.steps = MAX_STEPS;
             if client.work.is_some() {
                 if self.holds_back_rest(&mut client) {
                     break;

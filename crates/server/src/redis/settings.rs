@@ -1,7 +1,7 @@
 //! The settings that `CONFIG SET` changes and `CONFIG GET` returns, while the server runs.
 
 use super::events::Events;
-use super::glob::matches;
+use super::glob::matches_within;
 
 /// Settings of the Redis frontend.
 #[derive(Clone, Debug)]
@@ -105,8 +105,9 @@ impl Settings {
         kept.and_then(|(_, value)| value.parse().ok()).filter(|n| *n > 0).unwrap_or(100)
     }
 
-    /// Returns all settings whose name matches a pattern, with their values.
-    pub fn get(&self, pattern: &[u8]) -> Vec<(&'static str, String)> {
+    /// Returns all settings whose name matches a pattern, with their values. `None` if the
+    /// comparisons take more than `steps`.
+    pub fn get(&self, pattern: &[u8], steps: &mut usize) -> Option<Vec<(&'static str, String)>> {
         let output = format!("normal {} {} {}", self.hard_output, self.soft_output, self.soft_output_seconds);
         let mut all = vec![
             ("client-output-buffer-limit", output),
@@ -125,9 +126,14 @@ impl Settings {
             ("notify-keyspace-events", self.events.to_string()),
         ];
         all.extend(self.without_effect.iter().cloned());
-        all.retain(|(name, _)| matches(pattern, name.as_bytes()));
-        all.sort();
-        all
+        let mut wanted = Vec::new();
+        for setting in all {
+            if matches_within(pattern, setting.0.as_bytes(), steps)? {
+                wanted.push(setting);
+            }
+        }
+        wanted.sort();
+        Some(wanted)
     }
 
     /// Changes a setting; returns the reason if that is impossible.
@@ -218,16 +224,20 @@ mod tests {
 
     #[test]
     fn what_is_set_is_told_and_what_is_wrong_is_not_set() {
-        let mut settings = Settings::default();
+        let (mut settings, mut steps) = (Settings::default(), 10_000);
         settings.set("TimeOut", "7").unwrap();
         settings.set("client-output-buffer-limit", "normal 2mb 1mb 5 pubsub 0 0 0").unwrap();
-        assert_eq!(settings.get(b"timeou?"), [("timeout", "7".to_owned())]);
+        assert_eq!(settings.get(b"timeou?", &mut steps).unwrap(), [("timeout", "7".to_owned())]);
         assert_eq!(
             (settings.hard_output, settings.soft_output, settings.soft_output_seconds),
             (2 << 20, 1 << 20, 5)
         );
+        assert_eq!(settings.get(b"*", &mut { 10 }), None, "it takes too long");
         settings.set("list-max-listpack-size", "4").unwrap();
-        assert_eq!(settings.get(b"list-max-l*"), [("list-max-listpack-size", "4".to_owned())]);
+        assert_eq!(
+            settings.get(b"list-max-l*", &mut steps).unwrap(),
+            [("list-max-listpack-size", "4".to_owned())]
+        );
         for (name, value) in [
             ("timeout", "x"),
             ("nonsense", "1"),

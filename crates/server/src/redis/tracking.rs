@@ -18,6 +18,11 @@ const KEY: usize = 128;
 const ITEM: usize = 32;
 /// Memory of a prefix besides its bytes, in bytes.
 const PREFIX: usize = 256;
+/// Most bytes that are compared to find the prefixes of the keys of one commit: a fraction of a
+/// second.
+const MOST_COMPARED: usize = 1 << 25;
+/// A look-up of a prefix takes as long as the comparison of so many bytes.
+const LOOK_UP: usize = 64;
 
 /// Which keys a client hears of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,18 +203,28 @@ impl Tracker {
     }
 
     /// Returns the invalidations of the keys that a commit of the client `by` has changed. If they
-    /// cost more than `most` bytes, all clients hear that all keys have changed.
+    /// cost more than `most` bytes, or take too long to find, all clients hear that all keys have
+    /// changed.
     pub fn changed(&mut self, names: Vec<Bytes>, by: Option<ClientId>, most: usize) -> Vec<Post> {
         if self.is_flushed {
             return Vec::new();
         }
         let mut posts = Vec::new();
         let mut of_prefix: BTreeMap<Bytes, Vec<Bytes>> = BTreeMap::new();
+        let (mut cost, mut compared) = (0, 0);
         for name in names {
-            posts.extend(self.forget(&name, by));
+            if let Some(post) = self.forget(&name, by) {
+                cost += post.cost();
+                posts.push(post);
+            }
             for len in self.lengths.range(..=name.len()).map(|(len, _)| *len) {
-                if let Some((prefix, _)) = self.prefixes.get_key_value(&name[..len]) {
+                compared += len + LOOK_UP;
+                if let Some((prefix, clients)) = self.prefixes.get_key_value(&name[..len]) {
                     of_prefix.entry(prefix.clone()).or_default().push(name.clone());
+                    cost += clients.len() * (name.len() + ITEM);
+                }
+                if cost > most || compared > MOST_COMPARED {
+                    return vec![self.all_changed()];
                 }
             }
         }
@@ -359,6 +374,25 @@ mod tests {
             tracker.end(id);
         }
         assert!(tracker.is_idle() && tracker.counts().2 == 0);
+    }
+
+    #[test]
+    fn to_find_many_prefixes_of_many_keys_takes_a_while_only() {
+        let mut tracker = Tracker::default();
+        let prefixes = (1..900).map(|len| Bytes::from("a".repeat(len))).collect();
+        tracker.begin(1, Tracking { mode: Mode::Broadcast, prefixes, ..Tracking::default() });
+        let names = |count| (0..count).map(|n| Bytes::from(format!("{}{n:03}", "a".repeat(900)))).collect();
+        assert_eq!(tracker.changed(names(1), None, MOST).len(), 899);
+        assert_eq!(told(tracker.changed(names(10), None, MOST)), [(vec![1], "all".into())], "it is too much");
+        tracker.end(1);
+        let prefixes = (1..900).map(|len| Bytes::from("a".repeat(len) + "b")).collect();
+        tracker.begin(1, Tracking { mode: Mode::Broadcast, prefixes, ..Tracking::default() });
+        assert!(tracker.changed(names(10), None, MOST).is_empty());
+        assert_eq!(
+            told(tracker.changed(names(100), None, MOST)),
+            [(vec![1], "all".into())],
+            "it takes too long"
+        );
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Log {
 
 /// Most bytes of an object or of the name of a user. Strangers choose them.
 const LONGEST: usize = 256;
+/// Most bytes of the description of a client, which has names that the client chose.
+const LONGEST_CLIENT: usize = 1 << 10;
 /// Time in which equal refusals are one entry, in milliseconds.
 const TOGETHER: u64 = 60_000;
 
@@ -36,8 +38,8 @@ impl Log {
     /// Records a refusal; keeps the last `most`.
     pub fn note(&mut self, mut new: Entry, most: usize) {
         new.object.truncate(LONGEST);
-        let end = (0..=LONGEST).rev().find(|end| new.user.is_char_boundary(*end));
-        new.user.truncate(end.unwrap_or(0));
+        cut(&mut new.user, LONGEST);
+        cut(&mut new.client, LONGEST_CLIENT);
         let is_same = |old: &Entry| {
             (old.reason, old.context, &old.object, &old.user)
                 == (new.reason, new.context, &new.object, &new.user)
@@ -61,6 +63,12 @@ impl Log {
     }
 }
 
+/// Cuts a text to at most so many bytes.
+fn cut(text: &mut String, most: usize) {
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or(0));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,7 +81,7 @@ mod tests {
             context: "toplevel",
             object: object.to_vec(),
             user: "\u{e9}".repeat(300),
-            client: String::new(),
+            client: "x".repeat(5000),
             at,
         };
         let mut log = Log::default();
@@ -87,6 +95,7 @@ mod tests {
         }
         assert_eq!(log.entries().len(), 128);
         assert!(log.entries().all(|entry| entry.object.len() <= LONGEST && entry.user.len() <= LONGEST));
+        assert!(log.entries().all(|entry| entry.client.len() == LONGEST_CLIENT));
         log.clear();
         assert_eq!(log.entries().len(), 0);
     }

@@ -185,7 +185,8 @@ fn joined(rules: &[&str]) -> Result<Vec<String>, String> {
             let Some(next) = rules.next() else {
                 return Err(format!("Unmatched parenthesis in acl selector starting at '{first}'."));
             };
-            rule = format!("{rule} {next}");
+            rule.push(' ');
+            rule.push_str(next);
         }
         joined.push(rule);
     }

@@ -111,6 +111,9 @@ pub fn command(call: &mut Call<'_>) -> Done {
         tell_all(call);
         return Ok(());
     }
+    if call.is(1, "INFO") || call.is(1, "DOCS") {
+        call.check_words()?;
+    }
     match (call.word(1).as_str(), call.args.len()) {
         ("COUNT", 2) => {
             let count = commands().count();

@@ -65,7 +65,8 @@ pub fn database(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
             spaces::check(&space.map_err(|_| Fail::not_an_integer())?).map_err(Fail::err)?;
         }
     }
-    Ok(word.clone())
+    // Copied, so that the rest of the packet does not stay in memory with the name.
+    Ok(Bytes::copy_from_slice(word))
 }
 
 pub fn select(call: &mut Call<'_>) -> Done {
@@ -128,7 +129,7 @@ pub fn hello(call: &mut Call<'_>) -> Done {
             log_in(call, &user, &password)?;
             at += 3;
         } else if call.is(at, "SETNAME") && at + 1 < call.args.len() {
-            name = Some(client_name(&call.args[at + 1])?);
+            name = Some(client_name(NAMES, &call.args[at + 1])?);
             at += 2;
         } else {
             let option = String::from_utf8_lossy(&call.args[at]);
@@ -161,12 +162,20 @@ pub fn hello(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-fn client_name(name: &Bytes) -> Result<Bytes, Fail> {
-    let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
-    if !is_plain {
-        return Err(Fail::err("Client names cannot contain spaces, newlines or special characters."));
+/// Longest name of a client, in bytes. Lists of clients and refusals repeat it.
+const MAX_NAME: usize = 1 << 10;
+const NAMES: &str = "Client names";
+
+/// A name that a client gives itself or its library; `what` names it in errors.
+fn client_name(what: &str, name: &[u8]) -> Result<Bytes, Fail> {
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return Err(Fail::err(format!("{what} cannot contain spaces, newlines or special characters.")));
     }
-    Ok(name.clone())
+    if name.len() > MAX_NAME {
+        return Err(Fail::err(format!("{what} cannot be longer than {MAX_NAME} bytes")));
+    }
+    // Copied, so that the rest of the packet does not stay in memory with the name.
+    Ok(Bytes::copy_from_slice(name))
 }
 
 const HELP: [&str; 33] = [
@@ -217,7 +226,7 @@ pub fn client(call: &mut Call<'_>) -> Done {
             call.reply().bulk_or_null((!name.is_empty()).then_some(name));
         }
         ("SETNAME", 3) => {
-            call.client.name = client_name(&call.args[2])?;
+            call.client.name = client_name(NAMES, &call.args[2])?;
             call.reply().ok();
         }
         ("SETINFO", 4) => set_info(call)?,
@@ -253,9 +262,7 @@ pub fn client(call: &mut Call<'_>) -> Done {
 }
 
 fn set_info(call: &mut Call<'_>) -> Done {
-    let value = client_name(&call.args[3]).map_err(|_| {
-        Fail::err("lib-name and lib-ver cannot contain spaces, newlines or special characters.")
-    })?;
+    let value = client_name("lib-name and lib-ver", &call.args[3])?;
     match call.word(2).as_str() {
         "LIB-NAME" => call.client.library.0 = value,
         "LIB-VER" => call.client.library.1 = value,

@@ -34,7 +34,10 @@ pub fn latency(call: &mut Call<'_>) -> Done {
             let forgotten = call.engine.stats.events.forget(&call.args[2..]);
             call.reply().count(forgotten);
         }
-        ("HISTOGRAM", _) => histogram(call),
+        ("HISTOGRAM", _) => {
+            call.check_words()?;
+            histogram(call);
+        }
         ("DOCTOR", 2) => doctor(call),
         ("HELP", 2) => call.help(&LATENCY_HELP),
         _ => return Err(call.unknown_subcommand()),

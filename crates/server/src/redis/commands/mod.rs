@@ -145,6 +145,15 @@ impl Call<'_> {
         self.args.get(at).map_or_else(String::new, |arg| String::from_utf8_lossy(arg).to_ascii_uppercase())
     }
 
+    /// Refuses a command with too many words: each of its words takes a while.
+    fn check_words(&self) -> Done {
+        if self.args.len() > MAX_WORDS {
+            let name = self.word(0).to_ascii_lowercase();
+            return Err(Fail::err(format!("'{name}' takes at most {MAX_WORDS} words")));
+        }
+        Ok(())
+    }
+
     fn unknown_subcommand(&self) -> Fail {
         let (command, sub) = (self.word(0), String::from_utf8_lossy(&self.args[1]));
         Fail::err(format!("unknown subcommand '{sub}'. Try {command} HELP."))
@@ -166,6 +175,9 @@ impl Call<'_> {
 fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Done {
     names.into_iter().try_for_each(|name| check_name(name))
 }
+
+/// Most words of a command about the server itself.
+const MAX_WORDS: usize = 512;
 
 /// Longest pattern, in bytes: a comparison takes the product of both lengths.
 const MAX_PATTERN: usize = 4 << 10;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::super::fail::Fail;
+use super::super::proto::size_of_args;
 use super::super::pubsub::{Kind, MAX_CHANNEL};
 use super::{Call, Done, pattern};
 
@@ -68,6 +69,9 @@ fn check_room(call: &mut Call<'_>, names: &[Bytes]) -> Done {
     Ok(())
 }
 
+/// Channels that one portion begins or ends the subscriptions of.
+const PORTION: usize = 1_000;
+
 fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
     for at in 1..call.args.len() {
         if kind == Kind::Pattern {
@@ -81,14 +85,14 @@ fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
     if call.client.subscriptions.memory_with(new) > most {
         return Err(Fail::err(format!("the subscriptions of a client have at most {most} bytes")));
     }
-    check_room(call, &call.args[1..])?;
-    for name in &call.args[1..] {
+    let names = call.args[1..].to_vec();
+    in_portions(call, names, move |call, name| {
         let subscriptions = &mut call.client.subscriptions;
         let done = call.engine.topics.subscribe(call.client.id, subscriptions, kind, name);
         done.map_err(Fail::err)?;
         tell(call, kind, kind.commands().0, Some(name));
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn end(call: &mut Call<'_>, kind: Kind) -> Done {
@@ -98,15 +102,36 @@ fn end(call: &mut Call<'_>, kind: Kind) -> Done {
     } else {
         named.to_vec()
     };
-    check_room(call, &all)?;
-    for name in &all {
-        call.engine.topics.unsubscribe(call.client.id, &mut call.client.subscriptions, kind, name);
-        tell(call, kind, kind.commands().1, Some(name));
-    }
     if all.is_empty() {
         tell(call, kind, kind.commands().1, None);
+        return Ok(());
     }
-    Ok(())
+    in_portions(call, all, move |call, name| {
+        call.engine.topics.unsubscribe(call.client.id, &mut call.client.subscriptions, kind, name);
+        tell(call, kind, kind.commands().1, Some(name));
+        Ok(())
+    })
+}
+
+/// Changes subscriptions in portions. In a transaction, all of them at once.
+fn in_portions(
+    call: &mut Call<'_>,
+    names: Vec<Bytes>,
+    mut change: impl FnMut(&mut Call<'_>, &Bytes) -> Done + Send + 'static,
+) -> Done {
+    check_room(call, &names)?;
+    if names.len() <= PORTION || call.is_whole() {
+        return names.iter().try_for_each(|name| change(call, name));
+    }
+    call.client.work_bytes = size_of_args(&names);
+    let mut at = 0;
+    call.in_portions(move |call| {
+        for name in names.iter().skip(at).take(PORTION) {
+            change(call, name)?;
+        }
+        at += PORTION;
+        Ok(at >= names.len())
+    })
 }
 
 fn send(call: &mut Call<'_>, kind: Kind) -> Done {

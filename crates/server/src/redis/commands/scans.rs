@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::super::fail::Fail;
-use super::super::glob::matches;
+use super::super::glob::{matches, matches_within};
 use super::hashes;
 use super::keys::steps_of;
 use super::{Call, Done};
@@ -50,6 +50,8 @@ const MOST: usize = 10_000;
 const MOST_WITH_TYPE: usize = 2_000;
 /// Most steps of the comparison of names with a pattern.
 const MOST_STEPS: usize = 1 << 22;
+/// Most steps of the comparison of all fields of a hash with a pattern: a fraction of a second.
+const MOST_STEPS_OF_FIELDS: usize = 1 << 25;
 /// Most expired keys that one call deletes.
 const MOST_EXPIRED: usize = 100;
 
@@ -98,14 +100,20 @@ pub fn scan(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+const TOO_LONG: &str = "the comparison of the pattern with all fields takes too long";
+
 /// Returns all fields at once: a hash is in memory as a whole.
 pub fn hscan(call: &mut Call<'_>) -> Done {
     cursor(call, 2)?;
     let wanted = wanted(call, 3, false)?;
     let id = hashes::open(call)?;
-    let is_wanted = |field: &Bytes| wanted.pattern.as_ref().is_none_or(|pattern| matches(pattern, field));
-    let found = hashes::fields(call, id).iter().filter(|(field, _)| is_wanted(field));
-    let found: Vec<Bytes> = found.flat_map(|(field, value)| [field.clone(), value.clone()]).collect();
+    let (mut found, mut steps) = (Vec::new(), MOST_STEPS_OF_FIELDS);
+    for (field, value) in hashes::fields(call, id) {
+        let is_match = wanted.pattern.as_ref().map(|pattern| matches_within(pattern, field, &mut steps));
+        if is_match.unwrap_or(Some(true)).ok_or_else(|| Fail::err(TOO_LONG))? {
+            found.extend([field.clone(), value.clone()]);
+        }
+    }
     call.reply().array(2);
     call.reply().bulk("0");
     call.reply().bulks(&found);

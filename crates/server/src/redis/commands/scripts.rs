@@ -56,7 +56,7 @@ pub fn script(call: &mut Call<'_>) -> Done {
             let args = call.args;
             call.reply().array(args.len() - 2);
             for digest in &args[2..] {
-                let is_there = call.engine.scripts.get(digest).is_some();
+                let is_there = call.engine.scripts.has(digest);
                 call.reply().flag(is_there);
             }
         }

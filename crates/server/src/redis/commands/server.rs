@@ -21,13 +21,20 @@ pub fn role(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
+/// Most steps of the comparison of settings with patterns: a fraction of a second.
+const MOST_STEPS: usize = 1 << 24;
+
 pub fn config(call: &mut Call<'_>) -> Done {
     match (call.word(1).as_str(), call.args.len()) {
         ("GET", n) if n > 2 => {
-            let mut found = BTreeMap::new();
+            call.check_words()?;
+            let (mut found, mut steps) = (BTreeMap::new(), MOST_STEPS);
             for at in 2..n {
                 let pattern = super::pattern(call, at)?.to_ascii_lowercase();
-                found.extend(call.engine.settings.get(&pattern));
+                let all = call.engine.settings.get(&pattern, &mut steps);
+                found.extend(all.ok_or_else(|| {
+                    Fail::err("the comparison of the patterns with all settings takes too long")
+                })?);
             }
             call.reply().map(found.len());
             for (name, value) in found {

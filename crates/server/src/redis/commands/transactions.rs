@@ -18,6 +18,8 @@ const SLOW: [&str; 6] = ["linsert", "lrem", "lset", "lpos", "lrange", "sort"];
 /// Nanoseconds, and bytes of replies, after which others have their turns.
 const PORTION: u64 = 1_000_000;
 const REPLIES: usize = 1 << 20;
+/// Nanoseconds after which a transaction that others have no turn in is undone.
+const LONGEST: u64 = 2_000_000_000;
 
 pub fn multi(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
@@ -200,11 +202,15 @@ fn run(call: &mut Call<'_>, queue: &Queue, next: Range<usize>, before: &Progress
         if !call.engine.keys.is_on_draft() {
             call.keys().make_room();
         }
-        let is_long = call.has_drafted(cost)
-            || call.client.written() > told + REPLIES
-            || (call.engine.clock)() - began > PORTION;
-        if is_long && call.engine.keys.is_on_draft() {
-            return Ok(at + 1);
+        let took = (call.engine.clock)() - began;
+        if call.engine.keys.is_on_draft() {
+            let is_long = call.has_drafted(cost) || call.client.written() > told + REPLIES || took > PORTION;
+            if is_long {
+                return Ok(at + 1);
+            }
+        } else if took > LONGEST {
+            let why = "ERR the transaction takes too long, and all others wait: send fewer commands at once";
+            return Err(Fail::Undone(why.into()));
         }
     }
     Ok(next.end)

@@ -4,6 +4,8 @@
 //! time, and a part of the places. All clients together have a budget of memory: if they exceed it,
 //! the client with the most memory leaves.
 
+use std::collections::BinaryHeap;
+
 use bytes::Bytes;
 
 use super::Engine;
@@ -117,7 +119,7 @@ impl Engine {
         (self.held, self.topics, self.tracker, self.outbox) = Default::default();
         self.strangers.clear();
         self.promised.clear();
-        (self.waiting, self.watching) = Default::default();
+        (self.waiting, self.watching, self.readers) = Default::default();
         self.deadlines.clear();
         self.waiting_durable.clear();
         self.changed.clear();
@@ -206,12 +208,21 @@ impl Engine {
 
     /// Disconnects the clients with the most memory while all clients together have too much.
     pub(super) fn keep_budget(&mut self) {
-        while self.held + self.scripts.memory() > self.settings.client_memory {
-            let largest = self.clients.values().max_by_key(|client| (!client.no_evict, client.charged));
-            let Some(id) = largest.map(|client| client.id) else { break };
+        if !self.has_too_much() {
+            return;
+        }
+        let all = self.clients.values().map(|client| (!client.no_evict, client.charged, client.id));
+        let mut largest: BinaryHeap<(bool, usize, ClientId)> = all.collect();
+        while self.has_too_much()
+            && let Some((.., id)) = largest.pop()
+        {
             self.stats.evicted_clients += 1;
             self.dismiss(id, "all clients together have too much memory, and it has the most");
         }
+    }
+
+    fn has_too_much(&self) -> bool {
+        self.held + self.scripts.memory() > self.settings.client_memory
     }
 
     /// Disconnects the clients that are idle, or late, or do not take their replies.

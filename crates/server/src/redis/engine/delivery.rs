@@ -34,7 +34,7 @@ impl Engine {
     /// # Errors
     /// The messages of this request would take too much memory, or too long.
     pub fn publish(&mut self, kind: Kind, channel: &Bytes, message: &Bytes) -> Result<usize, String> {
-        let posts = self.topics.posts(kind, channel, message)?;
+        let posts = self.topics.posts(kind, channel, message, &mut self.steps)?;
         let cost = posts.iter().map(Post::cost).fold(self.outbox.cost(), usize::saturating_add);
         let most = self.settings.client_memory / PART;
         if cost > most {

@@ -10,6 +10,7 @@ use crate::redis::client::{Client, ClientId};
 use crate::redis::fail::{TimeoutReply, Wait};
 use crate::redis::notices::Notice;
 use crate::redis::now::Now;
+use crate::redis::pubsub::MAX_STEPS;
 
 /// Keys of a long change that are moved to the cache at once.
 const MERGED: usize = 2_000;
@@ -23,6 +24,7 @@ impl Engine {
     /// Handles the events that are due now: keys expire, and waits end.
     pub fn tick(&mut self, now: Now) {
         self.set_time(now);
+        self.steps = MAX_STEPS;
         while let Some((until, id)) = self.deadlines.first().copied() {
             if until > now.steady {
                 break;
@@ -36,6 +38,7 @@ impl Engine {
             self.clear_keys();
         }
         self.keys.merge_some(MERGED);
+        self.serve_readers();
         self.deliver();
         self.note_durable();
         self.check_clients(now.steady);
@@ -53,7 +56,7 @@ impl Engine {
                 .note_trouble("the server could not remove expired keys; the keys stay for now", &error);
         }
         self.commit_expired();
-        self.serve_waiting();
+        self.serve_takers();
         self.deliver();
     }
 
@@ -68,7 +71,7 @@ impl Engine {
             return self.note_trouble("the server could not delete all keys of a database", &error);
         }
         self.commit_aside();
-        self.serve_waiting();
+        self.serve_takers();
         self.deliver();
     }
 
@@ -104,7 +107,7 @@ impl Engine {
     /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
-        let is_busy = self.outbox.has_backlog() || self.keys.is_merging();
+        let is_busy = self.outbox.has_backlog() || self.keys.is_merging() || !self.readers.is_empty();
         let waiting = if is_busy { Some(1) } else { waiting };
         if let Some(pause) = self.pause {
             // Nothing expires meanwhile.
@@ -172,7 +175,8 @@ impl Engine {
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
         self.unpause();
-        while self.outbox.has_backlog() {
+        while self.outbox.has_backlog() || !self.readers.is_empty() {
+            self.serve_readers();
             self.deliver();
         }
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();

@@ -1,23 +1,60 @@
 //! Clients that wait for an element of a key, in the order of their requests, and clients that wait
 //! for commits to be on stable media.
+//!
+//! An element goes to the first client that waits to take it, before any other request runs. Those
+//! who only read a stream all get a copy. They get it in portions, between the turns of others.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use brooklet::Error;
 use bytes::Bytes;
 
 use super::Engine;
 use crate::redis::client::{Client, ClientId};
-use crate::redis::commands::{self, Spec};
+use crate::redis::commands::{self, Spec, flags};
 use crate::redis::fail::{Fail, TimeoutReply, Wait};
 use crate::redis::keys::Value;
 
 /// Memory of a key that a client waits for, besides its name, in bytes.
 const WAIT: usize = 192;
+/// Bytes of the replies that one portion writes to waiting readers, about: a millisecond.
+const PORTION: usize = 1 << 20;
+/// A retry takes as long as the copy of so many bytes.
+const RETRY: usize = 1 << 10;
+
+/// Clients that wait to read a key that has changed, and are not asked again yet, in order.
+#[derive(Debug, Default)]
+pub struct Readers {
+    queue: VecDeque<(ClientId, Bytes)>,
+    queued: BTreeSet<(ClientId, Bytes)>,
+}
+
+impl Readers {
+    /// Returns whether no client waits for its turn.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn push(&mut self, id: ClientId, key: &Bytes) {
+        if self.queued.insert((id, key.clone())) {
+            self.queue.push_back((id, key.clone()));
+        }
+    }
+
+    fn pop(&mut self) -> Option<(ClientId, Bytes)> {
+        let next = self.queue.pop_front()?;
+        self.queued.remove(&next);
+        Some(next)
+    }
+}
 
 impl Engine {
     /// Registers a waiting client.
     pub(super) fn wait(&mut self, client: &mut Client, mut wait: Wait) {
         let size = |all: &[Bytes], more: usize| all.iter().map(|bytes| bytes.len() + more).sum::<usize>();
         wait.bytes = size(&wait.keys, WAIT) + size(&wait.request, size_of::<Bytes>());
+        // Copied, so that the rest of the packet does not stay in memory with the wait.
+        wait.request.iter_mut().for_each(|word| *word = Bytes::copy_from_slice(word));
         for key in &wait.keys {
             let queue = self.waiting.entry(key.clone()).or_default();
             if !queue.contains(&client.id) {
@@ -53,19 +90,52 @@ impl Engine {
 
     /// Retries the requests of clients that wait for changed keys, in the order of their requests.
     pub(super) fn serve_waiting(&mut self) {
+        self.serve_takers();
+        self.serve_readers();
+    }
+
+    /// Retries the requests of clients that wait to take something from changed keys. Those that
+    /// only read get their turns.
+    pub(super) fn serve_takers(&mut self) {
         while let Some(key) = self.changed.pop_front() {
             self.is_changed.remove(&key);
             let queue: Vec<ClientId> =
                 self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
             for id in queue {
-                self.ask_again(id, &key);
+                if self.only_reads(id) {
+                    self.readers.push(id, &key);
+                } else {
+                    self.ask_again(id, &key);
+                }
             }
+        }
+        self.has_deadline |= !self.readers.is_empty();
+        self.keep_budget();
+    }
+
+    /// Returns whether a client waits only to read: what it gets is still there for others.
+    fn only_reads(&self, id: ClientId) -> bool {
+        let wait = self.clients.get(&id).and_then(|client| client.wait.as_ref());
+        let spec = wait.and_then(|wait| commands::resolve(&wait.request));
+        spec.is_some_and(|spec| !spec.has(flags::WRITE))
+    }
+
+    /// Retries the requests of a portion of the waiting readers; the rest follows as time passes.
+    pub(super) fn serve_readers(&mut self) {
+        let mut room = PORTION;
+        while room > 0 {
+            let Some((id, key)) = self.readers.pop() else { return };
+            let cost = self.ask_again(id, &key) + RETRY;
+            room = room.saturating_sub(cost);
+            self.keep_budget();
         }
     }
 
-    pub(super) fn ask_again(&mut self, id: ClientId, key: &Bytes) {
-        let Some(mut client) = self.clients.remove(&id) else { return };
-        if let Some(wait) = client.wait.take() {
+    /// Retries the request of a client, if it waits for a key. Returns the bytes of the reply.
+    fn ask_again(&mut self, id: ClientId, key: &Bytes) -> usize {
+        let Some(mut client) = self.clients.remove(&id) else { return 0 };
+        let before = client.written();
+        if let Some(wait) = client.wait.take_if(|wait| wait.keys.contains(key)) {
             let spec = commands::resolve(&wait.request).expect("it was asked before");
             let start = client.written();
             // The user may have lost the right meanwhile.
@@ -82,7 +152,7 @@ impl Engine {
                 Ok(false) => {
                     client.wait = Some(wait);
                     self.clients.insert(id, client);
-                    return;
+                    return 0;
                 }
                 Err(error) => Err(Fail::Store(error)),
             };
@@ -106,7 +176,9 @@ impl Engine {
                 self.finish(&mut client, start, epoch);
             }
         }
+        let written = client.written() - before;
         self.clients.insert(id, client);
+        written
     }
 
     /// Returns whether a key has the type that a command waits for.
@@ -157,6 +229,7 @@ impl Engine {
         if client.written() > start && client.mark(epoch) {
             self.promised.push_back((epoch, client.id));
         }
+        self.charge(client);
         client.wake();
     }
 }

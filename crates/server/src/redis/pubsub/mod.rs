@@ -17,8 +17,15 @@ pub use outbox::{Body, Outbox, Post};
 const MAX_PATTERNS: usize = 100_000;
 /// Most patterns of one client.
 const MAX_OWN_PATTERNS: usize = 10_000;
-/// Most steps of the comparisons of one message with all patterns: a fraction of a second.
-const MAX_STEPS: usize = 30_000_000;
+/// Most bytes of the patterns of one client, and of all clients together: so many that a message of
+/// a channel with a short name always gets through.
+const MAX_OWN_PATTERN_BYTES: usize = 128 << 10;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
+/// Most channels of one client, of both kinds: its end takes a while for each.
+const MAX_OWN_CHANNELS: usize = 100_000;
+/// Most steps of the comparisons of the messages of one request with all patterns: a fraction of a
+/// second.
+pub const MAX_STEPS: usize = 30_000_000;
 /// Longest name of a channel, in bytes.
 pub const MAX_CHANNEL: usize = 64 << 10;
 /// Memory of a subscription besides its name, in bytes.
@@ -54,6 +61,8 @@ impl Kind {
 pub struct Subscriptions {
     names: [BTreeSet<Bytes>; 3],
     bytes: usize,
+    /// Bytes of the patterns.
+    pattern_bytes: usize,
 }
 
 impl Subscriptions {
@@ -92,6 +101,8 @@ fn size(name: &[u8]) -> usize {
 #[derive(Debug, Default)]
 pub struct Topics {
     subscribers: [HashMap<Bytes, BTreeSet<ClientId>>; 3],
+    /// Bytes of all patterns.
+    pattern_bytes: usize,
 }
 
 impl Topics {
@@ -123,7 +134,7 @@ impl Topics {
     /// Subscribes a client to a topic; returns whether the subscription is new.
     ///
     /// # Errors
-    /// The client, or all clients together, have too many patterns.
+    /// The client has too many channels, or it or all clients together have too many patterns.
     pub fn subscribe(
         &mut self,
         id: ClientId,
@@ -134,22 +145,44 @@ impl Topics {
         if own.of(kind).contains(name) {
             return Ok(false);
         }
-        let all = &mut self.subscribers[kind as usize];
         if kind == Kind::Pattern {
-            if own.of(kind).len() >= MAX_OWN_PATTERNS {
-                return Err(format!("a client subscribes to at most {MAX_OWN_PATTERNS} patterns"));
-            }
-            if all.len() >= MAX_PATTERNS && !all.contains_key(name) {
-                return Err(format!("all clients together subscribe to at most {MAX_PATTERNS} patterns"));
-            }
+            self.check_patterns(own, name)?;
+        } else if own.of(Kind::Channel).len() + own.of(Kind::Shard).len() >= MAX_OWN_CHANNELS {
+            return Err(format!("a client subscribes to at most {MAX_OWN_CHANNELS} channels"));
         }
+        let all = &mut self.subscribers[kind as usize];
         // Copied, so that the rest of the packet does not stay in memory with the name.
         let known = all.get_key_value(name).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| Bytes::copy_from_slice(name));
         own.bytes += size(&name);
+        if kind == Kind::Pattern {
+            own.pattern_bytes += name.len();
+            self.pattern_bytes += if all.contains_key(&name) { 0 } else { name.len() };
+        }
         own.names[kind as usize].insert(name.clone());
         all.entry(name).or_default().insert(id);
         Ok(true)
+    }
+
+    /// Refuses a further pattern, if the client or all clients together have too many.
+    fn check_patterns(&self, own: &Subscriptions, name: &[u8]) -> Result<(), String> {
+        if own.of(Kind::Pattern).len() >= MAX_OWN_PATTERNS {
+            return Err(format!("a client subscribes to at most {MAX_OWN_PATTERNS} patterns"));
+        }
+        if own.pattern_bytes + name.len() > MAX_OWN_PATTERN_BYTES {
+            return Err(format!("the patterns of a client have at most {MAX_OWN_PATTERN_BYTES} bytes"));
+        }
+        let all = &self.subscribers[Kind::Pattern as usize];
+        if all.contains_key(name) {
+            return Ok(());
+        }
+        if all.len() >= MAX_PATTERNS {
+            return Err(format!("all clients together subscribe to at most {MAX_PATTERNS} patterns"));
+        }
+        if self.pattern_bytes + name.len() > MAX_PATTERN_BYTES {
+            return Err(format!("the patterns of all clients have at most {MAX_PATTERN_BYTES} bytes"));
+        }
+        Ok(())
     }
 
     /// Ends a subscription; returns whether there was one.
@@ -163,26 +196,34 @@ impl Topics {
             ids.remove(&id);
             if ids.is_empty() {
                 all.remove(name);
+                self.pattern_bytes -= if kind == Kind::Pattern { name.len() } else { 0 };
             }
         }
+        own.pattern_bytes -= if kind == Kind::Pattern { name.len() } else { 0 };
         true
     }
 
     /// Ends all subscriptions of a client.
     pub fn leave(&mut self, id: ClientId, own: &mut Subscriptions) {
         for kind in Kind::ALL {
-            for name in own.of(kind).clone() {
+            while let Some(name) = own.of(kind).first().cloned() {
                 self.unsubscribe(id, own, kind, &name);
             }
         }
     }
 
     /// Returns the posts of a message, without the time at which they may leave: one for the
-    /// channel, and one for each pattern.
+    /// channel, and one for each pattern. Takes the steps of comparisons from `steps`.
     ///
     /// # Errors
     /// The comparison with the patterns takes too long.
-    pub fn posts(&self, kind: Kind, channel: &Bytes, message: &Bytes) -> Result<Vec<Post>, String> {
+    pub fn posts(
+        &self,
+        kind: Kind,
+        channel: &Bytes,
+        message: &Bytes,
+        steps: &mut usize,
+    ) -> Result<Vec<Post>, String> {
         let mut posts = Vec::new();
         let mut post = |ids: &BTreeSet<ClientId>, body| posts.push(Post::new(ids.iter().copied(), body));
         if let Some(ids) = self.subscribers[kind as usize].get(channel) {
@@ -190,9 +231,8 @@ impl Topics {
             post(ids, Body::Message { is_shard, channel, message });
         }
         if kind == Kind::Channel {
-            let mut steps = MAX_STEPS;
             for (pattern, ids) in &self.subscribers[Kind::Pattern as usize] {
-                let is_match = matches_within(pattern, channel, &mut steps);
+                let is_match = matches_within(pattern, channel, steps);
                 let is_match = is_match.ok_or(
                     "the comparison of the channel with the patterns of all subscribers takes too long",
                 )?;
@@ -224,7 +264,7 @@ mod tests {
         topics.subscribe(2, &mut bob, Kind::Shard, &name("news")).unwrap();
         assert_eq!((ada.count(Kind::Channel), ada.count(Kind::Shard), bob.count(Kind::Shard)), (4, 0, 1));
         let receivers = |topics: &Topics, kind| -> Vec<usize> {
-            let posts = topics.posts(kind, &name("news"), &name("hi")).unwrap();
+            let posts = topics.posts(kind, &name("news"), &name("hi"), &mut { MAX_STEPS }).unwrap();
             let mut counts: Vec<usize> = posts.iter().map(|post| post.to.len()).collect();
             counts.sort_unstable();
             counts
@@ -246,13 +286,22 @@ mod tests {
         }
         assert!(topics.subscribe(1, &mut ada, Kind::Pattern, &"more".into()).is_err());
         topics.leave(1, &mut ada);
-        for n in 0..1000 {
-            let slow = format!("*{}{n}", "a".repeat(1000));
+        for n in 0..100 {
+            let slow = format!("*{}{n:03}", "a".repeat(1000));
             topics.subscribe(1, &mut ada, Kind::Pattern, &slow.into()).unwrap();
         }
         let channel = Bytes::from("a".repeat(4000));
-        assert!(topics.posts(Kind::Channel, &channel, &"x".into()).is_err());
-        assert!(topics.posts(Kind::Channel, &"abc".into(), &"x".into()).is_ok());
+        let mut steps = MAX_STEPS;
+        assert!(topics.posts(Kind::Channel, &channel, &"x".into(), &mut steps).is_err());
+        assert!(topics.posts(Kind::Channel, &"abc".into(), &"x".into(), &mut { MAX_STEPS }).is_ok());
+        for n in 0..MAX_OWN_PATTERN_BYTES {
+            let long = format!("{n:04000}");
+            if topics.subscribe(1, &mut ada, Kind::Pattern, &long.into()).is_err() {
+                break;
+            }
+        }
+        assert!((124 << 10..=128 << 10).contains(&ada.pattern_bytes), "{}", ada.pattern_bytes);
+        assert_eq!(topics.pattern_bytes, ada.pattern_bytes);
         for n in 0..100 {
             let name = format!("{}{n:03}", "a".repeat(4000));
             topics.subscribe(1, &mut ada, Kind::Channel, &name.into()).unwrap();

@@ -87,6 +87,11 @@ impl Cache {
         Some(script)
     }
 
+    /// Returns whether there is a script with a digest, in any case of letters. This is not a use.
+    pub fn has(&self, digest: &str) -> bool {
+        self.scripts.contains_key(&digest.to_ascii_lowercase())
+    }
+
     /// Adds a script of `EVAL`, or of `SCRIPT LOAD`, which stays until it is flushed. Returns an
     /// error if there is no room.
     pub fn add(&mut self, script: &Arc<Script>, is_loaded: bool) -> Result<(), String> {

@@ -87,10 +87,12 @@ impl Scripts {
 
     /// Returns a script by its digest.
     pub fn get(&mut self, digest: &[u8]) -> Option<Arc<Script>> {
-        std::str::from_utf8(digest)
-            .ok()
-            .filter(|digest| digest.len() == 40)
-            .and_then(|digest| self.cache.get(digest))
+        text_of(digest).and_then(|digest| self.cache.get(digest))
+    }
+
+    /// Returns whether there is a script with a digest.
+    pub fn has(&self, digest: &[u8]) -> bool {
+        text_of(digest).is_some_and(|digest| self.cache.has(digest))
     }
 
     /// Compiles a source, and adds it to the cache.
@@ -161,4 +163,9 @@ impl Scripts {
         }
         self.measure();
     }
+}
+
+/// Returns the text of a digest, if it has the length of one.
+fn text_of(digest: &[u8]) -> Option<&str> {
+    std::str::from_utf8(digest).ok().filter(|digest| digest.len() == 40)
 }

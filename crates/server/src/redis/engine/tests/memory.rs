@@ -17,6 +17,8 @@ fn what_stays_does_not_keep_what_it_came_with() {
             "XAUTOCLAIM s g q 0 0",
         ],
         &["WATCH a b", "MULTI", "SET a 1", "RPUSH l x"],
+        &["CLIENT SETNAME me", "CLIENT SETINFO LIB-NAME lib", "CLIENT SETINFO LIB-VER 1", "SELECT 1"],
+        &["HELLO 3 SETNAME you"],
     ] {
         let mut world = World::new(1, 1 << 20, None);
         let id = world.engine.connect(String::new(), String::new()).unwrap();
@@ -30,6 +32,38 @@ fn what_stays_does_not_keep_what_it_came_with() {
             assert!(!said.is_empty() && said[0] != b'-', "{request}: {}", said.escape_ascii());
             assert!(packet.is_unique(), "{request}: its packet is kept");
         }
+    }
+}
+
+#[test]
+fn a_wait_does_not_keep_what_it_came_with() {
+    for request in ["BLPOP none 0", "XREAD BLOCK 0 STREAMS none $", "WAIT 1 0", "BLMOVE none l LEFT LEFT 0"] {
+        let mut world = World::new(1, 1 << 20, None);
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        let packet = BytesMut::from(request.as_bytes()).freeze();
+        let words = request.split(' ').map(|word| packet.slice_ref(word_of(&packet, request, word)));
+        world.engine.run(id, &mut [words.collect()].into(), || true);
+        assert!(world.engine.client(id).unwrap().wait.is_some(), "{request}");
+        assert!(packet.is_unique(), "{request}: its packet is kept");
+    }
+}
+
+#[test]
+fn the_names_of_clients_are_short_and_count() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let mut say = |request: &str, name: usize| {
+        let request = format!("{request} {}", "x".repeat(name));
+        world.engine.run(id, &mut [words(&request)].into(), || true);
+        let said = world.engine.take_ready(id);
+        world.engine.run(id, &mut [].into(), || true);
+        (said[0] == b'+', world.engine.client_memory())
+    };
+    for request in ["CLIENT SETNAME", "CLIENT SETINFO LIB-NAME", "CLIENT SETINFO LIB-VER"] {
+        let (is_done, before) = say(request, 24);
+        assert!(is_done, "{request}");
+        assert_eq!(say(request, 1024), (true, before + 1000), "{request}");
+        assert_eq!(say(request, 1025), (false, before + 1000), "{request}");
     }
 }
 

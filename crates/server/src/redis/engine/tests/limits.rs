@@ -1,0 +1,134 @@
+//! Commands that would hold up all other clients for long are refused, or run in portions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::{World, words};
+use crate::redis::client::ClientId;
+use crate::redis::events::Events;
+use crate::redis::pubsub::{Kind, MAX_STEPS};
+
+/// Runs a request, and returns what it says.
+fn say(world: &mut World, id: ClientId, request: Vec<Bytes>) -> String {
+    world.engine.run(id, &mut [request].into(), || true);
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned()
+}
+
+fn world() -> (World, ClientId) {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    (world, id)
+}
+
+#[test]
+fn a_pattern_is_compared_with_the_fields_of_a_hash_for_a_while_only() {
+    let (mut world, id) = world();
+    let field = "a".repeat(60_000);
+    say(&mut world, id, words(&format!("HSET h {field} 1 b 2")));
+    let scan = |pattern: &str| words(&format!("HSCAN h 0 MATCH {pattern}"));
+    let slow = format!("*{}c", "a".repeat(4000));
+    assert!(say(&mut world, id, scan(&slow)).starts_with("-ERR the comparison"));
+    assert!(say(&mut world, id, scan("b*")).ends_with("*2\r\n$1\r\nb\r\n$1\r\n2\r\n"));
+    let slow = format!(" *[{}]x", "b".repeat(4000));
+    let said = say(&mut world, id, words(&format!("CONFIG GET{}", slow.repeat(400))));
+    assert!(said.starts_with("-ERR the comparison"), "{said}");
+}
+
+#[test]
+fn commands_about_the_server_take_few_words() {
+    let (mut world, id) = world();
+    for (command, word) in [
+        ("COMMAND INFO", "client"),
+        ("COMMAND DOCS", "client"),
+        ("LATENCY HISTOGRAM", "get"),
+        ("CONFIG GET", "x"),
+    ] {
+        let some = say(&mut world, id, words(&format!("{command}{}", format!(" {word}").repeat(500))));
+        assert!(!some.starts_with('-'), "{command}: {some}");
+        let many = say(&mut world, id, words(&format!("{command}{}", format!(" {word}").repeat(511))));
+        assert!(many.starts_with("-ERR") && many.contains("at most 512 words"), "{command}: {many}");
+    }
+}
+
+#[test]
+fn a_look_for_a_script_is_no_use_of_it() {
+    let (mut world, id) = world();
+    say(&mut world, id, vec!["EVAL".into(), "return 1".into(), "0".into()]);
+    let digest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    let request = words(&format!("SCRIPT EXISTS {digest} {} none", digest.to_ascii_uppercase()));
+    assert_eq!(say(&mut world, id, request), "*3\r\n:1\r\n:1\r\n:0\r\n");
+}
+
+#[test]
+fn a_transaction_that_holds_up_all_others_for_long_is_undone() {
+    for (looks, is_done) in [(1_000_000, true), (100_000_000, false)] {
+        let (mut world, id) = world();
+        let now = AtomicU64::new(0);
+        // The clock is looked at some times for each command.
+        world.engine.clock = Box::new(move || now.fetch_add(looks, Ordering::Relaxed));
+        say(&mut world, id, words("MULTI"));
+        for request in ["SET a 1", "PUBLISH c x"].iter().chain(&["PUBLISH c x"; 200]) {
+            say(&mut world, id, words(request));
+        }
+        let said = say(&mut world, id, words("EXEC"));
+        assert_eq!(said.starts_with('*'), is_done, "{said}");
+        assert_eq!(say(&mut world, id, words("EXISTS a")), format!(":{}\r\n", u8::from(is_done)));
+        assert_eq!(said.contains("the transaction takes too long"), !is_done);
+    }
+}
+
+#[test]
+fn many_channels_are_subscribed_to_in_portions() {
+    let (mut world, id) = world();
+    let other = world.engine.connect(String::new(), String::new()).unwrap();
+    let names: String = (0..3000).map(|n| format!(" c{n}")).collect();
+    for (command, most, left) in [("SUBSCRIBE", 1000, 3000), ("UNSUBSCRIBE", 2000, 0)] {
+        world.engine.run(id, &mut [words(&format!("{command}{names}"))].into(), || false);
+        let client = world.engine.client(id).unwrap();
+        assert!(client.work.is_some() && client.work_bytes > 3000, "it goes on later");
+        assert_eq!(client.subscriptions.count(Kind::Channel), most);
+        // A message comes behind the reply.
+        say(&mut world, other, words("PUBLISH c0 x"));
+        world.engine.run(id, &mut [].into(), || true);
+        let client = world.engine.client(id).unwrap();
+        assert_eq!((client.work.is_some(), client.work_bytes), (false, 0));
+        assert_eq!(client.subscriptions.count(Kind::Channel), left);
+        let said = String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned();
+        let change = format!("\r\n{}\r\n", command.to_ascii_lowercase());
+        assert_eq!(said.matches(&change).count(), 3000);
+        assert_eq!(said.ends_with("message\r\n$2\r\nc0\r\n$1\r\nx\r\n"), left > 0, "{command}");
+    }
+}
+
+#[test]
+fn a_client_subscribes_to_so_many_channels_and_its_end_leaves_none() {
+    let (mut world, id) = world();
+    for part in 0..11 {
+        let names: String = (0..10_000).map(|n| format!(" {part}-{n}")).collect();
+        let said = say(&mut world, id, words(&format!("SSUBSCRIBE{names}")));
+        assert_eq!(said.contains("-ERR a client subscribes to at most 100000 channels"), part == 10);
+    }
+    assert_eq!(world.engine.topics.len(Kind::Shard), 100_000);
+    world.engine.disconnect(id);
+    assert_eq!(world.engine.topics.len(Kind::Shard), 0);
+}
+
+#[test]
+fn the_messages_of_one_request_share_the_steps_of_comparisons() {
+    let (mut world, id) = world();
+    world.engine.settings.events = Events::parse("KEA").unwrap();
+    let slow: String = (0..20).map(|n| format!(" *{}{n:02}", "a".repeat(400))).collect();
+    say(&mut world, id, words(&format!("PSUBSCRIBE{slow}")));
+    let writer = world.engine.connect(String::new(), String::new()).unwrap();
+    let left = |world: &mut World, keys: usize| {
+        let all: String = (0..keys).map(|n| format!(" {n:03}{} v", "a".repeat(800))).collect();
+        world.engine.run(writer, &mut [words(&format!("MSET{all}"))].into(), || false);
+        MAX_STEPS - world.engine.steps
+    };
+    let (one, ten) = (left(&mut world, 1), left(&mut world, 10));
+    assert!(one > 100_000 && ten > 5 * one.min(MAX_STEPS / 10), "{one} {ten}");
+    assert!(left(&mut world, 60) <= MAX_STEPS);
+}

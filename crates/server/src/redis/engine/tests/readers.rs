@@ -1,0 +1,105 @@
+//! Clients that wait to read a stream all get a copy of each entry: in portions, and within the
+//! memory of all clients.
+
+use super::{World, at, words};
+use crate::redis::client::ClientId;
+
+/// Size of an entry, in bytes: 17 copies are a portion.
+const ENTRY: usize = 60 << 10;
+
+/// A server, a client that writes, and so many that wait to read what it writes.
+fn waiting(readers: usize) -> (World, ClientId, Vec<ClientId>) {
+    let mut world = World::new(1, 16 << 20, None);
+    let mut come = || world.engine.connect(String::new(), String::new()).unwrap();
+    let (writer, readers) = (come(), (0..readers).map(|_| come()).collect::<Vec<_>>());
+    for id in &readers {
+        world.engine.run(*id, &mut [words("XREAD BLOCK 0 STREAMS s $")].into(), || true);
+    }
+    (world, writer, readers)
+}
+
+fn add(world: &mut World, writer: ClientId, id: u64) {
+    let request = format!("XADD s {id} f {}", "x".repeat(ENTRY));
+    world.engine.run(writer, &mut [words(&request)].into(), || true);
+}
+
+/// How many have their copy.
+fn served(world: &mut World, readers: &[ClientId]) -> usize {
+    let engine = &mut world.engine;
+    readers.iter().filter(|id| engine.client(**id).is_some_and(|client| client.wait.is_none())).count()
+}
+
+#[test]
+fn readers_get_a_large_entry_in_portions_and_in_their_order() {
+    let (mut world, writer, readers) = waiting(40);
+    add(&mut world, writer, 1);
+    let first = served(&mut world, &readers);
+    assert!((16..=18).contains(&first), "{first}");
+    assert_eq!(served(&mut world, &readers[..first]), first, "those who came first");
+    assert!(world.engine.next_due().is_some_and(|due| due.as_millis() <= 1), "the rest follows");
+    world.engine.tick(at(1_000_001));
+    let second = served(&mut world, &readers);
+    assert!((32..=36).contains(&second), "{second}");
+    // Those who have their copy wait again, and those who have none get both entries.
+    world.engine.run(readers[0], &mut [words("XREAD BLOCK 0 STREAMS s $")].into(), || true);
+    add(&mut world, writer, 2);
+    for now in 0..5 {
+        world.engine.tick(at(1_000_002 + now));
+    }
+    assert_eq!(served(&mut world, &readers), readers.len());
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    let copies: Vec<usize> = readers.iter().map(|id| world.engine.take_ready(*id).len() / ENTRY).collect();
+    assert_eq!(copies.iter().filter(|copies| **copies == 2).count(), readers.len() - second + 1);
+    assert!(copies.iter().all(|copies| (1..=2).contains(copies)), "{copies:?}");
+}
+
+#[test]
+fn readers_whose_copies_take_too_much_memory_leave() {
+    let (mut world, writer, readers) = waiting(40);
+    let most = world.engine.client_memory() + 8 * ENTRY;
+    world.engine.settings.client_memory = most;
+    add(&mut world, writer, 1);
+    for now in 0..5 {
+        assert!(world.engine.client_memory() <= most, "{} of {most}", world.engine.client_memory());
+        world.engine.tick(at(1_000_001 + now));
+    }
+    let left = readers.iter().filter(|id| world.engine.client(**id).is_some()).count();
+    assert!((1..=8).contains(&left) && served(&mut world, &readers) == left, "{left}");
+}
+
+#[test]
+fn whoever_takes_an_entry_gets_it_before_anyone_who_reads() {
+    let (mut world, writer, readers) = waiting(40);
+    let taker = world.engine.connect(String::new(), String::new()).unwrap();
+    for request in ["XGROUP CREATE s g $ MKSTREAM", "XREADGROUP GROUP g p BLOCK 0 STREAMS s >"] {
+        world.engine.run(taker, &mut [words(request)].into(), || true);
+    }
+    let popper = world.engine.connect(String::new(), String::new()).unwrap();
+    world.engine.run(popper, &mut [words("BLPOP l 0")].into(), || true);
+    add(&mut world, writer, 1);
+    world.engine.run(writer, &mut [words("RPUSH l x")].into(), || true);
+    assert!(served(&mut world, &readers) < readers.len());
+    assert_eq!(served(&mut world, &[taker, popper]), 2);
+}
+
+#[test]
+fn a_reader_who_goes_or_waits_for_another_stream_gets_no_late_copy() {
+    let (mut world, writer, readers) = waiting(40);
+    add(&mut world, writer, 1);
+    let [.., gone, other] = readers[..] else { unreachable!() };
+    world.engine.disconnect(gone);
+    world.engine.unblock(other, None);
+    world.engine.run(other, &mut [words("XREAD BLOCK 0 STREAMS t $")].into(), || true);
+    for now in 0..5 {
+        world.engine.tick(at(1_000_001 + now));
+    }
+    assert!(world.engine.client(other).unwrap().wait.is_some());
+    assert_eq!(served(&mut world, &readers), readers.len() - 2);
+    // The end of the server leaves nobody behind.
+    let (mut world, writer, readers) = waiting(40);
+    add(&mut world, writer, 1);
+    world.engine.say_goodbye();
+    let got = |id: &&ClientId| world.engine.client(**id).is_some_and(|client| client.written() > ENTRY);
+    assert_eq!(readers.iter().filter(got).count(), readers.len());
+}
