@@ -118,7 +118,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         opened => opened,
     };
     #[cfg(feature = "replicate")]
-    let replication = Replication::of(&given, &args.store, store_args.ring.is_some(), &stop)?;
+    let replication = Replication::of(&given, &config, &args.store, store_args.ring.is_some(), &stop)?;
     #[cfg(not(feature = "replicate"))]
     if given.replicate.is_some() {
         return Err(crate::missing::refuse("replication", "replicate"));

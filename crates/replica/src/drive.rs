@@ -223,8 +223,8 @@ impl<J> Drop for Ahead<J> {
 }
 
 /// Follows a log: reads objects behind a follower's point, and asks every `pause` once there is
-/// nothing new. Hands each new object over, and returns what ended the following: a silent owner,
-/// a handover, a point that was trimmed.
+/// nothing new. Hands each new object over, and the claim of its owner if that is a new one. Returns
+/// what ended the following: a silent owner, a handover, a point that was trimmed.
 ///
 /// Reads several objects at a time, as an owner sends several: one after the other would not keep
 /// up with a busy owner.
@@ -239,11 +239,12 @@ pub async fn follow<J: Journal>(
     follower: &mut Follower<Bytes>,
     pause: Duration,
     mut found: impl FnMut(Object<Bytes>) -> Result<(), Error>,
+    mut claimed: impl FnMut(&Claim),
 ) -> Result<FollowerState, Error> {
     // The follower's own readings began earlier or later: only differences count.
     let (watch, begin) = (Watch::start(), follower.seen());
     let now = || begin + watch.now();
-    let mut ahead = Ahead::new(journal.clone(), store);
+    let (mut ahead, mut owner) = (Ahead::new(journal.clone(), store), None);
     loop {
         let request = match follower.poll() {
             Some(request) => request,
@@ -273,7 +274,18 @@ pub async fn follow<J: Journal>(
         }
         let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
         follower.answer(reply, asked, now());
-        follower.take_found().into_iter().try_for_each(&mut found)?;
+        for object in follower.take_found() {
+            let epoch = object.place.epoch;
+            // A claim that cannot be read now is read with the next object.
+            if owner != Some(epoch)
+                && let Ok(Reply::Claim(Some(claim))) =
+                    send(&**journal, store, &Request::ReadClaim(epoch)).await
+            {
+                owner = Some(epoch);
+                claimed(&claim);
+            }
+            found(object)?;
+        }
         match follower.state() {
             FollowerState::Following if waits => tokio::time::sleep(pause).await,
             FollowerState::Following => {}

@@ -19,6 +19,13 @@ pub enum Followed {
         /// Number of the backup.
         backup: Option<u64>,
     },
+    /// The owner of the log from here on, as its claim says.
+    Owner {
+        /// Name of the owner, for people.
+        name: String,
+        /// Address of the owner, for clients; it may be empty.
+        address: String,
+    },
     /// The next blocks. No later owner can take them back. None are a sign of the owner.
     Blocks(Vec<SealedBlock>),
 }

@@ -1,5 +1,6 @@
 //! A standby: it reads a log behind its owner, until the store needs another owner.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,16 +47,21 @@ pub(crate) async fn stand_by<J: Journal>(
             _ => (Mark::BEGIN, None, None),
         };
         on(Followed::Begin { store, backup });
+        if let Reply::Claim(Some(claim)) = insist(|| send(&**journal, store, &Request::NewestClaim)).await? {
+            on(owner_of(&claim));
+        }
+        let on = RefCell::new(&mut *on);
         let mut follower = Follower::new(store, at, record, silence, Duration::ZERO);
         let found = |object: Object<Bytes>| {
             // A newer version may have sealed it. The owner lives all the same.
             let sealed = sealed(&object).inspect_err(|error| {
                 tracing::warn!(%error, "an object of the log cannot be read here: upgrade Brooklet, or look at the bucket");
             });
-            on(Followed::Blocks(sealed.unwrap_or_default()));
+            on.borrow_mut()(Followed::Blocks(sealed.unwrap_or_default()));
             Ok(())
         };
-        match follow(journal, store, &mut follower, PAUSE, found).await? {
+        let claimed = |claim: &Claim| on.borrow_mut()(owner_of(claim));
+        match follow(journal, store, &mut follower, PAUSE, found, claimed).await? {
             FollowerState::Behind => {}
             FollowerState::Broken(place) => {
                 let what = "it does not follow the object before it";
@@ -64,6 +70,10 @@ pub(crate) async fn stand_by<J: Journal>(
             _ => return Ok(()),
         }
     }
+}
+
+fn owner_of(claim: &Claim) -> Followed {
+    Followed::Owner { name: claim.owner.clone(), address: claim.address.clone() }
 }
 
 /// Asks until the bucket answers: that the bucket is silent does not mean that the owner is.
@@ -205,6 +215,41 @@ mod tests {
     }
 
     #[test]
+    fn a_standby_hears_who_the_owner_is_and_who_the_next_one_is() {
+        run(async {
+            let journal = Slow::new(Duration::ZERO);
+            let start = async |name: &str| {
+                let options = ShipperOptions {
+                    owner: name.into(),
+                    address: format!("http://{name}"),
+                    ..ShipperOptions::default()
+                };
+                Shipper::start(Slow::clone(&journal), STORE, options, |_| Ok(())).await.unwrap().0
+            };
+            let _first = start("a").await;
+            let mut heard = Vec::new();
+            let mut on = |read| {
+                if let Followed::Owner { name, address } = read {
+                    heard.push((name, address));
+                }
+            };
+            let standing = timeout(LONG, stand_by(&journal, SILENCE, &mut on));
+            let next = async {
+                sleep(LONG / 2).await;
+                let _next = start("b").await;
+                sleep(LONG).await;
+            };
+            match select(std::pin::pin!(standing), std::pin::pin!(next)).await {
+                Either::Left((result, _)) => assert!(result.is_err(), "the owners live"),
+                Either::Right(_) => unreachable!(),
+            }
+            heard.dedup();
+            let owners = ["a", "b"].map(|name| (name.to_owned(), format!("http://{name}")));
+            assert_eq!(heard, owners);
+        });
+    }
+
+    #[test]
     fn a_standby_leaves_time_to_another_one_that_has_claimed_the_store() {
         run(async {
             let journal = Slow::new(Duration::ZERO);
@@ -244,13 +289,20 @@ mod tests {
             let mut follower = Follower::new(STORE, Mark::BEGIN, None, SILENCE, Duration::ZERO);
             let (begin, mut read) = (Instant::now(), 0);
             let mut time = Duration::ZERO;
-            let following = follow(&journal, STORE, &mut follower, PAUSE, |_| {
-                read += 1;
-                if read == count {
-                    time = begin.elapsed();
-                }
-                Ok(())
-            });
+            let following = follow(
+                &journal,
+                STORE,
+                &mut follower,
+                PAUSE,
+                |_| {
+                    read += 1;
+                    if read == count {
+                        time = begin.elapsed();
+                    }
+                    Ok(())
+                },
+                |_| (),
+            );
             drop(timeout(LONG, following).await);
             assert!(read >= count && time < Duration::from_secs(4), "{read} in {time:?}");
         });

@@ -12,6 +12,7 @@ pub mod http;
 pub mod net;
 pub mod redis;
 mod server;
+pub mod standby;
 mod tls;
 
 #[cfg(fuzzing)]

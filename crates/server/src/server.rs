@@ -114,7 +114,7 @@ impl Config {
         all.find(|address| address.is_wide()).map_or(Ok(()), |wide| check_wide(&wide.to_string(), &users))
     }
 
-    fn users(&self) -> Result<Users, Error> {
+    pub(crate) fn users(&self) -> Result<Users, Error> {
         let users = Users::new(self.password.as_deref());
         for (name, rules) in &self.users {
             let set = users.set(name, rules.split_whitespace());
@@ -124,7 +124,7 @@ impl Config {
     }
 }
 
-async fn bind(
+pub(crate) async fn bind(
     addresses: &[Address],
     tls: Option<&Arc<rustls::ServerConfig>>,
     mode: u32,
@@ -138,7 +138,7 @@ async fn bind(
 }
 
 /// Refuses an address that other machines can reach, if a user needs no password.
-fn check_wide(address: &str, users: &Users) -> Result<(), Error> {
+pub(crate) fn check_wide(address: &str, users: &Users) -> Result<(), Error> {
     let Some(user) = users.without_password() else { return Ok(()) };
     let name = &user.name;
     Err(Error::Config(match users.default_user() {
@@ -153,7 +153,7 @@ fn check_wide(address: &str, users: &Users) -> Result<(), Error> {
 }
 
 /// Returns the threads for a frontend: a blocked thread of one frontend does not block the other.
-fn runtime(name: &str, threads: usize) -> Result<Runtime, Error> {
+pub(crate) fn runtime(name: &str, threads: usize) -> Result<Runtime, Error> {
     let mut builder = match threads {
         0 | 1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),

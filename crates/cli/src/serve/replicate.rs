@@ -19,8 +19,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, SealedBlock, Store, View, Waits};
 use brooklet_archive::{Bucket, Which};
-use brooklet_replica::{BucketJournal, Error, Probe, Replica, Shipper, ShipperOptions};
-use brooklet_server::CancellationToken;
+use brooklet_replica::{BucketJournal, Error, Followed, Probe, Replica, Shipper, ShipperOptions};
+use brooklet_server::standby::{Owner, Standby, base_url};
+use brooklet_server::{CancellationToken, Config};
 
 use super::settings::{Acknowledge, Given};
 use crate::failure::{Failure, Kind};
@@ -51,6 +52,8 @@ pub struct Replication {
     path: PathBuf,
     waits: Waits,
     is_standby: bool,
+    /// The configuration of the server, for the ports of a standby.
+    server: Config,
     silence: Duration,
     backup_every: Duration,
     /// Bytes of the log behind the last backup that call for the next one: a takeover reads them.
@@ -70,6 +73,7 @@ impl Replication {
     /// Prepares the replication that the settings ask for, if they do. Makes no request.
     pub fn of(
         given: &Given,
+        server: &Config,
         path: &Path,
         has_ring: bool,
         stop: &CancellationToken,
@@ -81,7 +85,7 @@ impl Replication {
         let owner = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let mut options = ShipperOptions::default();
         options.owner = owner.clone();
-        options.address = given.clients_at();
+        options.address = given.advertise.clone().unwrap_or_default();
         let journal = BucketJournal::new(&Bucket::open(address)?);
         let seconds = |given: Option<u64>, default| Duration::from_secs(given.unwrap_or(default));
         Ok(Some(Self {
@@ -95,6 +99,7 @@ impl Replication {
                 _ => Waits::Kept,
             },
             is_standby: given.standby.unwrap_or_default(),
+            server: server.clone(),
             silence: seconds(given.takeover_after, super::settings::TAKEOVER_AFTER),
             backup_every: seconds(given.backup_every, super::settings::BACKUP_EVERY),
             backup_at: LONG,
@@ -111,12 +116,14 @@ impl Replication {
     /// Returns `None` if a signal ended the wait.
     pub fn open(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Failure> {
         let done = CancellationToken::new();
+        let ports = self.ports()?;
         let opened = thread::scope(|scope| {
             let _done = done.clone().drop_guard();
             let (stop, replica) = (&self.stop, &self.replica);
             scope.spawn(|| give_up_at_a_signal(stop, replica, &done));
-            self.open_in_turn(options, open)
+            self.open_in_turn(options, open, ports.as_ref())
         });
+        drop(ports);
         match opened {
             // The wait for the signal came after it.
             Err(error @ Error::Diverged { .. }) => Err(refused(error)),
@@ -128,7 +135,31 @@ impl Replication {
         }
     }
 
-    fn open_in_turn(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Error> {
+    /// Serves at the HTTP ports while this host stands by.
+    fn ports(&self) -> Result<Option<Standby>, Failure> {
+        if !self.is_standby || self.server.http.is_empty() {
+            return Ok(None);
+        }
+        match Standby::start(&self.server) {
+            Ok(ports) => {
+                tracing::info!(http = ?ports.addresses(), "standing by; HTTP clients are sent to the owner");
+                Ok(Some(ports))
+            }
+            // The owner may be on the same machine, and leave the port with its end.
+            Err(error @ brooklet_server::Error::Listen { .. }) => {
+                tracing::warn!(%error, "this standby answers no probes");
+                Ok(None)
+            }
+            Err(error) => Err(super::refused(error)),
+        }
+    }
+
+    fn open_in_turn(
+        &self,
+        options: &Options,
+        open: Open<'_>,
+        ports: Option<&Standby>,
+    ) -> Result<Option<Store>, Error> {
         let goes_on = || !self.stop.is_cancelled();
         let goes_on_after = |error: &Error| self.is_standby && is_of_a_moment(error) && goes_on();
         // With a bucket that lets two hosts win, both would be owners.
@@ -148,11 +179,20 @@ impl Replication {
                 tracing::info!("standing by: another host owns the store, or none yet");
                 let (mut file, begins_again) = (Warm::new(self, options, warm::PORTION), Cell::new(false));
                 let waits = || goes_on() && !begins_again.get();
+                let set_owner = |owner: Option<Owner>| {
+                    if let Some(ports) = ports {
+                        ports.set_owner(owner);
+                    }
+                };
                 let is_silent = self.replica.stand_by(self.silence, waits, |read| {
+                    if let Followed::Owner { name, address } = &read {
+                        set_owner(Some(Owner { name: name.clone(), url: base_url(address).ok() }));
+                    }
                     file.take(read);
                     begins_again.set(file.begins_again());
                 })?;
                 file.finish();
+                set_owner(None);
                 match is_silent {
                     true => {}
                     false if goes_on() => continue,

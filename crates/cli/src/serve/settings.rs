@@ -108,6 +108,10 @@ pub struct Given {
     /// durable here [default: kept]
     #[arg(long, value_name = "WHEN", env = "BROOKLET_ACKNOWLEDGE")]
     pub acknowledge: Option<Acknowledge>,
+    /// With --replicate: URL at which clients reach this host over HTTP, such as
+    /// http://10.0.0.5:8379: standbys send them there while this host owns the store [default: none]
+    #[arg(long, value_name = "URL", env = "BROOKLET_ADVERTISE")]
+    pub advertise: Option<String>,
     /// With --replicate: wait until the owner of the store is gone, then take the store over
     #[arg(long, num_args = 0..=1, default_missing_value = "true", env = "BROOKLET_STANDBY")]
     pub standby: Option<bool>,
@@ -192,6 +196,7 @@ impl Given {
             threads: self.threads.or(other.threads),
             replicate: self.replicate.or(other.replicate),
             acknowledge: self.acknowledge.or(other.acknowledge),
+            advertise: self.advertise.or(other.advertise),
             standby: self.standby.or(other.standby),
             takeover_after: self.takeover_after.or(other.takeover_after),
             backup_every: self.backup_every.or(other.backup_every),
@@ -246,18 +251,16 @@ impl Given {
             let what = "--keep-backups is 0 days: a takeover may be reading the last backup; use at least 1";
             return Err(Failure::new(Kind::Usage, what));
         }
+        if let Some(url) = self.advertise.as_ref().filter(|url| !url.is_empty()) {
+            let checked = brooklet_server::standby::base_url(url);
+            checked.map_err(|why| Failure::new(Kind::Usage, format!("--advertise: {why}")))?;
+        }
         let has_bucket = self.replicate.as_ref().is_some_and(|address| !address.is_empty());
         if self.standby == Some(true) && !has_bucket {
             let what = "--standby needs --replicate: a standby takes over the store of a bucket";
             return Err(Failure::new(Kind::Usage, what));
         }
         Ok(())
-    }
-
-    /// Returns the addresses for Redis clients, for other hosts.
-    #[cfg(feature = "replicate")]
-    pub fn clients_at(&self) -> String {
-        self.listen.iter().flatten().cloned().collect::<Vec<_>>().join(",")
     }
 
     /// Returns the password, from where it is.

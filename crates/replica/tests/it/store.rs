@@ -141,7 +141,7 @@ async fn reader(journal: BucketJournal) -> Vec<u64> {
                 read.extend(numbers(&object));
                 Ok(())
             };
-            let end = follow(&journal, STORE, &mut follower, pause, found);
+            let end = follow(&journal, STORE, &mut follower, pause, found, |_| ());
             if matches!(end.await.unwrap(), brooklet_replica::FollowerState::Behind) {
                 return;
             }

@@ -83,6 +83,7 @@ impl<'a> Warm<'a> {
                 self.log = Some(Log { store, backup, view: None, is_whole: true });
                 (self.is_cold, self.cold_since) = (false, None);
             }
+            Followed::Owner { .. } => {}
             Followed::Blocks(_) if self.is_cold => {}
             Followed::Blocks(blocks) => {
                 self.bytes += blocks.iter().map(|block| block.bytes.len()).sum::<usize>();

@@ -1,7 +1,8 @@
 //! Two hosts and a bucket: what the owner of a store acknowledged is there on the host that takes
 //! the store over, whatever became of the owner.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -35,9 +36,9 @@ impl Host {
         let listen = format!("unix:{}", self.socket().display());
         let small = ["--ring-size", "4M", "--memory", "4M", "--max-value", "64K"];
         let often = ["--takeover-after", "2", "--backup-every", "1"];
-        let args =
-            ["serve", "STORE", "--listen", &listen, "--http", "", "--replicate", bucket.to_str().unwrap()];
-        let args = [&args[..], &small, &often, more].concat();
+        let args = ["serve", "STORE", "--listen", &listen, "--replicate", bucket.to_str().unwrap()];
+        let http: &[&str] = if more.contains(&"--http") { &[] } else { &["--http", ""] };
+        let args = [&args[..], &small, &often, http, more].concat();
         let mut command = self.place.command(&args);
         self.child = Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     }
@@ -121,6 +122,47 @@ fn objects(bucket: &Path, under: &str) -> usize {
             false => 1,
         })
         .sum()
+}
+
+/// Asks a host over HTTP, until the reply has a text.
+fn ask_until(port: u16, request: &str, has: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        let mut reply = String::new();
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            let text = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            stream.write_all(text.as_bytes()).unwrap();
+            drop(stream.read_to_string(&mut reply));
+        }
+        if reply.contains(has) {
+            return reply;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{request}: {reply}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_standby_sends_http_clients_to_the_owner_and_is_ready_once_it_serves() {
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut owner, mut standby) = (Host::new(), Host::new());
+    owner.start(bucket.path(), &["--advertise", "http://owner.example:8379/"]);
+    owner.wait_ready();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let http = format!("127.0.0.1:{port}");
+    standby.start(bucket.path(), &["--standby", "--http", &http]);
+    let sent = ask_until(port, "PUT /v1/stream/a", "HTTP/1.1 307");
+    assert!(sent.contains("location: http://owner.example:8379/v1/stream/a\r\n"), "{sent}");
+    let ready = ask_until(port, "GET /readyz", "HTTP/1.1 503");
+    assert!(
+        ready.contains("\"owner\":\"http://owner.example:8379\"") && ready.contains("stands by"),
+        "{ready}"
+    );
+    ask_until(port, "GET /healthz", "HTTP/1.1 200");
+    owner.kill();
+    standby.wait_ready();
+    ask_until(port, "GET /readyz", "HTTP/1.1 200");
+    ask_until(port, "PUT /v1/stream/a", "HTTP/1.1 201");
 }
 
 #[test]

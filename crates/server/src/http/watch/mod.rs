@@ -29,6 +29,7 @@ use tokio::sync::Semaphore;
 
 use crate::hot_logs::HotLogs;
 use live::History;
+pub(crate) use probe::TEXT;
 use runs::Runs;
 
 /// Time between two looks at the store.

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::Watch;
 
 /// The text format of Prometheus.
-const TEXT: &str = "text/plain; version=0.0.4";
+pub(crate) const TEXT: &str = "text/plain; version=0.0.4";
 
 pub(super) async fn metrics(State(watch): State<Watch>) -> Response {
     let mut text = String::new();

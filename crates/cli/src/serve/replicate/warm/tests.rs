@@ -88,7 +88,7 @@ fn a_standby_waits_for_the_blocks_that_the_backup_has() {
         };
         let blocks = read.into_iter().flat_map(|followed| match followed {
             Followed::Blocks(blocks) => blocks,
-            Followed::Begin { .. } => Vec::new(),
+            Followed::Begin { .. } | Followed::Owner { .. } => Vec::new(),
         });
         (blocks.collect::<Vec<_>>(), store)
     };
