@@ -223,8 +223,8 @@ impl<J> Drop for Ahead<J> {
 }
 
 /// Follows a log: reads objects behind a follower's point, and asks every `pause` once there is
-/// nothing new. Hands each new object over, and the claim of its owner if that is a new one. Returns
-/// what ended the following: a silent owner, a handover, a point that was trimmed.
+/// nothing new. Hands each new object over, and the claim of its owner if that is a new one.
+/// Returns what ended the following: a silent owner, a handover, a point that was trimmed.
 ///
 /// Reads several objects at a time, as an owner sends several: one after the other would not keep
 /// up with a busy owner.

@@ -102,8 +102,8 @@ impl Drop for Standby {
     }
 }
 
-/// Checks the URL at which clients reach a host over HTTP: scheme, host and port. Returns it without
-/// the slash at its end.
+/// Checks the URL at which clients reach a host over HTTP: scheme, host and port. Returns it
+/// without the slash at its end.
 ///
 /// ```
 /// use brooklet_server::standby::base_url;

@@ -588,17 +588,4 @@ impl Engine {
         let acknowledged = self.keys.acknowledged();
         self.client(id).map_or_else(BytesMut::new, |client| client.take_ready(acknowledged))
     }
-
-    /// Applies a change of a user to all clients of that user; disconnects them if the user is
-    /// removed or off.
-    pub fn note_users(&mut self, name: &str) {
-        let user = self.users.get(name).filter(|user| user.is_on);
-        for client in self.clients.values_mut() {
-            if client.user.as_ref().is_some_and(|user| user.name == name) {
-                client.user = user.clone();
-                client.is_killed |= user.as_ref().is_none_or(|user| !user.may_keep(&client.subscriptions));
-                client.wake();
-            }
-        }
-    }
 }

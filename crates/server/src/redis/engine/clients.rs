@@ -135,6 +135,19 @@ impl Engine {
         }
     }
 
+    /// Applies a change of a user to all clients of that user; disconnects them if the user is
+    /// removed or off.
+    pub fn note_users(&mut self, name: &str) {
+        let user = self.users.get(name).filter(|user| user.is_on);
+        for client in self.clients.values_mut() {
+            if client.user.as_ref().is_some_and(|user| user.name == name) {
+                client.user = user.clone();
+                client.is_killed |= user.as_ref().is_none_or(|user| !user.may_keep(&client.subscriptions));
+                client.wake();
+            }
+        }
+    }
+
     /// Records for `ACL LOG` the right that a client lacks for a request.
     pub(super) fn note_lack(&mut self, client: &Client, spec: &Spec, request: &[Bytes]) {
         if let Some(Err(denied)) = client.user.as_ref().map(|user| user.check(spec, request)) {
