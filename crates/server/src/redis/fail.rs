@@ -63,14 +63,22 @@ pub enum TimeoutReply {
     NullArray,
     /// A null bulk string.
     Null,
-    /// The number of replicas: 0.
-    Replicas,
-    /// Whether this server has the client's writes on stable media, and that no replica has.
-    Media {
-        /// The epoch of its last write.
+    /// The number of copies elsewhere that have the client's writes.
+    Copies {
+        /// The epoch of the client's last write.
         wrote: u64,
-        /// Whether that becoming durable is all that is waited for.
-        is_all: bool,
+        /// The number of copies that end the wait.
+        wanted: u64,
+    },
+    /// Whether this server has the client's writes on stable media, and the number of copies
+    /// elsewhere that have them.
+    Media {
+        /// The epoch of the client's last write.
+        wrote: u64,
+        /// Whether the wait needs this server's media.
+        here: bool,
+        /// The number of copies that the wait needs.
+        elsewhere: u64,
     },
 }
 

@@ -85,19 +85,16 @@ pub fn waits_for(
     }))
 }
 
-/// `WAIT numreplicas timeout`: there are no replicas to wait for.
+/// `WAIT numreplicas timeout`: the log in a bucket, if the store has one, is one replica.
 pub fn wait(call: &mut Call<'_>) -> Done {
     let wanted = call.integer(1)?;
     let until = milliseconds(call, 2)?;
-    if wanted <= 0 || !call.may_wait {
-        call.reply().int(0);
-        return Ok(());
-    }
-    wait_for_copies(call, until, TimeoutReply::Replicas)
+    let (wrote, wanted) = (call.client.wrote, wanted.max(0) as u64);
+    wait_for_copies(call, until, TimeoutReply::Copies { wrote, wanted })
 }
 
 /// `WAITAOF numlocal numreplicas timeout`: this server's copy is on stable media once the client's
-/// last write is durable.
+/// last write is durable. A bucket is stable media, too.
 pub fn waitaof(call: &mut Call<'_>) -> Done {
     let (here, elsewhere) = (call.integer(1)?, call.integer(2)?);
     if !(0..=1).contains(&here) {
@@ -107,18 +104,16 @@ pub fn waitaof(call: &mut Call<'_>) -> Done {
         return Err(Fail::err("value is out of range, must be positive"));
     }
     let until = milliseconds(call, 3)?;
-    let wrote = call.client.wrote;
-    let is_durable = wrote <= call.engine.keys.durable();
-    if (elsewhere == 0 && (here == 0 || is_durable)) || !call.may_wait {
-        call.reply().array(2);
-        call.reply().flag(is_durable);
-        call.reply().int(0);
-        return Ok(());
-    }
-    wait_for_copies(call, until, TimeoutReply::Media { wrote, is_all: elsewhere == 0 })
+    let (wrote, elsewhere) = (call.client.wrote, elsewhere as u64);
+    wait_for_copies(call, until, TimeoutReply::Media { wrote, here: here > 0, elsewhere })
 }
 
 fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, timeout_reply: TimeoutReply) -> Done {
+    call.engine.keys.note_durable();
+    if call.engine.is_met(timeout_reply) || !call.may_wait {
+        call.engine.tell_in_vain(call.client, timeout_reply);
+        return Ok(());
+    }
     Err(Fail::Wait(Wait {
         keys: Vec::new(),
         until,

@@ -6,14 +6,15 @@ use std::time::Duration;
 use brooklet::Error;
 
 use super::Engine;
-use crate::redis::client::{Client, ClientId};
-use crate::redis::fail::{TimeoutReply, Wait};
+use crate::redis::client::ClientId;
 use crate::redis::notices::Notice;
 use crate::redis::now::Now;
 use crate::redis::pubsub::MAX_STEPS;
 
 /// Keys of a long change that are moved to the cache at once.
 const MERGED: usize = 2_000;
+/// Time between two looks at what is kept elsewhere, while clients wait for that, in milliseconds.
+const LOOK: u64 = 5;
 
 impl Engine {
     /// Sets the time.
@@ -109,6 +110,8 @@ impl Engine {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
         let is_busy = self.outbox.has_backlog() || self.keys.is_merging() || !self.readers.is_empty();
         let waiting = if is_busy { Some(1) } else { waiting };
+        let looks = self.keys.has_copy() && !self.waiting_durable.is_empty();
+        let waiting = if looks { Some(waiting.map_or(LOOK, |waiting| waiting.min(LOOK))) } else { waiting };
         if let Some(pause) = self.pause {
             // Nothing expires meanwhile.
             let over = pause.until.saturating_sub(self.steady);
@@ -133,17 +136,12 @@ impl Engine {
                 client.wake();
             }
         }
-        let durable = self.keys.durable();
-        let is_met = |client: &Client| match &client.wait {
-            Some(Wait { timeout_reply: TimeoutReply::Media { wrote, .. }, .. }) => *wrote <= durable,
-            _ => false,
+        let waits = self.waiting_durable.iter().copied();
+        let is_met = |id: &ClientId| {
+            let wait = self.clients.get(id).and_then(|client| client.wait.as_ref());
+            wait.is_some_and(|wait| self.is_met(wait.timeout_reply))
         };
-        let met: Vec<ClientId> = self
-            .waiting_durable
-            .iter()
-            .copied()
-            .filter(|id| self.clients.get(id).is_some_and(|c| is_met(c)))
-            .collect();
+        let met: Vec<ClientId> = waits.filter(is_met).collect();
         for id in met {
             self.unblock(id, None);
         }

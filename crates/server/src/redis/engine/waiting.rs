@@ -65,8 +65,10 @@ impl Engine {
             self.deadlines.insert((until, client.id));
             self.has_deadline = true;
         }
-        if let TimeoutReply::Media { is_all: true, .. } = wait.timeout_reply {
+        if let TimeoutReply::Copies { .. } | TimeoutReply::Media { .. } = wait.timeout_reply {
             self.waiting_durable.push(client.id);
+            // Nothing reports what is kept elsewhere.
+            self.has_deadline |= self.keys.has_copy();
         }
         client.wait = Some(wait);
     }
@@ -209,16 +211,33 @@ impl Engine {
         is_waiting
     }
 
-    pub(super) fn tell_in_vain(&mut self, client: &mut Client, timeout_reply: TimeoutReply) {
+    /// Replies to a client whose wait ends without data.
+    pub fn tell_in_vain(&self, client: &mut Client, timeout_reply: TimeoutReply) {
         match timeout_reply {
             TimeoutReply::NullArray => client.reply.null_array(),
             TimeoutReply::Null => client.reply.null(),
-            TimeoutReply::Replicas => client.reply.int(0),
+            TimeoutReply::Copies { wrote, .. } => client.reply.int(self.copies(wrote) as i64),
             TimeoutReply::Media { wrote, .. } => {
                 client.reply.array(2);
                 client.reply.flag(wrote <= self.keys.durable());
-                client.reply.int(0);
+                client.reply.int(self.copies(wrote) as i64);
             }
+        }
+    }
+
+    /// Returns the number of copies elsewhere that have all writes up to an epoch.
+    fn copies(&self, wrote: u64) -> u64 {
+        u64::from(self.keys.has_copy() && wrote <= self.keys.kept())
+    }
+
+    /// Returns whether as many have the writes as a wait needs.
+    pub fn is_met(&self, wait: TimeoutReply) -> bool {
+        match wait {
+            TimeoutReply::Copies { wrote, wanted } => self.copies(wrote) >= wanted,
+            TimeoutReply::Media { wrote, here, elsewhere } => {
+                (!here || wrote <= self.keys.durable()) && self.copies(wrote) >= elsewhere
+            }
+            TimeoutReply::NullArray | TimeoutReply::Null => false,
         }
     }
 

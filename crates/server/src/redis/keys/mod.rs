@@ -129,6 +129,9 @@ pub struct Keyspace {
     /// Commits that are not durable yet; commits of one write share an entry.
     tickets: VecDeque<(u64, Ticket)>,
     unheard: Vec<Ticket>,
+    /// The last epoch that is kept elsewhere, and the commits that are not yet; `None` if the store
+    /// has no copy elsewhere.
+    copy: Option<(u64, VecDeque<(u64, Ticket)>)>,
     /// Keys with changes that are not durable yet.
     unsettled: VecDeque<(u64, SlotId)>,
     /// Expiries of keys. Some of these keys may be deleted, or have another expiry now.
@@ -184,8 +187,10 @@ pub struct Committed {
 impl Keyspace {
     /// Creates the keys of a store, with `budget` bytes of memory for the recently used keys.
     pub fn new(store: Store, budget: usize, now: u64) -> Self {
+        let has_copy = store.activity().mirror.is_some();
         Self {
             store,
+            copy: has_copy.then(Default::default),
             cache: Cache::new(budget),
             batch: Batch::of(1),
             touched: Vec::new(),
@@ -232,6 +237,16 @@ impl Keyspace {
     /// Returns the last epoch on stable media.
     pub fn durable(&self) -> u64 {
         self.durable
+    }
+
+    /// Returns whether the store has a copy elsewhere, such as in a bucket.
+    pub fn has_copy(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// Returns the last epoch that is kept elsewhere; 0 without a copy.
+    pub fn kept(&self) -> u64 {
+        self.copy.as_ref().map_or(0, |(kept, _)| *kept)
     }
 
     /// Returns the last epoch.
@@ -353,6 +368,12 @@ impl Keyspace {
         if ticket.is_in_memory() {
             return self.durable_up_to_without_tickets();
         }
+        if let Some((_, tickets)) = &mut self.copy {
+            match tickets.back_mut() {
+                Some((last, with)) if with.comes_with(&ticket) => *last = self.epoch,
+                _ => tickets.push_back((self.epoch, ticket.clone())),
+            }
+        }
         match self.tickets.back_mut() {
             Some((last, with)) if with.comes_with(&ticket) => {
                 *last = self.epoch;
@@ -445,6 +466,7 @@ impl Keyspace {
             self.acknowledged = self.acknowledged.max(*epoch);
         }
         self.durable_up_to_without_tickets();
+        self.note_kept();
         while let Some((epoch, id)) = self.unsettled.front().copied() {
             if epoch > self.durable {
                 break;
@@ -457,6 +479,17 @@ impl Keyspace {
                     self.cache.measure(id);
                 }
             }
+        }
+    }
+
+    /// Records the epochs that are kept elsewhere now. What is in memory only has no copy.
+    fn note_kept(&mut self) {
+        let Some((kept, tickets)) = &mut self.copy else { return };
+        while let Some((epoch, ticket)) = tickets.front()
+            && ticket.is_kept()
+        {
+            *kept = *epoch;
+            tickets.pop_front();
         }
     }
 

@@ -5,6 +5,7 @@ mod copies;
 mod cuts;
 mod draft_edges;
 mod drafts;
+mod elsewhere;
 mod limits;
 mod lists;
 mod memory;
