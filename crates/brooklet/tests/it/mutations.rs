@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces};
+use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces, tails};
 
 const BUGS: &[(&str, fn())] = &[
     ("successor-asks-no-run", catch_up::a_file_that_caught_up_holds_what_the_owner_holds),
@@ -42,6 +42,8 @@ const BUGS: &[(&str, fn())] = &[
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),
     ("slots-are-read-at-once", restart::an_old_copy_of_the_superblock_is_not_taken_for_all),
+    ("tails-wake-for-other-logs", tails::idle_tails_are_not_woken),
+    ("tail-wakes-for-a-trim", tails::idle_tails_are_not_woken),
     ("window-is-not-written-again", restart::a_volume_that_knows_no_medium_has_its_last_blocks_written_again),
 ];
 
