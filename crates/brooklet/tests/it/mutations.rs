@@ -5,7 +5,9 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces, tails};
+use crate::{
+    catch_up, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces, tails,
+};
 
 const BUGS: &[(&str, fn())] = &[
     ("successor-asks-no-run", catch_up::a_file_that_caught_up_holds_what_the_owner_holds),
