@@ -38,6 +38,7 @@ mod mutations;
 mod names;
 mod offload;
 mod parts;
+mod readme;
 mod reads;
 mod refusals;
 mod restart;
