@@ -130,6 +130,7 @@ pub use store::space::Space;
 pub use store::tail::{Tail, TailEvent, TailStream};
 pub use store::ticket::Ticket;
 pub use store::view::View;
+pub use store::wait_for::WaitingFor;
 pub use store::walk::{Walk, WalkItem};
 pub use store::watch::{Watch, WatchEvent, WatchStream};
 pub use transfer::catch_up::CaughtUp;

@@ -20,6 +20,7 @@ use crate::store::Store;
 use crate::store::committing::{Appending, Committing};
 use crate::store::tail::Tail;
 use crate::store::ticket::Ticket;
+use crate::store::wait_for::WaitingFor;
 use crate::store::watch::Watch;
 use crate::sync::held;
 
@@ -503,6 +504,11 @@ impl Space {
     /// Waits until a log has reached a number, like [`Store::wait_for`].
     pub fn wait_for(&self, key: impl AsRef<[u8]>, next: u64, timeout: Duration) -> Result<bool, Error> {
         self.store.wait_for(self.key(key), next, timeout)
+    }
+
+    /// Waits in a task until a log has reached a number, like [`Store::wait_for_async`].
+    pub fn wait_for_async(&self, key: impl AsRef<[u8]>, next: u64) -> WaitingFor {
+        self.store.wait_for_async(self.key(key), next)
     }
 
     /// Watches the logs whose keys, without the space's name, start with `prefix`, like

@@ -51,5 +51,6 @@ mod subscribe;
 mod tails;
 mod threads;
 mod view;
+mod wait_for;
 mod walk;
 mod watches;

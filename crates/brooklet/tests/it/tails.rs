@@ -382,33 +382,6 @@ fn a_tail_sees_an_import() {
     assert_eq!(now(&mut tail), "0=a 1=b");
 }
 
-#[test]
-fn waiting_for_a_number() {
-    let store = store();
-    append(&store, "log", &["a"]);
-    assert!(store.wait_for("log", 0, Duration::ZERO).unwrap() && store.wait_for("log", 1, LONG).unwrap());
-    assert!(store.wait_for("none", 0, Duration::ZERO).unwrap());
-    assert!(!store.wait_for("log", 2, Duration::from_millis(3)).unwrap());
-    // The numbers pass, and are gone when the waiting thread looks.
-    type Step<'a> = (u64, &'a dyn Fn(&mut Commit));
-    let steps: [Step<'_>; 3] = [
-        (2, &|commit| _ = commit.append("trimmed", "a").append("trimmed", "b").trim("trimmed", 2)),
-        (2, &|commit| _ = commit.append("truncated", "a").append("truncated", "b").truncate("truncated", 0)),
-        (1, &|commit| _ = commit.append("deleted", "a").delete("deleted")),
-    ];
-    for (key, (next, step)) in ["trimmed", "truncated", "deleted"].into_iter().zip(steps) {
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| store.wait_for(key, next, LONG).unwrap());
-            while !waiter.is_finished() {
-                let mut commit = Commit::new();
-                step(&mut commit);
-                store.commit(&commit).unwrap().wait().unwrap();
-            }
-            assert!(waiter.join().unwrap(), "{key}");
-        });
-    }
-}
-
 /// A tail that nobody reads keeps no entries, and costs the writers nothing that grows.
 #[test]
 fn a_tail_that_is_never_read_stores_nothing() {
