@@ -14,6 +14,7 @@ mod common;
 mod compaction;
 mod compaction_steps;
 mod copy;
+mod cuts;
 mod damage;
 mod damaged_runs;
 mod devices;
