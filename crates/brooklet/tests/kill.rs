@@ -233,8 +233,8 @@ fn read_beside(path: &Path, over: &AtomicBool) -> (BTreeMap<String, Bounds>, u64
     }
 }
 
-/// A reader beside the writer shows a prefix of the commits with the right bytes, whenever the writer
-/// is killed: in the middle of a write, a checkpoint or a merge.
+/// A reader beside the writer shows a prefix of the commits with the right bytes, whenever the
+/// writer is killed: in the middle of a write, a checkpoint or a merge.
 #[cfg(unix)]
 #[test]
 fn a_reader_beside_a_killed_writer_reads_a_prefix() {

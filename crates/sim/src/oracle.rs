@@ -85,8 +85,8 @@ pub struct Oracle {
     pub stopped: bool,
     /// Commits that were acknowledged.
     pub acknowledged: u64,
-    /// The highest next number that each log had in a durable state, also within a commit, since the
-    /// entry of the log was removed here. Imports do not count.
+    /// The highest next number that each log had in a durable state, also within a commit, since
+    /// the log was removed here. Imports do not count.
     pub reached: BTreeMap<Bytes, u64>,
 }
 
