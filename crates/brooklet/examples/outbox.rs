@@ -1,9 +1,10 @@
 //! Optimistic concurrency with an outbox: two threads withdraw from one account, and each
-//! withdrawal announces itself.
+//! withdrawal announces itself. A third thread sends the announcements meanwhile.
 //!
 //! The event and its announcement are one atomic commit, so none is there without the other.
 //! `expect_next` refuses the commit where another thread came first. The loser reads the new events
-//! and decides again.
+//! and decides again. The sender follows the outbox by a tail, and trims each announcement that it
+//! has sent.
 //!
 //! ```sh
 //! cargo run -p brooklet --example outbox -- STORE     # outbox.brooklet if left out
@@ -11,8 +12,9 @@
 
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
-use brooklet::{Commit, Error, Store};
+use brooklet::{Commit, Error, Store, Tail, TailEvent};
 
 /// Sums up the events of an account; returns the balance and the number of the next event.
 fn balance(store: &Store, account: &str) -> Result<(i64, u64), Error> {
@@ -48,32 +50,62 @@ fn withdraw(store: &Store, account: &str, amount: i64) -> Result<bool, Error> {
     }
 }
 
-/// Pays in 100, and withdraws 30 as often as two threads together can. Returns the number of
-/// announcements.
-pub fn run(path: &Path) -> Result<usize, Error> {
-    let store = Store::open(path)?;
-    store.append("account/7", b"100")?.wait()?;
+/// Withdraws 30 by two threads, as often as both together can.
+fn withdraw_all(store: &Store) -> Result<(), Error> {
     thread::scope(|scope| {
         let workers = [0, 1].map(|_| {
             scope.spawn(|| -> Result<(), Error> {
-                while withdraw(&store, "account/7", 30)? {}
+                while withdraw(store, "account/7", 30)? {}
                 Ok(())
             })
         });
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panics"))
-    })?;
+    })
+}
 
-    // A worker sends the announcements, oldest first, and trims each batch that it has sent.
+/// Sends the announcements, oldest first, until the store is closed. Returns their number.
+fn send(store: &Store, outbox: Tail) -> Result<usize, Error> {
     let mut sent = 0;
-    let mut next = store.bounds("outbox")?.first;
-    for entry in store.read("outbox", ..)? {
-        let entry = entry?;
+    for event in outbox {
+        let entry = match event {
+            Ok(TailEvent::Entry(entry)) => entry,
+            // Only this thread trims the outbox, and no thread truncates or deletes it.
+            Ok(_) => continue,
+            Err(Error::Closed) => break,
+            Err(error) => return Err(error),
+        };
         println!("send: {}", String::from_utf8_lossy(&entry.payload));
-        (sent, next) = (sent + 1, entry.seq + 1);
+        // After a crash before this commit, the next run sends the announcement again. The log of
+        // the last announcement has the numbers of the outbox.
+        let mut commit = Commit::new();
+        commit
+            .trim("outbox", entry.seq + 1)
+            .begin_at("outbox/sent", entry.seq)
+            .append("outbox/sent", &entry.payload);
+        store.commit(&commit)?.wait()?;
+        sent += 1;
     }
-    store.trim("outbox", next)?.wait()?;
-    store.close()?;
     Ok(sent)
+}
+
+/// Pays in 100, withdraws it, and sends the announcements. Returns their number.
+pub fn run(path: &Path) -> Result<usize, Error> {
+    let store = Store::open(path)?;
+    store.append("account/7", b"100")?.wait()?;
+    let first = store.get_bounds("outbox")?.map_or(0, |outbox| outbox.first);
+    let outbox = store.tail("outbox", first)?;
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&store, outbox));
+        let withdrawn = withdraw_all(&store).and_then(|()| {
+            // The next run sends all that is left after a minute.
+            let announced = store.bounds("outbox")?.next;
+            store.wait_for("outbox/sent", announced, Duration::from_secs(60))
+        });
+        // The tail of the sender ends with the store.
+        let closed = store.close();
+        let sent = sender.join().expect("no panics");
+        withdrawn.and(closed).and(sent)
+    })
 }
 
 fn main() -> Result<(), Error> {

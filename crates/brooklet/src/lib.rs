@@ -9,12 +9,15 @@
 //! # fn main() -> Result<(), brooklet::Error> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("documents.brooklet");
+//! # // The program can run again on its store.
+//! # for _ in 0..2 {
 //! # let options = Options::new().ring_size(1 << 20).max_payload(1 << 16);
 //! let store = options.open(&path)?;                                // one file is one store
-//! store.append("doc/7", b"insert 'h' at 0")?.wait()?;              // returns once it is on stable media
+//! let first = store.append("doc/7", b"insert 'h' at 0")?;
+//! first.wait()?;                                                   // returns once it is durable
 //!
 //! let mut commit = Commit::new();                                  // many logs, one atomic commit
-//! commit.expect_next("doc/7", 1).append("doc/7", b"insert 'i' at 1").append("feed", b"doc 7 changed");
+//! commit.expect_next("doc/7", first.seq() + 1).append("doc/7", b"insert 'i' at 1").append("feed", b"doc 7");
 //! let ticket = store.commit(&commit)?;                             // numbers at once, durability later:
 //! ticket.wait()?;                                                  // a thread waits, a task awaits
 //!
@@ -23,8 +26,10 @@
 //!     println!("{}: {}", entry.seq, String::from_utf8_lossy(&entry.payload));
 //! }
 //! store.snapshot("doc/7", b"hi")?.wait()?;                         // append, and trim all before it
-//! assert_eq!(store.bounds("doc/7")?.first, 2);
-//! store.close()
+//! assert_eq!(store.bounds("doc/7")?.first, first.seq() + 2);
+//! store.close()?;
+//! # }
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -125,6 +130,7 @@ pub use store::space::Space;
 pub use store::tail::{Tail, TailEvent, TailStream};
 pub use store::ticket::Ticket;
 pub use store::view::View;
+pub use store::wait_for::WaitingFor;
 pub use store::walk::{Walk, WalkItem};
 pub use store::watch::{Watch, WatchEvent, WatchStream};
 pub use transfer::catch_up::CaughtUp;

@@ -232,6 +232,13 @@ pub const BUGS: &[Bug] = &[
     bug("watchers-are-not-told", "a commit that becomes visible wakes nobody who follows its log", Seed(1)),
     bug("tail-misses-a-truncation", "a tail does not notice that its log was truncated", Seed(14)),
     bug(
+        "wait-misses-what-is-gone",
+        "a wait does not notice a number whose entry was dropped before it looked",
+        Seed(10),
+    ),
+    bug("watch-forgets-the-first", "a watch does not return the first number of a log", Seed(1)),
+    bug("watch-misses-too-early", "a watch misses logs that it has room for", Seed(3)),
+    bug(
         "tail-trusts-its-view",
         "a tail returns entries of its view that were truncated meanwhile",
         Seed(122),

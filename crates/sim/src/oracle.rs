@@ -85,6 +85,9 @@ pub struct Oracle {
     pub stopped: bool,
     /// Commits that were acknowledged.
     pub acknowledged: u64,
+    /// The highest next number that each log had in a durable state, also within a commit, since
+    /// the log was removed here. Imports do not count.
+    pub reached: BTreeMap<Bytes, u64>,
 }
 
 /// What is durable of logs that are in memory.
@@ -113,6 +116,20 @@ const PAST: usize = 400;
 /// acknowledgement is not recorded yet.
 const RECENT: usize = 200;
 
+/// Records the numbers that the logs of a commit reach; `seqs` are those of its entries.
+fn reach(reached: &mut BTreeMap<Bytes, u64>, changes: &[Change], seqs: &[u64]) {
+    let mut seqs = seqs.iter();
+    for change in changes {
+        let next = match change {
+            Change::Append(..) | Change::Snapshot(..) => seqs.next().expect("each entry has a number") + 1,
+            Change::Begin(_, first) => *first,
+            _ => continue,
+        };
+        let highest = reached.entry(change.key().clone()).or_default();
+        *highest = (*highest).max(next);
+    }
+}
+
 impl Oracle {
     /// Takes note of what has become durable.
     pub fn settle(&mut self) -> Result<(), Violation> {
@@ -128,7 +145,8 @@ impl Oracle {
                 past.push_back(self.durable.clone());
                 past.drain(..past.len().saturating_sub(PAST));
             }
-            model::apply(&mut self.durable, &flight.changes, flight.at).expect("it was accepted");
+            let seqs = model::apply(&mut self.durable, &flight.changes, flight.at).expect("it was accepted");
+            reach(&mut self.reached, &flight.changes, &seqs);
             self.acknowledged += 1;
             self.show();
         }
@@ -181,8 +199,9 @@ impl Oracle {
             past.push_back(self.durable.clone());
         }
         for logs in [&mut self.durable, &mut self.appended] {
-            if model::apply(logs, changes, at).is_err() {
-                return violated("a commit in memory is on logs of which one is not durable yet");
+            match model::apply(logs, changes, at) {
+                Ok(seqs) => reach(&mut self.reached, changes, &seqs),
+                Err(_) => return violated("a commit in memory is on logs of which one is not durable yet"),
             }
         }
         if memory_space.dumping {

@@ -13,6 +13,7 @@ use std::io;
 use std::time::Duration;
 
 use brooklet_io::Volume;
+use brooklet_io::seeded::bug;
 use brooklet_wal::{Found, Records, Start, recover_beside, slot};
 
 use crate::engine::Inner;
@@ -170,12 +171,15 @@ fn least_cut(block: &[u8], key: &[u8], cut: &mut Option<u64>) -> Option<()> {
             let entry = commit_record::decode(&mut rest, previous)?;
             previous = Some(entry.key);
             let from = match entry.effect {
+                Effect::Truncate(_) if bug("truncations-cut-nothing") => continue,
+                Effect::Delete if bug("deletions-cut-nothing") => continue,
                 Effect::Truncate(from) => from,
                 Effect::Delete => 0,
                 _ => continue,
             };
             if entry.key == key {
-                *cut = Some(cut.map_or(from, |cut: u64| cut.min(from)));
+                let least = cut.filter(|_| !bug("latest-cut-counts")).map_or(from, |cut| cut.min(from));
+                *cut = Some(least);
             }
         }
     }

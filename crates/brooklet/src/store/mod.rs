@@ -10,6 +10,7 @@ pub mod space;
 pub mod tail;
 pub mod ticket;
 pub mod view;
+pub mod wait_for;
 mod waiting;
 pub mod walk;
 pub mod watch;

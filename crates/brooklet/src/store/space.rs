@@ -20,6 +20,7 @@ use crate::store::Store;
 use crate::store::committing::{Appending, Committing};
 use crate::store::tail::Tail;
 use crate::store::ticket::Ticket;
+use crate::store::wait_for::WaitingFor;
 use crate::store::watch::Watch;
 use crate::sync::held;
 
@@ -357,7 +358,7 @@ impl Space {
 
     /// Commits operations in a task, like [`Store::commit_async`], with keys as in
     /// [`commit`](Self::commit).
-    pub fn commit_async(&self, commit: &Commit) -> Committing {
+    pub fn commit_async(&self, commit: Commit) -> Committing {
         self.store.commit_async(commit.below(&self.key("")))
     }
 
@@ -503,6 +504,17 @@ impl Space {
     /// Waits until a log has reached a number, like [`Store::wait_for`].
     pub fn wait_for(&self, key: impl AsRef<[u8]>, next: u64, timeout: Duration) -> Result<bool, Error> {
         self.store.wait_for(self.key(key), next, timeout)
+    }
+
+    /// Waits in a task until a log has reached a number, like [`Store::wait_for_async`].
+    pub fn wait_for_async(&self, key: impl AsRef<[u8]>, next: u64) -> WaitingFor {
+        self.store.wait_for_async(self.key(key), next)
+    }
+
+    /// Returns the first number from which a log lost its entries at the end, like
+    /// [`Store::cut_since`]. Of `earlier`, only the moment counts at which its store was opened.
+    pub fn cut_since(&self, earlier: &Self, key: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        self.store.cut_since(&earlier.store, self.key(key))
     }
 
     /// Watches the logs whose keys, without the space's name, start with `prefix`, like

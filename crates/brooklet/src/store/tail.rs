@@ -103,36 +103,6 @@ impl Store {
         let source = Source::new(&self.shared(), key, LogMarks::default())?;
         Ok(Tail { source, entries: None, outdated: u64::MAX, next: from, look: true })
     }
-
-    /// Blocks until the log's next number is at least `next`, for `timeout` at most. Returns
-    /// whether the log has reached the number, also if the entries before it were trimmed,
-    /// truncated or deleted before the call noticed. The log need not exist yet.
-    ///
-    /// Only durable entries count, and entries of a [memory space](crate::Class::Memory).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # fn main() -> Result<(), brooklet::Error> {
-    /// # let store = brooklet::Store::in_memory(1)?;
-    /// assert!(!store.wait_for("doc", 1, Duration::from_millis(1))?);
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| store.append("doc", "a").unwrap().wait().unwrap());
-    ///     assert!(store.wait_for("doc", 1, Duration::MAX)?);
-    ///     Ok(())
-    /// })
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Closed`], [`Error::Stopped`], [`Error::WouldWait`] in a waker.
-    pub fn wait_for(&self, key: impl AsRef<[u8]>, next: u64, timeout: Duration) -> Result<bool, Error> {
-        let key = key.as_ref();
-        check_key(key)?;
-        let source = Source::new(&self.shared(), key, LogMarks::default())?;
-        let mut wait_for = WaitFor { source, next, look: true };
-        let deadline = wait_for.source.deadline(timeout);
-        Ok(wait(&mut wait_for, deadline)?.is_some())
-    }
 }
 
 impl Tail {
@@ -278,35 +248,5 @@ impl Stream for TailStream {
             return Poll::Ready(None);
         }
         poll(&mut self.0, context).map(Some)
-    }
-}
-
-/// A call that waits until a log has reached a number.
-struct WaitFor {
-    source: Source<LogMarks>,
-    next: u64,
-    /// Whether the log's bounds must be looked up.
-    look: bool,
-}
-
-impl Reader for WaitFor {
-    type Event = ();
-    type Marks = LogMarks;
-
-    fn advance(&mut self) -> Result<Option<()>, Error> {
-        let marks = self.source.take();
-        let mut reached = marks.reached;
-        // Imported logs have no numbers in their marks.
-        if self.look || marks.changed && reached < self.next {
-            self.look = false;
-            let inner = self.source.store()?;
-            let bounds = inner.visible_bounds(&self.source.key)?;
-            reached = reached.max(bounds.map_or(0, |bounds| bounds.next));
-        }
-        Ok((reached >= self.next).then_some(()))
-    }
-
-    fn source(&mut self) -> &mut Source<LogMarks> {
-        &mut self.source
     }
 }

@@ -201,7 +201,7 @@ fn readers_that_wait_see_where_a_log_begins() {
     let (mut tail, mut of_new) = (store.tail("log", 1).unwrap(), store.tail("new", 0).unwrap());
     let mut watch = store.watch("").unwrap();
     store.begin_at("log", 9).unwrap().wait().unwrap();
-    store.wait_for("log", 9, Duration::from_secs(100)).unwrap();
+    assert!(store.wait_for("log", 9, Duration::from_secs(100)).unwrap());
     store.append("log", "c").unwrap().wait().unwrap();
     store.begin_at("new", 4).unwrap().wait().unwrap();
     let events: Vec<_> = std::iter::from_fn(|| tail.try_next().unwrap()).collect();

@@ -5,7 +5,9 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{catch_up, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces};
+use crate::{
+    catch_up, cuts, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces, tails,
+};
 
 const BUGS: &[(&str, fn())] = &[
     ("successor-asks-no-run", catch_up::a_file_that_caught_up_holds_what_the_owner_holds),
@@ -14,6 +16,9 @@ const BUGS: &[(&str, fn())] = &[
     ("successor-passes-damage-over", catch_up::a_damaged_run_ends_the_catching_up),
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
+    ("truncations-cut-nothing", cuts::a_copy_that_heeds_the_cuts_is_the_log),
+    ("deletions-cut-nothing", cuts::a_copy_that_heeds_the_cuts_is_the_log),
+    ("latest-cut-counts", cuts::a_copy_that_heeds_the_cuts_is_the_log),
     ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),
     ("trimmed-entries-stay-trimmed", damage::a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt),
     ("freed-space-is-read", live::replaced_data_is_refused_by_name),
@@ -42,6 +47,8 @@ const BUGS: &[(&str, fn())] = &[
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),
     ("slots-are-read-at-once", restart::an_old_copy_of_the_superblock_is_not_taken_for_all),
+    ("tails-wake-for-other-logs", tails::idle_tails_are_not_woken),
+    ("tail-wakes-for-a-trim", tails::idle_tails_are_not_woken),
     ("window-is-not-written-again", restart::a_volume_that_knows_no_medium_has_its_last_blocks_written_again),
 ];
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{
-    Bounds, Class, Commit, Durability, Error, MemoryConfig, Options, Retention, SpaceConfig, Store,
-};
+use brooklet::{Bounds, Class, Durability, Error, MemoryConfig, Options, SpaceConfig, Store};
 
 fn store() -> Store {
     let clock = Arc::new(ManualClock::default());
@@ -122,33 +120,4 @@ fn deferred_commits_are_seen_by_all_reads() {
         assert_eq!(seen(&store), i as u64 + 1);
         assert!(ticket.is_durable(), "call {i} showed what a power cut may take back");
     }
-}
-
-#[test]
-fn a_space_has_the_calls_of_its_store() {
-    let store = store();
-    let space = store.create_space("space", SpaceConfig::new()).unwrap();
-    let mut commit = Commit::new();
-    commit.expect_absent("log").append("log", "a").append("log", "b").snapshot("other", "whole");
-    commit.set_retention("log", Retention::new().entries(9));
-    assert_eq!(space.commit(&commit).unwrap().seqs(), [0, 1, 0]);
-    assert!(matches!(space.commit(&commit), Err(Error::Conflict { .. })));
-    let mut next = Commit::new();
-    next.expect_next("log", 2).append("log", "c");
-    space.try_commit(&next).unwrap().wait().unwrap();
-    assert_eq!(store.bounds("space/log").unwrap(), Bounds { first: 0, next: 3 });
-    assert_eq!(space.retention("log").unwrap().entries, Some(9));
-    space.truncate("log", 2).unwrap().wait().unwrap();
-    space.set_retention("log", Retention::new()).unwrap().wait().unwrap();
-    assert!(!store.retention("space/log").unwrap().is_limited());
-    space.keep_last("log", 1).unwrap().wait().unwrap();
-    assert_eq!(space.get_bounds("log").unwrap(), Some(Bounds { first: 1, next: 2 }));
-    assert_eq!(space.first("log").unwrap(), space.last("log").unwrap());
-    assert_eq!(space.read_available("log", ..9).unwrap().count(), 1);
-    assert_eq!(space.bounds_many(["none", "other"]).unwrap(), [None, Some(Bounds { first: 0, next: 1 })]);
-    let lens: Vec<_> = space.read_many(["other", "none"]).unwrap().into_iter().map(Iterator::count).collect();
-    assert_eq!(
-        (lens, space.exists("none").unwrap(), space.exists("log").unwrap()),
-        (vec![1, 0], false, true)
-    );
 }

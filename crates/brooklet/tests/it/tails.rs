@@ -227,25 +227,37 @@ fn tails_follow_logs_that_many_threads_write() {
 
 /// Tasks wake for their own log only: a thousand idle ones cost nothing.
 #[test]
-fn idle_tails_are_not_woken() {
-    let store = store();
+pub fn idle_tails_are_not_woken() {
+    // Without threads, every wake-up of a commit comes before its wait ends.
+    let store = small::options().threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
     let mut tails: Vec<_> = (0..1000).map(|n| store.tail(format!("log/{n}"), 0).unwrap()).collect();
     let wakers: Vec<_> = tails.iter().map(|_| Arc::new(Count::default())).collect();
-    for (tail, waker) in tails.iter_mut().zip(&wakers) {
+    let wait = |tail: &mut Tail, waker: &Arc<Count>| {
         let task = Waker::from(waker.clone());
         assert!(pin!(tail.next_async()).as_mut().poll(&mut Context::from_waker(&task)).is_pending());
-    }
+    };
+    tails.iter_mut().zip(&wakers).for_each(|(tail, waker)| wait(tail, waker));
+    // The wake-ups of log/7, and the number of other tasks that were woken.
+    let woken = || {
+        let others = wakers.iter().enumerate().filter(|(n, waker)| *n != 7 && waker.get() > 0);
+        (wakers[7].get(), others.count())
+    };
     for _ in 0..3 {
         append(&store, "log/7", &["x"]);
         append(&store, "other", &["x"]);
     }
-    // A trim brings nothing to read.
+    assert_eq!(woken(), (1, 0), "once for its entries, and not again until the task has looked");
+    assert_eq!(now(&mut tails[7]), "0=x 1=x 2=x");
+    wait(&mut tails[7], &wakers[7]);
+    // These bring nothing to read.
     store.trim("log/7", 1).unwrap().wait().unwrap();
-    store.set_retention("log/8", Retention::new().entries(9)).unwrap().wait().unwrap();
+    for log in ["log/7", "log/8"] {
+        store.set_retention(log, Retention::new().entries(1)).unwrap().wait().unwrap();
+    }
+    assert_eq!(woken(), (1, 0), "a log that gets no entry wakes nobody");
     store.close().unwrap();
-    let woken: Vec<u64> = wakers.iter().map(|waker| waker.get()).collect();
-    // Once for its entries, and not again until the task has looked; then all once, for the end.
-    assert_eq!((woken[7], woken.iter().filter(|count| **count == 1).count()), (1, 1000));
+    assert_eq!(woken(), (2, 999), "the end wakes all");
+    assert!(wakers.iter().enumerate().all(|(n, waker)| n == 7 || waker.get() == 1));
 }
 
 #[test]
@@ -368,33 +380,6 @@ fn a_tail_sees_an_import() {
         assert!(waiter.join().unwrap().unwrap());
     });
     assert_eq!(now(&mut tail), "0=a 1=b");
-}
-
-#[test]
-fn waiting_for_a_number() {
-    let store = store();
-    append(&store, "log", &["a"]);
-    assert!(store.wait_for("log", 0, Duration::ZERO).unwrap() && store.wait_for("log", 1, LONG).unwrap());
-    assert!(store.wait_for("none", 0, Duration::ZERO).unwrap());
-    assert!(!store.wait_for("log", 2, Duration::from_millis(3)).unwrap());
-    // The numbers pass, and are gone when the waiting thread looks.
-    type Step<'a> = (u64, &'a dyn Fn(&mut Commit));
-    let steps: [Step<'_>; 3] = [
-        (2, &|commit| _ = commit.append("trimmed", "a").append("trimmed", "b").trim("trimmed", 2)),
-        (2, &|commit| _ = commit.append("truncated", "a").append("truncated", "b").truncate("truncated", 0)),
-        (1, &|commit| _ = commit.append("deleted", "a").delete("deleted")),
-    ];
-    for (key, (next, step)) in ["trimmed", "truncated", "deleted"].into_iter().zip(steps) {
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| store.wait_for(key, next, LONG).unwrap());
-            while !waiter.is_finished() {
-                let mut commit = Commit::new();
-                step(&mut commit);
-                store.commit(&commit).unwrap().wait().unwrap();
-            }
-            assert!(waiter.join().unwrap(), "{key}");
-        });
-    }
 }
 
 /// A tail that nobody reads keeps no entries, and costs the writers nothing that grows.

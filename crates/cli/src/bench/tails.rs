@@ -1,8 +1,13 @@
 //! `bench tails`: from the append of an entry to the thread that follows its log; and the cost of
 //! tails that wait.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,24 +105,40 @@ fn append(
     Ok((acks, wakes))
 }
 
-/// Appends in flight beside many tails of other logs.
+/// Counts the wake-ups of tasks.
+#[derive(Default)]
+struct Wakes(AtomicU64);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Appends in flight beside many tasks that wait in tails of other logs.
 fn beside(dir: &Path, entries: u64, rounds: u64, tails: u64) -> Result<Row, Failure> {
     let store = Options::new().open(dir.join("beside"))?;
     let name = format!("appends in flight beside {tails} tails of other logs");
     let mut row = Rounds::new(SECTION, name, "/s");
-    let payloads = keystrokes();
+    let (payloads, wakes) = (keystrokes(), Arc::new(Wakes::default()));
+    let task = Waker::from(wakes.clone());
     for round in 0..rounds {
         eprintln!("measuring: appends beside waiting tails, round {} of {rounds}", round + 1);
         let alone = rate(&store, &payloads, entries)?;
         let before = resident();
-        let waiting: Vec<_> =
+        let mut waiting: Vec<_> =
             (0..tails).map(|n| store.tail(format!("waiting/{n:08}"), 0)).collect::<Result<_, _>>()?;
+        for tail in &mut waiting {
+            let poll = pin!(tail.next_async()).poll(&mut Context::from_waker(&task));
+            assert!(poll.is_pending(), "its log does not exist");
+        }
         let used = before.zip(resident()).map(|(before, now)| now.saturating_sub(before));
         row.note(
             "bytes of memory a tail",
             used.filter(|_| round == 0).map(|used| used as f64 / tails as f64),
         );
         row.pair(rate(&store, &payloads, entries)?, alone);
+        row.note("wake-ups of the tails that wait", wakes.0.swap(0, Ordering::Relaxed) as f64);
         drop(waiting);
     }
     store.close()?;
@@ -136,7 +157,8 @@ fn rate(store: &Store, payloads: &Payloads, entries: u64) -> Result<f64, Failure
 /// Processor time of the whole process while threads wait in tails, and nothing is appended.
 fn idle(dir: &Path, rounds: u64) -> Result<Row, Failure> {
     let store = Options::new().open(dir.join("idle"))?;
-    let mut row = Rounds::new(SECTION, format!("processor time beside {IDLE} waiting threads"), "us/s");
+    let name = format!("processor time of a store at rest beside {IDLE} threads that wait in tails");
+    let mut row = Rounds::new(SECTION, name, "us/s");
     let used = |span: Duration| {
         let before = Cpu::now();
         thread::sleep(span);

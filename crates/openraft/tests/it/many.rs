@@ -12,14 +12,14 @@ use tokio::task::{JoinSet, yield_now};
 use crate::kv::machine::Types;
 use crate::{entry, id};
 
-const GROUPS: u64 = 1000;
+const GROUPS: u64 = 3000;
 
 fn name(group: u64) -> String {
     format!("shard-{group:04}")
 }
 
 #[tokio::test]
-async fn appends_of_a_thousand_groups_share_writes() {
+async fn appends_of_thousands_of_groups_share_writes() {
     // Without threads, the store writes when the test says so.
     let options = Options::new().rng_seed(1).ring_size(8 << 20).max_payload(512 << 10);
     let store = options.threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();

@@ -1,26 +1,77 @@
-//! Followers: tails of some logs, and a watch of all logs, as long as the store is open. Whenever
-//! everything is read, the followers are read, too: their copies must be equal to the store.
+//! Followers: tails of some logs, tasks that wait until these logs have reached a number, and two
+//! watches of all logs, as long as the store is open. Whenever everything is read, the followers
+//! are read, too: their copies must be equal to the store, and the tasks must be done if, and only
+//! if, their logs had the number.
+
+mod waits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brooklet::{Bytes, Entry, Error, Tail, TailEvent, Watch, WatchEvent};
+use brooklet::{Bounds, Bytes, Entry, Error, Tail, TailEvent, Watch, WatchEvent};
 
 use crate::model::{Log, Logs, text};
-use crate::oracle::{Violation, violated};
+use crate::oracle::{Oracle, Violation, violated};
 use crate::world::World;
+use crate::world::followers::waits::Wait;
 
 /// Logs with a tail; the first ones have awkward keys.
 const FOLLOWED: [&[u8]; 6] = [b"\0", b"log/\0", b"log/\0/x", b"log/3", b"log/4", b"log/5"];
 
-/// Most changed logs that the watch holds, so few that it misses some.
+/// Most changed logs that the small watch holds, so few that it misses some.
 const MOST: usize = 12;
 
 pub(super) struct Followers {
     tails: Vec<(Tail, Copy)>,
-    watch: Watch,
-    /// The next number of each log, by the watch.
-    known: BTreeMap<Bytes, u64>,
+    waits: Vec<Wait>,
+    small: Watch,
+    /// A watch that holds every changed log.
+    large: Watch,
+    /// The bounds of each log, by the large watch.
+    known: BTreeMap<Bytes, Bounds>,
+}
+
+/// The events of a watch since the last look.
+#[derive(Default)]
+struct Changed {
+    /// Each changed log, with its bounds unless it was deleted.
+    logs: BTreeMap<Bytes, Option<Bounds>>,
+    missed: bool,
+}
+
+impl Changed {
+    /// Takes all events of a watch.
+    fn take(watch: &mut Watch) -> Result<Result<Self, String>, Error> {
+        let mut changed = Self::default();
+        while let Some(event) = watch.try_next()? {
+            let (key, bounds) = match event {
+                WatchEvent::Moved { key, bounds } => (key, Some(bounds)),
+                WatchEvent::Deleted { key } => (key, None),
+                _ => {
+                    changed.missed = true;
+                    continue;
+                }
+            };
+            let key = Bytes::from(key);
+            if changed.logs.insert(key.clone(), bounds).is_some() {
+                return Ok(Err(format!("a watch returns {} twice", text(&key))));
+            }
+        }
+        Ok(Ok(changed))
+    }
+
+    /// Compares the events of the small watch with those of the large watch.
+    fn check_small(&self, large: &Self) -> Result<(), String> {
+        let changed = large.logs.len();
+        match self.missed {
+            true if !large.missed && changed <= MOST => {
+                Err(format!("a watch of {MOST} logs missed {changed}"))
+            }
+            false if changed > MOST => Err(format!("a watch of {MOST} logs holds {changed}")),
+            false if large.missed || self.logs != large.logs => Err("two watches return other logs".into()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The copy of a log that a tail has made.
@@ -92,15 +143,18 @@ impl World {
         let tail =
             |key: &[u8]| Ok((store.tail(key, 0)?, Copy { key: key.to_vec().into(), ..Copy::default() }));
         let tails = FOLLOWED.iter().map(|key| tail(key)).collect::<Result<_, Error>>();
-        let followed = tails.and_then(|tails| Ok((tails, store.watch("")?.with_limit(MOST))));
-        let (tails, watch) = match followed {
+        let watch = || store.watch("");
+        let followed = tails.and_then(|tails| Ok((tails, watch()?.with_limit(MOST), watch()?)));
+        let (tails, small, large) = match followed {
             Ok(followed) => followed,
             Err(error) => return self.excuse(Err::<(), _>(error)),
         };
-        let mut state = self.state();
+        let state = &mut *self.state();
         state.oracle.settle()?;
-        let known = state.oracle.durable.iter().map(|(key, log)| (key.clone(), log.next())).collect();
-        state.followers = Some(Followers { tails, watch, known });
+        let wait = |key: &&[u8]| Wait::begin(&store, key, &mut state.oracle, &mut state.rng);
+        let waits = FOLLOWED.iter().map(wait).collect();
+        let known = bounds(&state.oracle.durable);
+        state.followers = Some(Followers { tails, waits, small, large, known });
         Ok(())
     }
 
@@ -110,8 +164,17 @@ impl World {
         if self.tolerance().damaged {
             return Ok(());
         }
-        match followers.read(shown) {
+        let read = followers.read(shown);
+        let read = read.map(|read| read.and_then(|()| followers.check_waits(shown, &self.state().oracle)));
+        match read {
             Ok(Ok(())) => {
+                if let Some(store) = self.store() {
+                    let state = &mut *self.state();
+                    followers
+                        .waits
+                        .iter_mut()
+                        .for_each(|it| it.renew(&store, &mut state.oracle, &mut state.rng));
+                }
                 self.state().followers = Some(followers);
                 Ok(())
             }
@@ -122,8 +185,10 @@ impl World {
 }
 
 impl Followers {
-    /// Reads one event of each tail: the tails so hold views while the logs change.
+    /// Reads one event of each tail: the tails so hold views while the logs change. Runs the tasks
+    /// that were woken.
     fn go_on(&mut self) -> Result<Result<(), String>, Error> {
+        self.waits.iter_mut().try_for_each(Wait::run)?;
         for (tail, copy) in &mut self.tails {
             if let Some(Err(what)) = tail.try_next()?.map(|event| copy.apply(event)) {
                 return Ok(Err(format!("{}: {what}", text(&copy.key))));
@@ -142,20 +207,49 @@ impl Followers {
                 return Ok(Err(format!("{}: {what}", text(&copy.key))));
             }
         }
-        let mut missed = false;
-        while let Some(event) = self.watch.try_next()? {
-            match event {
-                WatchEvent::Moved { key, bounds } => drop(self.known.insert(key.into(), bounds.next)),
-                WatchEvent::Deleted { key } => drop(self.known.remove(&Bytes::from(key))),
-                _ => missed = true,
+        let (large, small) = (Changed::take(&mut self.large)?, Changed::take(&mut self.small)?);
+        self.waits.iter_mut().try_for_each(Wait::run)?;
+        let checked = large.and_then(|large| {
+            small?.check_small(&large)?;
+            self.heed(large, shown)
+        });
+        Ok(checked)
+    }
+
+    /// Applies the events of the large watch, and compares its logs with the logs of the store.
+    fn heed(&mut self, changed: Changed, shown: &Logs) -> Result<(), String> {
+        for (key, bounds) in changed.logs {
+            match bounds {
+                Some(bounds) => drop(self.known.insert(key, bounds)),
+                None => drop(self.known.remove(&key)),
             }
         }
-        let known = shown.iter().map(|(key, log)| (key.clone(), log.next())).collect();
-        if missed {
-            self.known = known;
-        } else if self.known != known {
-            return Ok(Err("the watch did not return each changed log".into()));
+        if changed.missed {
+            self.known = bounds(shown);
         }
-        Ok(Ok(()))
+        if !self.known.keys().eq(shown.keys()) {
+            return Err("the watch did not return each log that was created or deleted".into());
+        }
+        for ((key, known), log) in self.known.iter().zip(shown.values()) {
+            // Entries that are too old leave without an event.
+            let ages = log.retention.age.is_some() && known.first <= log.first;
+            if known.next != log.next() || known.first != log.first && !ages {
+                let shown = log.bounds();
+                return Err(format!(
+                    "{}: the watch returned {known:?}, and the log has {shown:?}",
+                    text(key)
+                ));
+            }
+        }
+        Ok(())
     }
+
+    fn check_waits(&self, shown: &Logs, oracle: &Oracle) -> Result<(), String> {
+        self.waits.iter().try_for_each(|wait| wait.check(shown, oracle))
+    }
+}
+
+/// Returns the bounds of all logs.
+fn bounds(logs: &Logs) -> BTreeMap<Bytes, Bounds> {
+    logs.iter().map(|(key, log)| (key.clone(), log.bounds())).collect()
 }

@@ -49,6 +49,7 @@ impl Marks for LogMarks {
 impl LogMarks {
     pub fn mark(&mut self, effect: Effect) {
         match effect {
+            Effect::Append(_) if bug("wait-misses-what-is-gone") => {}
             Effect::Append(seq) => self.reached = self.reached.max(seq + 1),
             Effect::Truncate(_) if bug("tail-misses-a-truncation") => {}
             Effect::Truncate(from) => {
@@ -56,6 +57,7 @@ impl LogMarks {
             }
             Effect::Delete => (self.deleted, self.truncated) = (true, None),
             Effect::Begin(next) => self.reached = self.reached.max(next),
+            Effect::Trim(_) if bug("tail-wakes-for-a-trim") => {}
             // Readers see the entries that are left at their next look.
             Effect::Trim(_)
             | Effect::Entries(_)
@@ -116,9 +118,12 @@ impl PrefixMarks {
         if self.missed {
             return;
         }
+        let first = |bounds: Bounds| if bug("watch-forgets-the-first") { 0 } else { bounds.first };
+        let bounds = bounds.map(|bounds| Bounds { first: first(bounds), ..bounds });
+        let most = if bug("watch-misses-too-early") { self.most / 2 } else { self.most };
         if let Some(known) = self.logs.get_mut(key) {
             *known = bounds;
-        } else if self.logs.len() < self.most {
+        } else if self.logs.len() < most {
             self.logs.insert(key.into(), bounds);
         } else {
             self.mark_unknown();

@@ -183,6 +183,10 @@ pub(crate) struct Marking<'a> {
 impl Marking<'_> {
     /// Marks an effect on a log, whose visible bounds are now `bounds`.
     pub fn mark(&mut self, key: &[u8], effect: Effect, bounds: Option<Bounds>) {
+        if bug("tails-wake-for-other-logs") {
+            let waiters = self.registry.logs.all().filter_map(|watcher| held(&watcher.slot).1.take());
+            waiters.for_each(|waiter| waiter.join(self.waiters));
+        }
         for watcher in self.registry.logs.get(key) {
             if let Some(waiter) = watcher.mark(|marks| marks.mark(effect)) {
                 waiter.join(self.waiters);

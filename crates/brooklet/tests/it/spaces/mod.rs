@@ -1,6 +1,7 @@
 //! Spaces: what they let in, what they count, when they acknowledge, and that all of it outlives
 //! whatever happens.
 
+mod calls;
 mod counting;
 mod deferred;
 pub mod many;
