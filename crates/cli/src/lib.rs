@@ -12,6 +12,7 @@ mod append;
 #[cfg(feature = "archive")]
 mod archive;
 mod bench;
+mod beside;
 mod codex;
 mod colours;
 mod demo;
@@ -49,6 +50,8 @@ mod space;
 mod space_rules;
 mod store_args;
 mod tags;
+#[cfg(test)]
+mod testing;
 mod time;
 mod top;
 

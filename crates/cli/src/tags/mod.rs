@@ -14,6 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::lines::{LONGEST, read_line};
 use crate::output::{Octets, Output, spinner};
@@ -139,12 +140,13 @@ enum Format {
 }
 
 impl Place {
-    fn tags(&self, store: &Store) -> Result<Tags, Failure> {
+    fn tags(&self, store: &Store) -> Result<Tags, Stop> {
         Ok(Tags::open(store, &self.name, Options::new())?)
     }
 
-    fn read(&self, store_args: &StoreArgs) -> Result<Tags, Failure> {
-        self.tags(&store_args.open_to_read(&self.store)?)
+    /// Looks something up in the records.
+    fn look<T>(&self, store_args: &StoreArgs, look: impl Fn(&Tags) -> Result<T, Stop>) -> Result<T, Failure> {
+        Reader::open(&self.store, store_args)?.look(|store| look(&self.tags(store)?))
     }
 }
 
@@ -157,6 +159,30 @@ impl Wanted {
         query = self.prefix.iter().fold(query, |query, prefix| query.prefix(prefix));
         let is_any = self.tags.is_empty() && self.any.is_empty() && self.prefix.is_empty();
         if is_any { query.every() } else { query }
+    }
+}
+
+/// The records that are still to be printed.
+struct Page {
+    left: u64,
+    /// They are older than this cursor.
+    before: u64,
+    raw: bool,
+}
+
+impl Page {
+    fn print(&mut self, query: Query, out: &mut Output) -> Result<(), Stop> {
+        for found in query.limit(self.left).before(self.before).run()? {
+            let Found { id, tags, payload, cursor, .. } = found?;
+            if self.raw {
+                out.raw(&payload)?;
+                out.raw(b"\n")?;
+            } else {
+                out.put(&Row::of(&id, &tags, &payload, Some(cursor)))?;
+            }
+            (self.left, self.before) = (self.left - 1, cursor);
+        }
+        Ok(())
     }
 }
 
@@ -178,34 +204,30 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             store.close()?;
             out.put(&Put { id: Octets::id(id.as_bytes()), put: true })
         }
-        Command::Get { place, id } => match place.read(store_args)?.get(&id)? {
+        Command::Get { place, id } => match place.look(store_args, |tags| Ok(tags.get(&id)?))? {
             Some(Record { tags, payload, .. }) => out.put(&Row::of(id.as_bytes(), &tags, &payload, None)),
             None => Err(Failure::new(Kind::NotFound, format!("there is no record {id}: put it first"))),
         },
         Command::Find { place, wanted, limit, before, raw } => {
-            let tags = place.read(store_args)?;
-            let query = wanted.of(&tags).limit(limit.unwrap_or(u64::MAX)).before(before.unwrap_or(u64::MAX));
-            for found in query.run()? {
-                let Found { id, tags, payload, cursor, .. } = found?;
-                if raw {
-                    out.raw(&payload)?;
-                    out.raw(b"\n")?;
-                } else {
-                    out.put(&Row::of(&id, &tags, &payload, Some(cursor)))?;
+            let mut page = Page { left: limit.unwrap_or(u64::MAX), before: before.unwrap_or(u64::MAX), raw };
+            let mut reader = Reader::open(&place.store, store_args)?;
+            loop {
+                match place.tags(reader.store()).and_then(|tags| page.print(wanted.of(&tags), out)) {
+                    // Each record is as it is at the moment at which it is printed.
+                    Err(Stop::Replaced(_)) => reader.reopen()?,
+                    printed => return Ok(printed?),
                 }
             }
-            Ok(())
         }
         Command::Count { place, wanted } => {
-            let count = wanted.of(&place.read(store_args)?).count()?;
+            let count = place.look(store_args, |tags| Ok(wanted.of(tags).count()?))?;
             out.put(&Count { count })
         }
         Command::List { place, prefix } => {
-            for tag in place.read(store_args)?.tags(prefix.bytes())? {
-                let (tag, records) = tag?;
-                out.put(&Tag { tag: Octets::tag(&tag), records })?;
-            }
-            Ok(())
+            let tags = place
+                .look(store_args, |tags| Ok(tags.tags(prefix.bytes())?.collect::<Result<Vec<_>, _>>()?))?;
+            tags.iter()
+                .try_for_each(|(tag, records)| out.put(&Tag { tag: Octets::tag(tag), records: *records }))
         }
         Command::Remove { place, id } => {
             let store = store_args.options()?.open(&place.store)?;
