@@ -329,4 +329,18 @@ mod tests {
         });
         assert!(wrong.is_empty(), "only one of PREFIX and --prefix: {wrong:?}");
     }
+    #[test]
+    fn each_time_takes_units() {
+        let mut command = crate::command();
+        command.build();
+        let mut wrong = Vec::new();
+        walk(&mut command, "brooklet", &mut |command, path| {
+            let bare = ["SECONDS", "MINUTES", "MS", "MILLIS", "HOURS", "DAYS"];
+            let names = command.get_arguments().filter_map(|arg| arg.get_value_names()).flatten();
+            wrong.extend(
+                names.filter(|name| bare.contains(&name.as_str())).map(|name| format!("{path} {name}")),
+            );
+        });
+        assert!(wrong.is_empty(), "values in one unit: {wrong:?}");
+    }
 }
