@@ -108,8 +108,20 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "brooklet tags find logs.brooklet open berlin",
         ],
     ),
-    ("tags put", &["brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin"]),
-    ("tags get", &["brooklet tags get logs.brooklet order-17"]),
+    (
+        "tags put",
+        &[
+            "brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin",
+            "brooklet tags put logs.brooklet photo --file photo.jpg --tag berlin",
+        ],
+    ),
+    (
+        "tags get",
+        &[
+            "brooklet tags get logs.brooklet order-17",
+            "brooklet tags get logs.brooklet photo --raw > photo.jpg",
+        ],
+    ),
     ("tags find", &["brooklet tags find logs.brooklet open berlin --limit 10"]),
     ("tags count", &["brooklet tags count logs.brooklet open"]),
     ("tags list", &["brooklet tags list logs.brooklet", "brooklet tags list logs.brooklet city="]),

@@ -37,6 +37,7 @@ mod logs;
 mod missing;
 mod mode;
 mod output;
+mod payload;
 mod plot;
 mod prefix;
 mod probe;
