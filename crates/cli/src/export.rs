@@ -338,7 +338,10 @@ mod tests {
             let mut reader = Reader::open_beside(&place.path, &ALONE).unwrap();
             let job = Job { chosen: Chosen::Prefix(b""), format, bar: &spinner() };
             let mut to = Merging { place: &place, times, written: Vec::new() };
-            let done = job.run(&mut reader, &mut to, |to| Ok(to.written.clear()));
+            let done = job.run(&mut reader, &mut to, |to| {
+                to.written.clear();
+                Ok(())
+            });
             if !fine {
                 assert_eq!(done.unwrap_err().message, MERGED_TOO_OFTEN);
                 continue;

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use common::{Place, text};
 use serde_json::{Value, json};
