@@ -1,11 +1,9 @@
 //! `append`: entries from the command line, from files, or from the standard input.
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{BufReader, Read, stdin};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::io::{BufReader, stdin};
+use std::path::PathBuf;
 
 use brooklet::{Commit, Create, Store, Ticket};
 use clap::Args;
@@ -16,20 +14,17 @@ use crate::failure::{Failure, Kind};
 use crate::lines::{self, read_line};
 use crate::logs::Log;
 use crate::output::{Octets, Output};
+use crate::payload;
 use crate::size::size;
 use crate::store_args::StoreArgs;
-
-/// The name of the standard input, in place of a file or an entry.
-const STDIN: &str = "-";
-/// No entry of a store is longer, in bytes.
-const LONGEST: u64 = 1 << 30;
 
 #[derive(Args)]
 pub struct Append {
     #[command(flatten)]
     log: Log,
-    /// Entries to append; `-` is the whole standard input. Without any, each line of the standard
-    /// input is an entry; with --json, each line is a JSON object as `read --json` prints it
+    /// Entries to append; `-` is the whole standard input, and an entry `-` comes from --file or
+    /// the standard input. Without any, each line of the standard input is an entry; with --json,
+    /// each line is a JSON object as `read --json` prints it
     payloads: Vec<OsString>,
     /// Append the contents of FILE as one entry; `-` is the standard input. Several files are
     /// several entries
@@ -81,40 +76,19 @@ pub fn run(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(),
 impl Append {
     /// Returns the entries to append in one step; `None` if each line of the standard input is one.
     fn payloads(&self) -> Result<Option<Vec<Cow<'_, [u8]>>>, Failure> {
-        let is_stdin = |name: &OsStr| name == STDIN;
-        let payloads = self.payloads.iter().map(OsString::as_os_str);
-        let names = payloads.clone().chain(self.file.iter().map(|file| file.as_os_str()));
-        if names.filter(|name| is_stdin(name)).count() > 1 {
+        let payloads = self.payloads.iter();
+        let names =
+            payloads.clone().map(OsString::as_os_str).chain(self.file.iter().map(|file| file.as_os_str()));
+        if names.filter(|name| payload::is_stdin(name)).count() > 1 {
             return Err(Failure::new(Kind::Usage, "the standard input can be only one entry: use `-` once"));
         }
         if self.raw {
-            return Ok(Some(vec![whole(Path::new(STDIN))?.into()]));
+            return Ok(Some(vec![payload::standard_input()?.into()]));
         }
-        let given = payloads.map(|payload| match is_stdin(payload) {
-            true => whole(Path::new(STDIN)).map(Cow::Owned),
-            false => Ok(Cow::Borrowed(payload.as_bytes())),
-        });
-        let payloads: Vec<_> = given
-            .chain(self.file.iter().map(|file| whole(file).map(Cow::Owned)))
-            .collect::<Result<_, _>>()?;
+        let files = self.file.iter().map(|file| payload::file(file).map(Cow::Owned));
+        let payloads: Vec<_> = payloads.map(payload::argument).chain(files).collect::<Result<_, _>>()?;
         Ok((!payloads.is_empty()).then_some(payloads))
     }
-}
-
-/// Reads a whole file, or the standard input.
-fn whole(file: &Path) -> Result<Vec<u8>, Failure> {
-    let (mut content, name) = (Vec::new(), file.display());
-    let read = |input: &mut dyn Read, content: &mut Vec<u8>| input.take(LONGEST + 1).read_to_end(content);
-    if file.as_os_str() == STDIN {
-        read(&mut stdin().lock(), &mut content).map_err(Failure::io("reading the standard input"))?;
-    } else {
-        let mut input = File::open(file).map_err(Failure::io(format!("opening {name}")))?;
-        read(&mut input, &mut content).map_err(Failure::io(format!("reading {name}")))?;
-    }
-    if content.len() as u64 > LONGEST {
-        return Err(Failure::new(Kind::Usage, format!("{name} is longer than any entry of a store")));
-    }
-    Ok(content)
 }
 
 fn append_at_once(

@@ -7,16 +7,17 @@
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Write, stdout};
+use std::io::{self, BufWriter, Seek, Write, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use brooklet::{Entry, View, WalkItem};
+use brooklet::{Entry, Store, View, WalkItem};
 use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
 use crate::output::{Octets, Output, spinner};
@@ -26,6 +27,13 @@ use crate::store_args::StoreArgs;
 
 /// So many bytes are written before more is told of them.
 const AT_ONCE: u64 = 1 << 20;
+
+/// Most moments at which an export begins.
+const TRIES: u32 = 10;
+const CANNOT_BEGIN_AGAIN: &str = "the process that writes the store has merged runs that were still to be exported, \
+    and what was printed cannot be taken back; write the export to a file by --to, which begins again by itself";
+const MERGED_TOO_OFTEN: &str = "the process that writes the store has merged runs during each of 10 exports; export a \
+    part of the logs by --prefix, or export while the process writes less";
 
 /// Arguments of `brooklet export`.
 #[derive(clap::Args)]
@@ -63,39 +71,26 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         return Err(taken(to));
     }
     signals::listen()?;
-    let store = store_args.open_to_read(&args.store)?;
-    let view = store.view()?;
+    let mut reader = Reader::open(&args.store, store_args)?;
     let bar = spinner();
     let chosen = match &args.log {
         Some(log) => Chosen::Log(log.as_bytes()),
         None => Chosen::Prefix(args.prefix.bytes()),
     };
-    if let Chosen::Log(log) = chosen {
-        // Told before anything is written.
-        match view.bounds(log) {
-            Err(brooklet::Error::Damaged { .. }) if args.format == Format::Ndjson => {}
-            told => drop(told?),
-        }
-    }
-    let write = |to: &mut dyn Write| {
-        let mut to = Watched { to, bytes: 0, bar: &bar };
-        let told = match args.format {
-            Format::Ndjson => lines(&view, chosen, &mut to),
-            Format::Codex => codex(&view, chosen, &mut to).map(|told| (told, None)),
-        };
-        // Whoever stops it makes a write fail.
-        signals::check().and(told)
-    };
+    let job = Job { chosen, format: args.format, bar: &bar };
+    reader.look(|store| job.check(&store.view()?))?;
     let Some(target) = target else {
         // What is exported is what is printed.
         let mut to = BufWriter::with_capacity(64 << 10, stdout().lock());
-        let (_, damage) = write(&mut to)?;
+        let (_, damage) =
+            job.run(&mut reader, &mut to, |_| Err(Failure::new(Kind::Io, CANNOT_BEGIN_AGAIN)))?;
         to.flush()?;
         return damage.map_or(Ok(()), Err);
     };
     let doing = || format!("writing {}", target.display());
     let mut to = BufWriter::with_capacity(1 << 20, temporary(target).map_err(Failure::io(doing()))?);
-    let (told, damage) = write(&mut to).map_err(|failure| match failure.kind {
+    let written = job.run(&mut reader, &mut to, |to| empty(to).map_err(Failure::from));
+    let (told, damage) = written.map_err(|failure| match failure.kind {
         Kind::Io => Failure::new(failure.kind, format!("{} failed: {}", doing(), failure.message)),
         _ => failure,
     })?;
@@ -106,6 +101,65 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     damage.map_or(Ok(()), Err)
 }
 
+/// One export, as of one moment of the store.
+struct Job<'a> {
+    chosen: Chosen<'a>,
+    format: Format,
+    bar: &'a ProgressBar,
+}
+
+/// What was exported, and the damage that was left out.
+type Written = (Exported, Option<Failure>);
+
+impl Job<'_> {
+    /// Refuses a log that is not there, before anything is written.
+    fn check(&self, view: &View) -> Result<(), Stop> {
+        let Chosen::Log(log) = self.chosen else { return Ok(()) };
+        match view.bounds(log) {
+            Err(brooklet::Error::Damaged { .. }) if self.format == Format::Ndjson => Ok(()),
+            told => told.map(drop).map_err(Stop::from),
+        }
+    }
+
+    /// Writes the export. Where the writer of the store replaces what is still to be read, the
+    /// export begins again as of a later moment, behind `begin_again`: it never mixes two moments.
+    fn run<W: Write>(
+        &self,
+        reader: &mut Reader<'_>,
+        to: &mut W,
+        begin_again: impl Fn(&mut W) -> Result<(), Failure>,
+    ) -> Result<Written, Failure> {
+        let mut tries = 1;
+        loop {
+            match self.write(reader.store(), to) {
+                Err(Stop::Replaced(_)) if tries < TRIES => begin_again(to)?,
+                Err(Stop::Replaced(_)) => return Err(Failure::new(Kind::Io, MERGED_TOO_OFTEN)),
+                written => return Ok(written?),
+            }
+            reader.reopen()?;
+            tries += 1;
+        }
+    }
+
+    fn write(&self, store: &Store, to: &mut dyn Write) -> Result<Written, Stop> {
+        let mut to = Watched { to, bytes: 0, bar: self.bar };
+        let view = store.view()?;
+        let told = match self.format {
+            Format::Ndjson => lines(&view, self.chosen, &mut to),
+            Format::Codex => codex(&view, self.chosen, &mut to).map(|told| (told, None)),
+        };
+        // Whoever stops it makes a write fail.
+        signals::check()?;
+        told
+    }
+}
+
+/// Drops what was written to a file.
+fn empty(to: &mut BufWriter<NamedTempFile>) -> io::Result<()> {
+    to.rewind()?;
+    to.get_ref().as_file().set_len(0)
+}
+
 /// What to export.
 #[derive(Clone, Copy)]
 enum Chosen<'a> {
@@ -113,7 +167,7 @@ enum Chosen<'a> {
     Log(&'a [u8]),
 }
 
-fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exported, Failure> {
+fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exported, Stop> {
     let brooklet::ExportReport { logs, entries, bytes, .. } = match chosen {
         Chosen::Prefix(prefix) => view.export(prefix, to)?,
         Chosen::Log(log) => view.export_log(log, to)?,
@@ -122,11 +176,7 @@ fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exporte
 }
 
 /// Writes what there is; also returns the damage that it left out.
-fn lines(
-    view: &View,
-    chosen: Chosen<'_>,
-    to: &mut Watched<'_>,
-) -> Result<(Exported, Option<Failure>), Failure> {
+fn lines(view: &View, chosen: Chosen<'_>, to: &mut Watched<'_>) -> Result<Written, Stop> {
     let (walk, only) = match chosen {
         Chosen::Prefix(prefix) => (view.salvage(prefix)?, None),
         Chosen::Log(log) => (view.salvage(log)?, Some(log)),
@@ -149,6 +199,9 @@ fn lines(
         }
     }
     let damage = damage.or_else(|| only.and_then(|log| view.bounds(log).err()));
+    if let Some(error @ brooklet::Error::Replaced { .. }) = damage {
+        return Err(error.into());
+    }
     let left_out = |error: brooklet::Error| {
         let Failure { kind, message } = error.into();
         Failure::new(kind, format!("the readable data was exported; {message}"))
@@ -156,9 +209,9 @@ fn lines(
     Ok((Exported { bytes: to.bytes, ..told }, damage.map(left_out)))
 }
 
-fn line(to: &mut impl Write, row: &impl Serialize) -> Result<(), Failure> {
+fn line(to: &mut impl Write, row: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *to, row).map_err(io::Error::from)?;
-    Ok(to.write_all(b"\n")?)
+    to.write_all(b"\n")
 }
 
 fn taken(target: &Path) -> Failure {
@@ -232,7 +285,7 @@ struct Row<'a> {
     payload: Octets<'a>,
 }
 
-#[derive(Default, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Exported {
     logs: u64,
     entries: u64,
@@ -243,5 +296,73 @@ impl Display for Exported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { logs, entries, bytes } = self;
         write!(f, "{logs} logs with {entries} entries, {}", HumanBytes(*bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ALONE, Place};
+
+    /// Replaces the runs of a store at its first writes.
+    struct Merging<'a> {
+        place: &'a Place,
+        times: u32,
+        written: Vec<u8>,
+    }
+
+    impl Write for Merging<'_> {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            if self.times > 0 && self.written.is_empty() {
+                self.times -= 1;
+                self.place.store.delete("a").unwrap().wait().unwrap();
+                self.place.append("a", 1, 2);
+                self.place.merge();
+            }
+            self.written.write(data)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_export_whose_data_is_replaced_begins_again() {
+        for (format, times, fine) in
+            [(Format::Ndjson, 1, true), (Format::Codex, 2, true), (Format::Ndjson, TRIES, false)]
+        {
+            let place = Place::new();
+            place.append("a", 20, 1);
+            place.append("b", 20, 1);
+            let mut reader = Reader::open_beside(&place.path, &ALONE).unwrap();
+            let job = Job { chosen: Chosen::Prefix(b""), format, bar: &spinner() };
+            let mut to = Merging { place: &place, times, written: Vec::new() };
+            let done = job.run(&mut reader, &mut to, |to| {
+                to.written.clear();
+                Ok(())
+            });
+            if !fine {
+                assert_eq!(done.unwrap_err().message, MERGED_TOO_OFTEN);
+                continue;
+            }
+            let (told, damage) = done.unwrap();
+            assert!((told.logs, damage.is_none()) == (3, true) && told.entries == 21 + 2 * u64::from(times));
+            // As an export of the store at rest.
+            let (mut alone, mut written) = (Reader::open_beside(&place.path, &ALONE).unwrap(), Vec::new());
+            job.run(&mut alone, &mut written, |_| unreachable!()).unwrap();
+            assert!(to.written == written);
+        }
+    }
+
+    #[test]
+    fn a_printed_export_whose_data_is_replaced_ends() {
+        let place = Place::new();
+        place.append("a", 20, 1);
+        let mut reader = Reader::open_beside(&place.path, &ALONE).unwrap();
+        let job = Job { chosen: Chosen::Log(b"a"), format: Format::Ndjson, bar: &spinner() };
+        let mut to = Merging { place: &place, times: 1, written: Vec::new() };
+        let refuse = |_: &mut Merging<'_>| Err(Failure::no("no"));
+        assert_eq!(job.run(&mut reader, &mut to, refuse).unwrap_err().message, "no");
     }
 }

@@ -108,8 +108,20 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "brooklet tags find logs.brooklet open berlin",
         ],
     ),
-    ("tags put", &["brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin"]),
-    ("tags get", &["brooklet tags get logs.brooklet order-17"]),
+    (
+        "tags put",
+        &[
+            "brooklet tags put logs.brooklet order-17 '{\"total\": 12}' --tag open --tag berlin",
+            "brooklet tags put logs.brooklet photo --file photo.jpg --tag berlin",
+        ],
+    ),
+    (
+        "tags get",
+        &[
+            "brooklet tags get logs.brooklet order-17",
+            "brooklet tags get logs.brooklet photo --raw > photo.jpg",
+        ],
+    ),
     ("tags find", &["brooklet tags find logs.brooklet open berlin --limit 10"]),
     ("tags count", &["brooklet tags count logs.brooklet open"]),
     ("tags list", &["brooklet tags list logs.brooklet", "brooklet tags list logs.brooklet city="]),
@@ -328,5 +340,19 @@ mod tests {
             }
         });
         assert!(wrong.is_empty(), "only one of PREFIX and --prefix: {wrong:?}");
+    }
+    #[test]
+    fn each_time_takes_units() {
+        let mut command = crate::command();
+        command.build();
+        let mut wrong = Vec::new();
+        walk(&mut command, "brooklet", &mut |command, path| {
+            let bare = ["SECONDS", "MINUTES", "MS", "MILLIS", "HOURS", "DAYS"];
+            let names = command.get_arguments().filter_map(|arg| arg.get_value_names()).flatten();
+            wrong.extend(
+                names.filter(|name| bare.contains(&name.as_str())).map(|name| format!("{path} {name}")),
+            );
+        });
+        assert!(wrong.is_empty(), "values in one unit: {wrong:?}");
     }
 }

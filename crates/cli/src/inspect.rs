@@ -11,6 +11,7 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use crate::beside::Reader;
 use crate::colours::{bad, good, warning};
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
@@ -35,15 +36,17 @@ pub struct Only {
 
 /// Prints the map of a store, or the bounds of a log.
 pub fn inspect(args: Inspect, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    let store = store_args.open_to_read(&args.store)?;
+    let mut reader = Reader::open(&args.store, store_args)?;
     match args.log {
         Some(log) => {
             let log = log.as_bytes();
-            out.put(&LogRow::new(log, store.bounds(log)?, store.retention(log)?))
+            let (bounds, retention) = reader.look(|store| Ok((store.bounds(log)?, store.retention(log)?)))?;
+            out.put(&LogRow::new(log, bounds, retention))
         }
         None => {
-            out.put(&Map::of(&store.info()?))?;
-            store
+            out.put(&Map::of(&reader.look(|store| Ok(store.info()?))?))?;
+            reader
+                .store()
                 .damage()
                 .first()
                 .map_or(Ok(()), |damage| Err(Failure::new(Kind::Damaged, damage.to_string())))

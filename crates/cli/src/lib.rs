@@ -12,6 +12,7 @@ mod append;
 #[cfg(feature = "archive")]
 mod archive;
 mod bench;
+mod beside;
 mod codex;
 mod colours;
 mod demo;
@@ -36,6 +37,7 @@ mod logs;
 mod missing;
 mod mode;
 mod output;
+mod payload;
 mod plot;
 mod prefix;
 mod probe;
@@ -49,6 +51,8 @@ mod space;
 mod space_rules;
 mod store_args;
 mod tags;
+#[cfg(test)]
+mod testing;
 mod time;
 mod top;
 

@@ -1,18 +1,20 @@
 //! Commands on one log, and the listing of all.
 
 mod follow;
+mod notes;
+mod once;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brooklet::{Bounds, Entry, Retention, Store, Ticket};
+use brooklet::{Bounds, Entry, Logs, Retention, Store, Ticket};
 use clap::Args;
 use serde::Serialize;
 
+use crate::beside::{Reader, Stop};
 use crate::failure::Failure;
 use crate::output::{Octets, Output};
 use crate::prefix::Prefix;
@@ -125,34 +127,8 @@ pub fn read(args: Read, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
     if args.follow {
         return follow::follow(&args, store_args, out);
     }
-    let store = store_args.open_to_read(&args.log.store)?;
-    let from = args.from.map_or(Bound::Unbounded, Bound::Included);
-    let to = args.to.map_or(Bound::Unbounded, Bound::Excluded);
-    let mut entries = store.read(args.log.key(), (from, to))?;
-    let mut rest = entries.range();
-    let mut left = args.limit.unwrap_or(usize::MAX);
-    while left > 0 {
-        // Behind the last entry, an error may report damage.
-        let Some(next) = (if args.reverse { entries.next_back() } else { entries.next() }) else { break };
-        match next {
-            Ok(entry) => {
-                if args.reverse {
-                    rest.end = entry.seq;
-                } else {
-                    rest.start = entry.seq + 1;
-                }
-                args.print(&entry, out)?;
-                left -= 1;
-            }
-            // The process that writes the store has merged the rest meanwhile.
-            Err(brooklet::Error::Replaced { .. }) => {
-                let again = store_args.open_beside(&args.log.store)?;
-                entries = again.read(args.log.key(), rest.clone())?;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
+    let mut reader = Reader::open(&args.log.store, store_args)?;
+    once::print(&args, &mut reader, |entry| args.print(entry, out))
 }
 
 impl Read {
@@ -212,26 +188,27 @@ pub fn delete(log: Log, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
 
 /// Prints the logs and their bounds.
 pub fn list(args: List, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    let mut store = store_args.open_to_read(&args.store)?;
+    let mut reader = Reader::open(&args.store, store_args)?;
     let (mut from, mut left) = (Vec::new(), args.limit.unwrap_or(usize::MAX));
-    'again: loop {
-        for log in store.scan_from(args.prefix.bytes(), &from)?.take(left) {
-            match log {
-                Ok(log) => {
-                    out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;
-                    from = [&log.key[..], b"\0"].concat();
-                    left -= 1;
-                }
-                // The process that writes the store has merged the rest meanwhile.
-                Err(brooklet::Error::Replaced { .. }) => {
-                    store = store_args.open_beside(&args.store)?;
-                    continue 'again;
-                }
-                Err(error) => return Err(error.into()),
-            }
+    loop {
+        let logs = reader.look(|store| Ok(store.scan_from(args.prefix.bytes(), &from)?))?;
+        match print_logs(logs, (&mut from, &mut left), out) {
+            // Each log is as it is at the moment at which it is printed.
+            Err(Stop::Replaced(_)) => reader.reopen()?,
+            printed => return Ok(printed?),
         }
-        return Ok(());
     }
+}
+
+/// Prints logs, and counts them; `from` is the smallest key after the last one.
+fn print_logs(logs: Logs, (from, left): (&mut Vec<u8>, &mut usize), out: &mut Output) -> Result<(), Stop> {
+    for log in logs.take(*left) {
+        let log = log?;
+        out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;
+        *from = [&log.key[..], b"\0"].concat();
+        *left -= 1;
+    }
+    Ok(())
 }
 
 impl Log {

@@ -2,8 +2,12 @@
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
+#[cfg(feature = "serve")]
+use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "serve")]
+use serde::{Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
 
 /// The units of a length of time, the longest first, and their milliseconds.
@@ -43,6 +47,71 @@ fn split(text: &str, part: impl Fn(char) -> bool) -> (&str, &str) {
 pub fn seconds(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
     let plain = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
     plain.or_else(|| age(text).ok()).filter(|time| range.contains(time))
+}
+
+/// A length of time in a setting: with units, or a number alone, which counts units of `MILLIS`
+/// milliseconds. It is shown as it is read back.
+#[cfg(feature = "serve")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting<const MILLIS: u64>(Duration);
+
+#[cfg(feature = "serve")]
+impl<const MILLIS: u64> Setting<MILLIS> {
+    /// Returns so many units.
+    pub const fn units(units: u64) -> Self {
+        Self(Duration::from_millis(units.saturating_mul(MILLIS)))
+    }
+
+    /// Returns the length of time.
+    pub fn time(self) -> Duration {
+        self.0
+    }
+
+    /// Returns the number of units, if it is a whole number.
+    pub fn whole(self) -> Option<u64> {
+        let millis = self.0.as_millis() as u64;
+        millis.is_multiple_of(MILLIS).then(|| millis / MILLIS)
+    }
+}
+
+#[cfg(feature = "serve")]
+impl<const MILLIS: u64> FromStr for Setting<MILLIS> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.bytes().any(|byte| !byte.is_ascii_digit()) {
+            return age(text).map(Self);
+        }
+        let millis = text.parse().ok().and_then(|units: u64| units.checked_mul(MILLIS));
+        millis.map(|millis| Self(Duration::from_millis(millis))).ok_or_else(|| "the time is too long".into())
+    }
+}
+
+#[cfg(feature = "serve")]
+impl<const MILLIS: u64> Serialize for Setting<MILLIS> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.whole() {
+            Some(units) => serializer.serialize_u64(units),
+            None => serializer.collect_str(&Span(self.0)),
+        }
+    }
+}
+
+#[cfg(feature = "serve")]
+impl<'de, const MILLIS: u64> Deserialize<'de> for Setting<MILLIS> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "use a number, or a time such as \"90s\"")]
+        enum Written {
+            Units(u64),
+            Text(String),
+        }
+        let text = match Written::deserialize(from)? {
+            Written::Units(units) => units.to_string(),
+            Written::Text(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 /// Parses a moment: RFC 3339, or the form in which [`Moment`] is shown.
@@ -130,6 +199,24 @@ mod tests {
         assert_eq!(seconds("0.5", range()), seconds("500ms", range()));
         assert_eq!(seconds("1m 30s", range()), Some(Duration::from_secs(90)));
         assert!(["0", "2h", "x", "-1", "nan"].iter().all(|wrong| seconds(wrong, range()).is_none()));
+    }
+
+    #[test]
+    fn a_setting_without_units_counts_its_own() {
+        let seconds = |text: &str| text.parse::<Setting<1000>>();
+        assert_eq!((seconds("90"), seconds("1m 30s")), (seconds("90s"), Ok(Setting::units(90))));
+        assert_eq!("2".parse(), Ok(Setting::<86_400_000>(Duration::from_secs(48 * 3600))));
+        assert_eq!((seconds("0").unwrap().whole(), seconds("1500ms").unwrap().whole()), (Some(0), None));
+        for wrong in ["", "-1", "1.5", "x", "1x", "99999999999999999999", "18446744073709551615"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        for written in ["0", "90", "\"1s 500ms\""] {
+            let read: Setting<1000> = serde_json::from_str(written).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), written);
+        }
+        for wrong in ["-1", "1.5", "null", "\"1x\""] {
+            assert!(serde_json::from_str::<Setting<1000>>(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -87,7 +87,9 @@ fn make(path: &Path, spaces: u64) -> Result<Row, Failure> {
     };
     eprintln!("measuring: {spaces} spaces are made");
     let first = stretch(0..STRETCH)?;
-    stretch(STRETCH..spaces - STRETCH)?;
+    if spaces > 2 * STRETCH {
+        stretch(STRETCH..spaces - STRETCH)?;
+    }
     row.pair(stretch(spaces - STRETCH..spaces)?, first);
     row.note("bytes written to the ring a space", Some(store.info()?.wal.raw_bytes as f64 / spaces as f64));
     store.close()?;

@@ -16,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[cfg(feature = "archive")]
 use crate::archive::BUCKETS;
+use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
@@ -165,13 +166,18 @@ impl Place {
         self.name.as_bytes()
     }
 
-    fn documents(&self, store: &Store) -> Result<Documents<Json>, Failure> {
+    fn documents(&self, store: &Store) -> Result<Documents<Json>, Stop> {
         let options = Options::new(self.below.as_bytes()).background(false);
         Ok(Documents::open(store, Json::new(), options)?)
     }
 
-    fn read(&self, store_args: &StoreArgs) -> Result<Documents<Json>, Failure> {
-        self.documents(&store_args.open_to_read(&self.store)?)
+    /// Looks something up in the documents.
+    fn look<T>(
+        &self,
+        store_args: &StoreArgs,
+        look: impl Fn(&Documents<Json>) -> Result<T, Stop>,
+    ) -> Result<T, Failure> {
+        Reader::open(&self.store, store_args)?.look(|store| look(&self.documents(store)?))
     }
 
     /// Changes documents, and closes the store.
@@ -245,11 +251,10 @@ fn malformed(what: &brooklet_documents::Refusal) -> Failure {
 pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Get { place, at } => {
-            let documents = place.read(store_args)?;
-            let found = match at {
-                Some(version) => documents.at(place.name(), version)?,
-                None => documents.get(place.name())?.ok_or_else(|| place.not_found())?,
-            };
+            let found = place.look(store_args, |documents| match at {
+                Some(version) => Ok(documents.at(place.name(), version)?),
+                None => Ok(documents.get(place.name())?.ok_or_else(|| place.not_found())?),
+            })?;
             out.put(&Document::new(place.name(), found.version, found.state.value()))
         }
         Command::Put { place, state, new, change } => put(&place, state, new, &change, store_args, out),
@@ -271,8 +276,7 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             })
         }
         Command::History { place, reverse, limit } => {
-            let documents = place.read(store_args)?;
-            let history = documents.history(place.name())?;
+            let history = place.look(store_args, |documents| Ok(documents.history(place.name())?))?;
             let limit = limit.unwrap_or(usize::MAX);
             match reverse {
                 true => print(history.rev().take(limit), out),
@@ -298,11 +302,11 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
         }
         Command::Watch { place, since, limit } => watch::run(&place, since, limit, store_args, out),
         Command::Changes { place, since, merged } => {
-            let documents = place.read(store_args)?;
             if !merged {
-                return print(documents.updates(place.name(), since)?, out);
+                let updates = |documents: &Documents<Json>| Ok(documents.updates(place.name(), since)?);
+                return print(place.look(store_args, updates)?, out);
             }
-            let changes = documents.changes(place.name(), since)?;
+            let changes = place.look(store_args, |documents| Ok(documents.changes(place.name(), since)?))?;
             let none = "the updates have no common patch: print them without --merged";
             match changes.merged {
                 Some(merged) => out.put(&rows::Merged::new(changes.version, &merged)),

@@ -1,22 +1,17 @@
 //! `doc watch`: the updates that another process makes, as they become durable there.
 
 use std::fmt;
-use std::thread;
-use std::time::Duration;
 
-use brooklet::Store;
-use brooklet_documents::{Documents, Error, ErrorKind, Json};
+use brooklet_documents::{Documents, ErrorKind, Json};
 use serde::Serialize;
 
 use super::Place;
 use super::rows::{Document, Row};
+use crate::beside::{Reader, Stop};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::signals;
 use crate::store_args::StoreArgs;
-
-/// The pause between two looks at the store.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The reader of one document.
 struct Watch<'a> {
@@ -37,38 +32,21 @@ pub fn run(
 ) -> Result<(), Failure> {
     signals::listen_quietly()?;
     let mut watch = Watch { name: place.name(), known: since, left: limit.unwrap_or(usize::MAX) };
+    let mut reader = Reader::open_beside(&place.store, store_args)?;
     while watch.left > 0 && !signals::asked() {
-        let store = store_args.open_beside(&place.store)?;
-        match watch.look(&place.documents(&store)?, out) {
-            Ok(()) => out.flush()?,
-            // The process that writes the store has merged the rest meanwhile.
-            Err(Stop::Documents(Error::Store(brooklet::Error::Replaced { .. }))) => continue,
-            Err(Stop::Documents(error)) => return Err(error.into()),
+        match place.documents(reader.store()).and_then(|documents| watch.look(&documents, out)) {
+            Ok(()) => {
+                out.flush()?;
+                if watch.left > 0 && !reader.wait()? {
+                    break;
+                }
+            }
+            Err(Stop::Replaced(_)) => {}
             Err(Stop::Failure(failure)) => return Err(failure),
         }
-        if watch.left > 0 && !wait(&store)? {
-            break;
-        }
+        reader.reopen()?;
     }
     out.flush()
-}
-
-/// Why a look ended early.
-enum Stop {
-    Documents(Error),
-    Failure(Failure),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Documents(error)
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
 }
 
 impl Watch<'_> {
@@ -111,17 +89,6 @@ impl Watch<'_> {
         (self.known, self.left) = (Some(found.version), self.left - 1);
         Ok(())
     }
-}
-
-/// Waits until there is something newer; `false` if the command was asked to stop.
-fn wait(store: &Store) -> Result<bool, Failure> {
-    while !store.is_outdated()? {
-        if signals::asked() {
-            return Ok(false);
-        }
-        thread::sleep(PAUSE);
-    }
-    Ok(true)
 }
 
 /// A document that is gone.

@@ -23,7 +23,7 @@ use brooklet_replica::{BucketJournal, Error, Followed, Probe, Replica, Shipper, 
 use brooklet_server::standby::{Owner, Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
 
-use super::settings::{Acknowledge, Given};
+use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
 pub use guard::Guard;
 use warm::Warm;
@@ -87,7 +87,6 @@ impl Replication {
         options.owner = owner.clone();
         options.address = given.advertise.clone().unwrap_or_default();
         let journal = BucketJournal::new(&Bucket::open(address)?);
-        let seconds = |given: Option<u64>, default| Duration::from_secs(given.unwrap_or(default));
         Ok(Some(Self {
             replica: Replica::new(journal.clone(), options),
             journal,
@@ -100,13 +99,11 @@ impl Replication {
             },
             is_standby: given.standby.unwrap_or_default(),
             server: server.clone(),
-            silence: seconds(given.takeover_after, super::settings::TAKEOVER_AFTER),
-            backup_every: seconds(given.backup_every, super::settings::BACKUP_EVERY),
+            silence: given.takeover_after.unwrap_or(TAKEOVER_AFTER).time(),
+            backup_every: given.backup_every.unwrap_or(BACKUP_EVERY).time(),
             backup_at: LONG,
             pause: Duration::from_secs(10),
-            keep_backups: Duration::from_secs(
-                given.keep_backups.unwrap_or(super::settings::KEEP_BACKUPS).saturating_mul(24 * 3600),
-            ),
+            keep_backups: given.keep_backups.unwrap_or(KEEP_BACKUPS).time(),
             leaving: Duration::from_secs(30),
             stop: stop.clone(),
         }))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use brooklet_server::{Address, Config, Tls};
 use clap::ValueEnum;
@@ -11,6 +12,12 @@ use super::secrets::{self, Hidden};
 use crate::failure::{Failure, Kind};
 use crate::mode::Mode;
 use crate::size::size;
+use crate::time::Setting;
+
+/// Times whose numbers without a unit are seconds, milliseconds, days.
+pub type Seconds = Setting<1000>;
+type Millis = Setting<1>;
+pub type Days = Setting<{ 24 * 3_600_000 }>;
 
 /// The settings of one source; an unset one is taken from the next source, or from the defaults.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
@@ -53,13 +60,14 @@ pub struct Given {
     /// Most Redis clients at once [default: 10000]
     #[arg(long, value_name = "N", env = "BROOKLET_MAX_CLIENTS")]
     max_clients: Option<usize>,
-    /// Seconds after which an idle Redis client is disconnected; 0 for never [default: 0]
-    #[arg(long, value_name = "SECONDS", env = "BROOKLET_TIMEOUT")]
-    timeout: Option<u64>,
-    /// Seconds after which a Redis client that has not logged in is disconnected; 0 for never
-    /// [default: 10]
-    #[arg(long, value_name = "SECONDS", env = "BROOKLET_AUTH_TIMEOUT")]
-    auth_timeout: Option<u64>,
+    /// Time after which an idle Redis client is disconnected, such as 5m; a number alone counts
+    /// seconds; 0 for never [default: 0]
+    #[arg(long, value_name = "TIME", env = "BROOKLET_TIMEOUT")]
+    timeout: Option<Seconds>,
+    /// Time after which a Redis client that has not logged in is disconnected; a number alone
+    /// counts seconds; 0 for never [default: 10]
+    #[arg(long, value_name = "TIME", env = "BROOKLET_AUTH_TIMEOUT")]
+    auth_timeout: Option<Seconds>,
     /// Bytes of memory for all Redis clients: requests, queued commands and replies [default: 512M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CLIENT_MEMORY")]
     client_memory: Option<u64>,
@@ -72,10 +80,10 @@ pub struct Given {
     /// Bytes of memory for all replies to HTTP clients that leave at once [default: 256M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_HTTP_REPLY_MEMORY")]
     http_reply_memory: Option<u64>,
-    /// Longest time of a script, in milliseconds, in which other Redis clients wait; 0 for no limit
-    /// [default: 50]
-    #[arg(long, value_name = "MS", env = "BROOKLET_SCRIPT_TIME")]
-    script_time: Option<u64>,
+    /// Longest time of a script, in which other Redis clients wait; a number alone counts
+    /// milliseconds; 0 for no limit [default: 50]
+    #[arg(long, value_name = "TIME", env = "BROOKLET_SCRIPT_TIME")]
+    script_time: Option<Millis>,
     /// Most bytes of memory of a script [default: 16M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_SCRIPT_MEMORY")]
     script_memory: Option<u64>,
@@ -115,18 +123,18 @@ pub struct Given {
     /// With --replicate: wait until the owner of the store is gone, then take the store over
     #[arg(long, num_args = 0..=1, default_missing_value = "true", env = "BROOKLET_STANDBY")]
     pub standby: Option<bool>,
-    /// With --standby: seconds without a sign of the owner after which it is gone, 2 or more
-    /// [default: 3]
-    #[arg(long, value_name = "SECONDS", env = "BROOKLET_TAKEOVER_AFTER")]
-    pub takeover_after: Option<u64>,
-    /// With --replicate: seconds between two backups to the bucket, which shorten the log there; a
-    /// log of 256 MiB is backed up sooner [default: 3600]
-    #[arg(long, value_name = "SECONDS", env = "BROOKLET_BACKUP_EVERY")]
-    pub backup_every: Option<u64>,
-    /// With --replicate: days for which backups in the bucket are kept, 1 or more; the newest one
-    /// stays [default: 7]
-    #[arg(long, value_name = "DAYS", env = "BROOKLET_KEEP_BACKUPS")]
-    pub keep_backups: Option<u64>,
+    /// With --standby: time without a sign of the owner after which it is gone, 2s or more; a
+    /// number alone counts seconds [default: 3]
+    #[arg(long, value_name = "TIME", env = "BROOKLET_TAKEOVER_AFTER")]
+    pub takeover_after: Option<Seconds>,
+    /// With --replicate: time between two backups to the bucket, which shorten the log there, 1s or
+    /// more; a number alone counts seconds; a log of 256 MiB is backed up sooner [default: 3600]
+    #[arg(long, value_name = "TIME", env = "BROOKLET_BACKUP_EVERY")]
+    pub backup_every: Option<Seconds>,
+    /// With --replicate: time for which backups in the bucket are kept, 1h or more; a number alone
+    /// counts days; the newest backup stays [default: 7]
+    #[arg(long, value_name = "TIME", env = "BROOKLET_KEEP_BACKUPS")]
+    pub keep_backups: Option<Days>,
     /// Format of the messages on the standard error; RUST_LOG sets their level [default: text]
     #[arg(long, value_name = "FORM", env = "BROOKLET_LOG")]
     pub log: Option<LogForm>,
@@ -149,9 +157,9 @@ pub enum Acknowledge {
     Local,
 }
 
-pub const TAKEOVER_AFTER: u64 = 3;
-pub const BACKUP_EVERY: u64 = 3600;
-pub const KEEP_BACKUPS: u64 = 7;
+pub const TAKEOVER_AFTER: Seconds = Setting::units(3);
+pub const BACKUP_EVERY: Seconds = Setting::units(3600);
+pub const KEEP_BACKUPS: Days = Setting::units(7);
 pub const RING: u64 = 256 << 20;
 pub const MEMORY: u64 = 128 << 20;
 pub const CACHE: u64 = 64 << 20;
@@ -213,13 +221,13 @@ impl Given {
             allow_origin: Some(Vec::new()),
             unix_socket_mode: Some(Mode(config.unix_socket_mode)),
             max_clients: Some(config.settings.max_clients),
-            timeout: Some(config.settings.timeout),
-            auth_timeout: Some(config.settings.auth_timeout),
+            timeout: Some(Setting::units(config.settings.timeout)),
+            auth_timeout: Some(Setting::units(config.settings.auth_timeout)),
             client_memory: Some(config.settings.client_memory as u64),
             max_reply: Some(config.settings.hard_output as u64),
             http_body_memory: Some(config.streams.body_budget as u64),
             http_reply_memory: Some(config.streams.reply_budget as u64),
-            script_time: Some(config.settings.script_time),
+            script_time: Some(Setting::units(config.settings.script_time)),
             script_memory: Some(config.settings.script_memory as u64),
             notify_keyspace_events: Some(String::new()),
             max_value: Some(config.settings.max_bulk as u64),
@@ -240,15 +248,16 @@ impl Given {
 
     /// Refuses settings of replication that cannot be.
     pub fn check_replication(&self) -> Result<(), Failure> {
-        if self.takeover_after.is_some_and(|seconds| seconds < 2) {
+        let least = |given: Option<Duration>, least| given.is_some_and(|time| time < least);
+        if least(self.takeover_after.map(Setting::time), Duration::from_secs(2)) {
             let what = "--takeover-after is less than 2 seconds: owners give a sign each second";
             return Err(Failure::new(Kind::Usage, what));
         }
-        if self.backup_every == Some(0) {
-            return Err(Failure::new(Kind::Usage, "--backup-every is 0 seconds: use at least 1"));
+        if least(self.backup_every.map(Setting::time), Duration::from_secs(1)) {
+            return Err(Failure::new(Kind::Usage, "--backup-every is less than 1 second: use at least 1s"));
         }
-        if self.keep_backups == Some(0) {
-            let what = "--keep-backups is 0 days: a takeover may be reading the last backup; use at least 1";
+        if least(self.keep_backups.map(Setting::time), Duration::from_secs(3600)) {
+            let what = "--keep-backups is less than 1 hour: a takeover may be reading the last backup; use at least 1h";
             return Err(Failure::new(Kind::Usage, what));
         }
         if let Some(url) = self.advertise.as_ref().filter(|url| !url.is_empty()) {
@@ -315,14 +324,15 @@ impl Given {
         config.unix_socket_mode = self.unix_socket_mode.map_or(config.unix_socket_mode, |mode| mode.0);
         let settings = &mut config.settings;
         settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
-        settings.timeout = self.timeout.unwrap_or(settings.timeout);
-        settings.auth_timeout = self.auth_timeout.unwrap_or(settings.auth_timeout);
+        settings.timeout = seconds("--timeout", self.timeout)?.unwrap_or(settings.timeout);
+        settings.auth_timeout =
+            seconds("--auth-timeout", self.auth_timeout)?.unwrap_or(settings.auth_timeout);
         settings.client_memory = self.client_memory.map_or(settings.client_memory, |bytes| bytes as usize);
         if let Some(bytes) = self.max_reply {
             settings.hard_output = bytes as usize;
             settings.soft_output = settings.soft_output.min(settings.hard_output / 4);
         }
-        settings.script_time = self.script_time.unwrap_or(settings.script_time);
+        settings.script_time = self.script_time.and_then(Setting::whole).unwrap_or(settings.script_time);
         settings.script_memory = self.script_memory.map_or(settings.script_memory, |bytes| bytes as usize);
         let events = self.notify_keyspace_events.as_deref().unwrap_or_default();
         settings.set("notify-keyspace-events", events).map_err(|_| {
@@ -336,4 +346,13 @@ impl Given {
         config.threads = self.threads.unwrap_or(config.threads);
         Ok(config)
     }
+}
+
+/// Returns a time that the server counts in whole seconds.
+fn seconds(flag: &str, given: Option<Seconds>) -> Result<Option<u64>, Failure> {
+    let whole = |time: Seconds| {
+        let what = || Failure::new(Kind::Usage, format!("{flag} is no whole number of seconds"));
+        time.whole().ok_or_else(what)
+    };
+    given.map(whole).transpose()
 }

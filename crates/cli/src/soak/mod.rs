@@ -45,7 +45,7 @@ const CHECKS: u32 = 6;
 pub struct Args {
     /// Minutes to run, or a time with a unit (s, m, h and d are understood), without the last round
     /// and the last comparison
-    #[arg(long, default_value = "10", value_parser = minutes)]
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = minutes)]
     minutes: Duration,
     /// Number of logs
     #[arg(long, value_name = "N", default_value = "1e6", value_parser = logs)]

@@ -3,9 +3,12 @@
 
 mod words;
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use brooklet::{Create, Store};
@@ -14,9 +17,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::lines::{LONGEST, read_line};
 use crate::output::{Octets, Output, spinner};
+use crate::payload;
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
@@ -29,19 +34,22 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
         /// The record's id
-        id: String,
-        /// The record's bytes [default: the standard input]
-        payload: Option<String>,
+        id: OsString,
+        #[command(flatten)]
+        payload: Payload,
         /// A tag of the record; may be given again
         #[arg(long = "tag", short, value_name = "TAG")]
-        tags: Vec<String>,
+        tags: Vec<OsString>,
     },
     /// Print a record
     Get {
         #[command(flatten)]
         place: Place,
         /// The record's id
-        id: String,
+        id: OsString,
+        /// Print the record's bytes only, unchanged
+        #[arg(long)]
+        raw: bool,
     },
     /// Print the records with the given tags, the newest first
     Find {
@@ -78,7 +86,7 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
         /// The record's id
-        id: String,
+        id: OsString,
     },
     /// Put each line of a file as a record, with its words or its JSON fields as tags
     Import(Import),
@@ -93,19 +101,43 @@ pub struct Place {
     name: String,
 }
 
+/// The bytes of a record.
+#[derive(Args)]
+pub struct Payload {
+    /// The record's bytes; `-` is the whole standard input, and bytes `-` come from --file or the
+    /// standard input [default: the standard input]
+    payload: Option<OsString>,
+    /// Put the contents of FILE; `-` is the standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "payload")]
+    file: Option<PathBuf>,
+    /// Put the whole standard input, byte for byte
+    #[arg(long, conflicts_with_all = ["payload", "file"])]
+    raw: bool,
+}
+
+impl Payload {
+    fn bytes(&self) -> Result<Cow<'_, [u8]>, Failure> {
+        match (&self.payload, &self.file) {
+            (Some(payload), _) => payload::argument(payload),
+            (None, Some(file)) => payload::file(file).map(Cow::Owned),
+            (None, None) => payload::standard_input().map(Cow::Owned),
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct Wanted {
     /// Tags that a record must all have
-    tags: Vec<String>,
+    tags: Vec<OsString>,
     /// Tags of which a record must have at least one
     #[arg(long, value_name = "TAG")]
-    any: Vec<String>,
+    any: Vec<OsString>,
     /// Tags that a record must not have
     #[arg(long, value_name = "TAG")]
-    none: Vec<String>,
+    none: Vec<OsString>,
     /// Prefix of a tag that a record must have; may be given again
     #[arg(long, value_name = "TEXT")]
-    prefix: Vec<String>,
+    prefix: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -139,80 +171,105 @@ enum Format {
 }
 
 impl Place {
-    fn tags(&self, store: &Store) -> Result<Tags, Failure> {
+    fn tags(&self, store: &Store) -> Result<Tags, Stop> {
         Ok(Tags::open(store, &self.name, Options::new())?)
     }
 
-    fn read(&self, store_args: &StoreArgs) -> Result<Tags, Failure> {
-        self.tags(&store_args.open_to_read(&self.store)?)
+    /// Looks something up in the records.
+    fn look<T>(&self, store_args: &StoreArgs, look: impl Fn(&Tags) -> Result<T, Stop>) -> Result<T, Failure> {
+        Reader::open(&self.store, store_args)?.look(|store| look(&self.tags(store)?))
     }
 }
 
 impl Wanted {
     fn of(&self, tags: &Tags) -> Query {
-        let mut query = tags.find().all(&self.tags).none(&self.none);
+        let mut query = tags.find().all(bytes(&self.tags)).none(bytes(&self.none));
         if !self.any.is_empty() {
-            query = query.any(&self.any);
+            query = query.any(bytes(&self.any));
         }
-        query = self.prefix.iter().fold(query, |query, prefix| query.prefix(prefix));
+        query = bytes(&self.prefix).fold(query, Query::prefix);
         let is_any = self.tags.is_empty() && self.any.is_empty() && self.prefix.is_empty();
         if is_any { query.every() } else { query }
     }
+}
+
+/// The records that are still to be printed.
+struct Page {
+    left: u64,
+    /// They are older than this cursor.
+    before: u64,
+    raw: bool,
+}
+
+impl Page {
+    fn print(&mut self, query: Query, out: &mut Output) -> Result<(), Stop> {
+        for found in query.limit(self.left).before(self.before).run()? {
+            let Found { id, tags, payload, cursor, .. } = found?;
+            if self.raw {
+                out.raw(&payload)?;
+                out.raw(b"\n")?;
+            } else {
+                out.put(&Row::of(&id, &tags, &payload, Some(cursor)))?;
+            }
+            (self.left, self.before) = (self.left - 1, cursor);
+        }
+        Ok(())
+    }
+}
+
+fn bytes(tags: &[OsString]) -> impl Iterator<Item = &[u8]> {
+    tags.iter().map(|tag| tag.as_bytes())
 }
 
 /// Runs the command.
 pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Put { place, id, payload, tags } => {
-            let payload = match payload {
-                Some(payload) => payload.into_bytes(),
-                None => {
-                    let mut payload = Vec::new();
-                    let read = io::stdin().lock().read_to_end(&mut payload);
-                    read.map_err(Failure::io("reading the standard input"))?;
-                    payload
-                }
-            };
+            let (id, payload) = (id.as_bytes(), payload.bytes()?);
             let store = store_args.options()?.create(Create::IfMissing).open(&place.store)?;
-            place.tags(&store)?.put(&id, tags, payload)?.wait()?;
+            place.tags(&store)?.put(id, bytes(&tags), payload)?.wait()?;
             store.close()?;
-            out.put(&Put { id: Octets::id(id.as_bytes()), put: true })
+            out.put(&Put { id: Octets::id(id), put: true })
         }
-        Command::Get { place, id } => match place.read(store_args)?.get(&id)? {
-            Some(Record { tags, payload, .. }) => out.put(&Row::of(id.as_bytes(), &tags, &payload, None)),
-            None => Err(Failure::new(Kind::NotFound, format!("there is no record {id}: put it first"))),
-        },
-        Command::Find { place, wanted, limit, before, raw } => {
-            let tags = place.read(store_args)?;
-            let query = wanted.of(&tags).limit(limit.unwrap_or(u64::MAX)).before(before.unwrap_or(u64::MAX));
-            for found in query.run()? {
-                let Found { id, tags, payload, cursor, .. } = found?;
-                if raw {
-                    out.raw(&payload)?;
-                    out.raw(b"\n")?;
-                } else {
-                    out.put(&Row::of(&id, &tags, &payload, Some(cursor)))?;
+        Command::Get { place, id, raw } => {
+            let id = id.as_bytes();
+            match place.look(store_args, |tags| Ok(tags.get(id)?))? {
+                Some(Record { payload, .. }) if raw => out.raw(&payload),
+                Some(Record { tags, payload, .. }) => out.put(&Row::of(id, &tags, &payload, None)),
+                None => {
+                    let what = format!("there is no record {}: put it first", Octets::id(id));
+                    Err(Failure::new(Kind::NotFound, what))
                 }
             }
-            Ok(())
+        }
+        Command::Find { place, wanted, limit, before, raw } => {
+            let mut page = Page { left: limit.unwrap_or(u64::MAX), before: before.unwrap_or(u64::MAX), raw };
+            let mut reader = Reader::open(&place.store, store_args)?;
+            loop {
+                match place.tags(reader.store()).and_then(|tags| page.print(wanted.of(&tags), out)) {
+                    // Each record is as it is at the moment at which it is printed.
+                    Err(Stop::Replaced(_)) => reader.reopen()?,
+                    printed => return Ok(printed?),
+                }
+            }
         }
         Command::Count { place, wanted } => {
-            let count = wanted.of(&place.read(store_args)?).count()?;
+            let count = place.look(store_args, |tags| Ok(wanted.of(tags).count()?))?;
             out.put(&Count { count })
         }
         Command::List { place, prefix } => {
-            for tag in place.read(store_args)?.tags(prefix.bytes())? {
-                let (tag, records) = tag?;
-                out.put(&Tag { tag: Octets::tag(&tag), records })?;
-            }
-            Ok(())
+            let tags = place
+                .look(store_args, |tags| Ok(tags.tags(prefix.bytes())?.collect::<Result<Vec<_>, _>>()?))?;
+            tags.iter()
+                .try_for_each(|(tag, records)| out.put(&Tag { tag: Octets::tag(tag), records: *records }))
         }
         Command::Remove { place, id } => {
             let store = store_args.options()?.open(&place.store)?;
-            let removed = place.tags(&store)?.remove(&id)?;
+            let id = id.as_bytes();
+            let removed = place.tags(&store)?.remove(id)?;
             removed.as_ref().map_or(Ok(()), |written| written.wait())?;
             store.close()?;
-            out.put(&Removed { id: Octets::id(id.as_bytes()), removed: removed.is_some() })
+            out.put(&Removed { id: Octets::id(id), removed: removed.is_some() })
         }
         Command::Import(args) => import(&args, store_args, out),
     }

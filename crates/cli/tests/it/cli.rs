@@ -5,7 +5,7 @@ use crate::common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use common::{Place, text};
 use serde_json::{Value, json};
@@ -150,57 +150,11 @@ fn standard_input_is_an_entry_a_line() {
     assert_eq!(place.ok(&["read", "STORE", "k", "--from", "1", "--to", "2"]), shown);
 }
 
-/// Runs a command with an input, and returns what it printed.
-#[track_caller]
-fn fed(place: &Place, args: &[&str], input: &[u8]) -> Output {
-    let mut command = place.command(args);
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    std::thread::scope(|scope| {
-        // A command that refuses its arguments does not read its input.
-        scope.spawn(move || drop(stdin.write_all(input)));
-        child.wait_with_output().unwrap()
-    })
-}
-
-/// All ways in and out keep every byte.
-#[test]
-fn random_bytes_come_back_as_they_were() {
-    let place = Place::new();
-    let mut rng = brooklet::io::Rng::new(1);
-    let bytes: Vec<u8> = (0..4096).map(|_| rng.next() as u8).collect();
-    assert!(bytes.contains(&b'\n') && bytes.contains(&0));
-    let file = place.dir.path().join("bytes");
-    std::fs::write(&file, &bytes).unwrap();
-    let file = file.to_str().unwrap();
-    let read = |key: &str, more: &[&str]| place.run(&[&["read", "STORE", key], more].concat()).stdout;
-    for (key, args, input, seqs) in [
-        ("raw", &["--raw"][..], &bytes[..], "0\n"),
-        ("dash", &["-"], &bytes, "0\n"),
-        ("file", &["--file", file], b"", "0\n"),
-        ("file-dash", &["--file", "-"], &bytes, "0\n"),
-        ("two", &["--file", file, "--file", file], b"", "0\n1\n"),
-    ] {
-        let appended = fed(&place, &[&["append", "STORE", key], args].concat(), input);
-        assert_eq!((text(&appended.stderr), text(&appended.stdout)), ("", seqs), "{key}");
-        assert_eq!(read(key, &["--raw", "--limit", "1"]), bytes, "{key}");
-    }
-    // As JSON, from one log into another, in which the entries get other numbers.
-    place.ok(&["append", "STORE", "copy", "first"]);
-    let rows = read("two", &["--json"]);
-    let copied = fed(&place, &["append", "STORE", "copy", "--json"], &rows);
-    assert_eq!(text(&copied.stdout), "{\"key\":\"copy\",\"key_base16\":null,\"seqs\":[1,2]}\n");
-    assert_eq!(read("copy", &["--raw", "--from", "2"]), bytes);
-    let empty = fed(&place, &["append", "STORE", "empty", "--raw"], b"");
-    assert_eq!((text(&empty.stdout), read("empty", &["--raw"])), ("0\n", Vec::new()));
-}
-
 #[test]
 fn input_that_is_not_what_was_told_is_refused_by_its_line() {
     let place = Place::new();
     let refused = |args: &[&str], input: &[u8], because: &str| {
-        let output = fed(&place, &[&["append", "STORE", "k"], args].concat(), input);
+        let output = place.fed(&[&["append", "STORE", "k"], args].concat(), input);
         let message = text(&output.stderr);
         assert!(output.status.code() == Some(2) && message.contains(because), "{args:?}: {message}");
     };

@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::Stdio;
 
@@ -64,4 +65,99 @@ fn a_name_has_one_type() {
     place.ok(&["codex", "build", "t.codex", "t.tsv"]);
     let stat = &place.json(&["codex", "stat", "t.codex"])[0];
     assert_eq!((&stat["file_id"], &stat["id"]), (&json!(0), &Value::Null));
+}
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+
+/// The top-level fields that a section of the page names for a command.
+fn named(section: &str, command: &str) -> BTreeSet<String> {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let (_, part) = page.split_once(&format!("\n## {section}\n")).expect(section);
+    let part = part.split("\n## ").next().unwrap();
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    // The cell of the commands goes on in the next row: it ends in a comma, or that cell is empty.
+    let mut groups: Vec<(Vec<String>, Vec<String>, bool)> = Vec::new();
+    for row in part.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').skip(1).map(str::trim).collect();
+        let commands = cells[0];
+        let is_bytes = cells[2].contains("bytes");
+        let fields = quoted(cells[1]).into_iter().flat_map(|field| {
+            let field = field.split('.').next().unwrap().to_owned();
+            let beside = if field == "text" { "base16".to_owned() } else { format!("{field}_base16") };
+            if is_bytes { vec![field, beside] } else { vec![field] }
+        });
+        match groups.last_mut() {
+            Some((of, known, open)) if commands.is_empty() || *open => {
+                of.extend(quoted(commands));
+                known.extend(fields);
+                *open = commands.ends_with(',') || (*open && commands.is_empty());
+            }
+            _ => groups.push((quoted(commands), fields.collect(), commands.ends_with(','))),
+        }
+        if commands.starts_with("each `bench`") && command.starts_with("bench ") {
+            groups.last_mut().unwrap().0.push(command.to_owned());
+        }
+    }
+    let of = groups.into_iter().filter(|(commands, ..)| commands.iter().any(|name| name == command));
+    of.flat_map(|(_, fields, _)| fields).collect()
+}
+
+/// A field that is printed and not named on the page is a defect of the page.
+#[test]
+fn the_page_names_each_field() {
+    let place = Place::new();
+    place.file("t.tsv", "ash\ttree\n");
+    for (section, command, call) in [
+        ("Logs", "append", "append STORE k x y --ring-size 1M"),
+        ("Logs", "read", "read STORE k"),
+        ("Logs", "list", "list STORE"),
+        ("Logs", "trim", "trim STORE k --before 1"),
+        ("Logs", "truncate", "truncate STORE k --from 2"),
+        ("Logs", "retain", "retain STORE k --entries 9"),
+        ("Logs", "inspect STORE LOG", "inspect STORE k"),
+        ("Logs", "export --to FILE", "export STORE --to x.ndjson"),
+        ("Logs", "import", "import other x.ndjson"),
+        ("Logs", "delete", "delete other k"),
+        ("Whole store", "format", "format new --ring-size 1M"),
+        ("Whole store", "inspect STORE", "inspect STORE"),
+        ("Whole store", "check", "check STORE"),
+        ("Whole store", "checkpoint", "checkpoint STORE"),
+        ("Whole store", "compact", "compact STORE"),
+        ("Spaces", "create", "space create STORE games"),
+        ("Spaces", "list", "space list STORE"),
+        ("Spaces", "remove", "space remove STORE games"),
+        ("Tags", "put", "tags put STORE 1 x --tag a"),
+        ("Tags", "get", "tags get STORE 1"),
+        ("Tags", "find", "tags find STORE a"),
+        ("Tags", "count", "tags count STORE a"),
+        ("Tags", "list", "tags list STORE"),
+        ("Tags", "remove", "tags remove STORE 1"),
+        ("Tags", "import", "tags import STORE t.tsv"),
+        ("Documents", "put", "doc put STORE notes {}"),
+        ("Documents", "patch", "doc patch STORE notes {\"stars\":5}"),
+        ("Documents", "get", "doc get STORE notes"),
+        ("Documents", "history", "doc history STORE notes"),
+        ("Documents", "delete", "doc delete STORE notes"),
+        ("Archive", "archive", "archive STORE bucket"),
+        ("Archive", "backups", "backups bucket"),
+        ("Archive", "restore", "restore bucket back"),
+        ("Codex", "build", "codex build t.codex t.tsv"),
+        ("Codex", "get", "codex get t.codex ash"),
+        ("Codex", "scan", "codex scan t.codex"),
+        ("Codex", "stat", "codex stat t.codex"),
+        ("Codex", "verify", "codex verify t.codex"),
+        ("Measuring", "bench tails", "bench tails --entries 10 --tails 10 --rounds 1"),
+        ("Measuring", "bench spaces", "bench spaces --entries 10 --spaces 2000 --rounds 1"),
+    ] {
+        let args: Vec<&str> = call.split(' ').chain(["--json"]).collect();
+        let output = place.run(&args);
+        assert_eq!(output.status.code(), Some(0), "{call}: {}", text(&output.stderr));
+        let named = named(section, command);
+        let rows = text(&output.stdout).lines();
+        let rows: Vec<Value> = rows.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!rows.is_empty() && !named.is_empty(), "{call} prints nothing, or is not on the page");
+        for field in rows.iter().flat_map(|row| row.as_object().unwrap().keys()) {
+            assert!(named.contains(field), "{call} prints {field}, and docs/json.md names {named:?}");
+        }
+    }
 }

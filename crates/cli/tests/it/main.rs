@@ -3,6 +3,7 @@
 mod archive;
 mod bench_scale;
 mod bench_wal;
+mod bytes;
 mod cli;
 mod codes;
 mod codex;

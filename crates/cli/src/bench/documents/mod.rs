@@ -34,8 +34,8 @@ pub struct Args {
     /// Patches per second of the steady load
     #[arg(long, default_value_t = 19_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// Seconds of the steady load
-    #[arg(long, default_value = "60", value_parser = seconds)]
+    /// Time of the steady load, in seconds or with a unit (ms, s, m)
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = seconds)]
     seconds: Duration,
     /// Rounds of the other measurements; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -50,9 +50,9 @@ pub struct Args {
     /// Numbers of logs, ascending: up to 1e8, which takes some ten GB and an hour
     #[arg(long, value_name = "N,N,...", default_value = "1e3,1e4,1e5,1e6", value_delimiter = ',', value_parser = count)]
     logs: Vec<u64>,
-    /// Seconds of each steady load; the load at full throttle takes half as long; a whole run takes
-    /// some ten times as long for each number of logs
-    #[arg(long, default_value = "20", value_parser = seconds)]
+    /// Time of each steady load, in seconds or with a unit (ms, s, m); the load at full throttle
+    /// takes half as long; a whole run takes some ten times as long for each number of logs
+    #[arg(long, value_name = "TIME", default_value = "20", value_parser = seconds)]
     seconds: Duration,
     /// Appends per second of the steady loads
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -41,9 +41,9 @@ pub struct Args {
     /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Seconds of each side of a measurement in a round; with the default a whole run takes a few
-    /// minutes
-    #[arg(long, default_value = "0.25", value_parser = seconds)]
+    /// Time of each side of a measurement in a round, in seconds or with a unit (ms, s, m); with
+    /// the default a whole run takes a few minutes
+    #[arg(long, value_name = "TIME", default_value = "0.25", value_parser = seconds)]
     seconds: Duration,
     /// Part of the names of the sections to run: lone, throttle, offered, ladder, flight, shrink,
     /// codec, pace, recovery, memory

@@ -1,6 +1,7 @@
 //! A place with a store, and the command at work on it.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -46,6 +47,19 @@ impl Place {
 
     pub fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
+    }
+
+    /// Runs a command with an input.
+    pub fn fed(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(args);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::thread::scope(|scope| {
+            // A command that refuses its arguments does not read its input.
+            scope.spawn(move || drop(stdin.write_all(input)));
+            child.wait_with_output().unwrap()
+        })
     }
 
     /// Runs what must work; gives what it printed.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "processes take real time and threads")]
 
+mod beside;
 mod documents;
 mod hostile;
 mod kills;

@@ -41,6 +41,11 @@ impl Process {
         process
     }
 
+    /// Where its store is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     pub fn http_socket(&self) -> PathBuf {
         self.place.dir.path().join("http")
     }

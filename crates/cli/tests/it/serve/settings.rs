@@ -52,6 +52,34 @@ fn a_flag_counts_before_a_variable_and_that_before_the_file() {
     assert_eq!(printed(&[], &found, &[]).unwrap(), found);
 }
 
+/// A number alone is what it was before times had units.
+#[test]
+fn times_have_units() {
+    let flags =
+        ["--timeout", "5m", "--takeover-after", "2500ms", "--keep-backups", "36h", "--replicate", "/b"];
+    let variables = [("BROOKLET_AUTH_TIMEOUT", "1m 30s"), ("BROOKLET_SCRIPT_TIME", "2s")];
+    let found = printed(&flags, "backup-every = \"2h\"", &variables).unwrap();
+    for line in [
+        "timeout = 300",
+        "auth-timeout = 90",
+        "script-time = 2000",
+        "takeover-after = \"2s 500ms\"",
+        "backup-every = 7200",
+        "keep-backups = \"1d 12h\"",
+    ] {
+        assert!(found.lines().any(|found| found == line), "{line} is not in\n{found}");
+    }
+    assert_eq!(printed(&[], &found, &[]).unwrap(), found);
+    let bare = ["--timeout", "7", "--script-time", "8", "--keep-backups", "9"];
+    let found = printed(&bare, "auth-timeout = 6", &[("BROOKLET_BACKUP_EVERY", "5")]).unwrap();
+    for line in ["timeout = 7", "script-time = 8", "keep-backups = 9", "auth-timeout = 6", "backup-every = 5"]
+    {
+        assert!(found.lines().any(|found| found == line), "{line} is not in\n{found}");
+    }
+    assert!(printed(&["--timeout", "5x"], "", &[]).unwrap_err().contains("ms, s, m, h, d or w"));
+    assert!(printed(&[], "timeout = \"5x\"", &[]).unwrap_err().contains("ms, s, m, h, d or w"));
+}
+
 #[test]
 fn what_makes_no_sense_is_told_before_anything_is_served() {
     assert!(printed(&[], "nonsense = 1", &[]).unwrap_err().contains("nonsense"));
@@ -62,6 +90,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         (&["--tls-cert", "/x"], "TLS needs both"),
         (&["--tls-client-ca", "/x"], "TLS needs both"),
         (&["--allow-origin", "https://app.example/"], "is not an origin"),
+        (&["--timeout", "1500ms"], "--timeout is no whole number of seconds"),
         (&["--notify-keyspace-events", "Ky"], "no classes of keyspace notifications"),
     ];
     for (flags, why) in refused {

@@ -1,0 +1,53 @@
+//! Whole payloads: from the command line, from files, or from the standard input.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::failure::{Failure, Kind};
+
+/// The name of the standard input, in place of a file or a payload.
+const STDIN: &str = "-";
+/// No entry of a store is longer, in bytes.
+const LONGEST: u64 = 1 << 30;
+
+/// Returns whether an argument is the standard input.
+pub fn is_stdin(argument: &OsStr) -> bool {
+    argument == STDIN
+}
+
+/// Returns an argument, or what it stands for.
+pub fn argument(payload: &OsString) -> Result<Cow<'_, [u8]>, Failure> {
+    match is_stdin(payload) {
+        true => standard_input().map(Cow::Owned),
+        false => Ok(Cow::Borrowed(payload.as_bytes())),
+    }
+}
+
+/// Reads a whole file, or the standard input.
+pub fn file(file: &Path) -> Result<Vec<u8>, Failure> {
+    if is_stdin(file.as_os_str()) {
+        return standard_input();
+    }
+    let name = file.display();
+    let mut input = File::open(file).map_err(Failure::io(format!("opening {name}")))?;
+    whole(&mut input, &name.to_string())
+}
+
+/// Reads the whole standard input.
+pub fn standard_input() -> Result<Vec<u8>, Failure> {
+    whole(&mut stdin().lock(), "the standard input")
+}
+
+fn whole(input: &mut dyn Read, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut content = Vec::new();
+    let read = input.take(LONGEST + 1).read_to_end(&mut content);
+    read.map_err(Failure::io(format!("reading {name}")))?;
+    if content.len() as u64 > LONGEST {
+        return Err(Failure::new(Kind::Usage, format!("{name} is longer than any entry of a store")));
+    }
+    Ok(content)
+}
