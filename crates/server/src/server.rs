@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet::Store;
 use tokio::runtime::{Builder, Runtime};
@@ -33,7 +34,7 @@ pub struct Config {
     pub users: BTreeMap<String, String>,
     /// Limits for Redis clients.
     pub settings: Settings,
-    /// Limits for HTTP clients.
+    /// Limits for HTTP clients. The time until the login is that of `settings`.
     pub streams: http::Config,
     /// Bytes of memory for the keys that Redis clients used last.
     pub cache: usize,
@@ -194,10 +195,11 @@ pub fn serve(
         config.cache,
         watch.hot_logs().clone(),
     );
-    let http = Http::new(store.clone(), config.streams.clone(), stop.clone())?;
+    let streams =
+        http::Config { login: Duration::from_secs(config.settings.auth_timeout), ..config.streams.clone() };
+    let http = Http::new(store.clone(), streams.clone(), stop.clone())?;
     watch.ready(store.clone());
-    let frontend =
-        web_frontend(web, http, watch.clone(), shared.clone(), users, config.streams.clone(), stop.clone());
+    let frontend = web_frontend(web, http, watch.clone(), shared.clone(), users, streams, stop.clone());
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
     for_redis.block_on(async {

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::origin::{Origin, Page, is_preflight, preflight};
+use super::strangers::Caller;
 
 /// Decides who may do everything. The answers may change while the server runs.
 pub trait Access: Send + Sync {
@@ -40,7 +41,7 @@ fn is_page(request: &Request) -> bool {
 /// Lets requests through that `access` and the allowed origins permit.
 pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>) -> axum::Router {
     let allowed: Arc<[Origin]> = allowed.into();
-    router.layer(from_fn(move |request: Request, next: Next| {
+    router.layer(from_fn(move |mut request: Request, next: Next| {
         let (access, allowed) = (access.clone(), allowed.clone());
         async move {
             let page = Page::of(request.headers(), &allowed);
@@ -50,7 +51,13 @@ pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>
             } else {
                 match refusal(&request, &page, is_open, &*access) {
                     Some(refusal) => refusal,
-                    None => next.run(request).await,
+                    None => {
+                        if !is_open && is_probe(request.uri().path()) {
+                            // Who only probes has given no password, and remains a stranger.
+                            request.extensions_mut().remove::<Caller>();
+                        }
+                        next.run(request).await
+                    }
                 }
             };
             if !is_open {
