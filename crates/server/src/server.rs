@@ -214,6 +214,26 @@ pub fn serve(
     Ok(store.close()?)
 }
 
+/// Who may use HTTP. Wrong passwords are noted where those of Redis clients are.
+struct Door {
+    users: Users,
+    shared: Shared,
+}
+
+impl Access for Door {
+    fn is_open(&self) -> bool {
+        self.users.is_open()
+    }
+
+    fn accepts(&self, name: &str, password: &[u8]) -> bool {
+        self.users.accepts(name, password)
+    }
+
+    fn note_wrong(&self, name: &str, address: &str) {
+        self.shared.note_wrong_password(name, address);
+    }
+}
+
 /// Serves HTTP: streams, and the pages about the store.
 async fn web_frontend(
     listeners: Vec<Listener>,
@@ -231,7 +251,7 @@ async fn web_frontend(
         );
     }
     let router = http.router().merge(http::watch::router(watch.clone()));
-    let router = guard(router, Arc::new(users), streams.allow_origins.clone());
+    let router = guard(router, Arc::new(Door { users, shared }), streams.allow_origins.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(stop.clone().run_until_cancelled_owned(watch.keep()));
     tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));

@@ -32,7 +32,12 @@ const MAX_HEADERS: usize = 64;
 ///
 /// Connections over TCP should not wait to fill packets (`TcpStream::set_nodelay`, by
 /// [`axum::serve::ListenerExt::tap_io`]): events are small.
-pub async fn serve(mut listener: impl Listener, router: Router, config: &Config, stop: CancellationToken) {
+pub async fn serve(
+    mut listener: impl Listener<Addr: ToString>,
+    router: Router,
+    config: &Config,
+    stop: CancellationToken,
+) {
     let places = Arc::new(Semaphore::new(config.max_connections));
     let strangers = Strangers::new(config.max_connections);
     let connections = TaskTracker::new();
@@ -42,19 +47,19 @@ pub async fn serve(mut listener: impl Listener, router: Router, config: &Config,
     http.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
     loop {
         let accept = async {
-            let io = listener.accept().await.0;
+            let (io, address) = listener.accept().await;
             if places.available_permits() == 0 {
                 strangers.dismiss_oldest();
             }
             let place = places.clone().acquire_owned().await.expect("it is never closed");
-            (place, io)
+            (place, io, address.to_string())
         };
-        let (place, io) = tokio::select! {
+        let (place, io, address) = tokio::select! {
             accepted = accept => accepted,
             () = stop.cancelled() => break,
         };
         let io = TokioIo::new(Patient::new(io, config.patience));
-        let (caller, routes) = (strangers.admit(), TowerToHyperService::new(router.clone()));
+        let (caller, routes) = (strangers.admit(address), TowerToHyperService::new(router.clone()));
         let of = caller.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(of.clone());

@@ -43,7 +43,7 @@ impl Strangers {
     }
 
     /// Admits a connection as a stranger; the oldest leaves where there are too many.
-    pub fn admit(self: &Arc<Self>) -> Caller {
+    pub fn admit(self: &Arc<Self>, address: String) -> Caller {
         while self.lock().by_age.len() >= self.most {
             self.dismiss_oldest();
         }
@@ -53,7 +53,7 @@ impl Strangers {
         all.next += 1;
         all.by_age.insert(id, end.clone());
         drop(all);
-        Caller(Arc::new(Place { strangers: self.clone(), id, end }))
+        Caller(Arc::new(Place { strangers: self.clone(), id, address, end }))
     }
 }
 
@@ -64,10 +64,16 @@ pub struct Caller(Arc<Place>);
 struct Place {
     strangers: Arc<Strangers>,
     id: u64,
+    address: String,
     end: CancellationToken,
 }
 
 impl Caller {
+    /// Returns the address of the peer.
+    pub fn address(&self) -> &str {
+        &self.0.address
+    }
+
     /// Notes that the connection is that of a client.
     fn make_known(&self) {
         self.0.strangers.lock().by_age.remove(&self.0.id);

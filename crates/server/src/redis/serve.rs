@@ -11,11 +11,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::acl::Users;
+use super::acl::{Entry, Users};
 use super::client::ClientId;
 use super::connection::Connection;
 use super::engine::Engine;
 use super::keys::Keyspace;
+use super::notices::Notice;
 use super::now::Now;
 use super::settings::Settings;
 use crate::hot_logs::HotLogs;
@@ -120,6 +121,26 @@ impl Shared {
         });
         engine.set_time(self.now());
         engine
+    }
+
+    /// Notes for the log and for `ACL LOG` that a client of HTTP gave a wrong name or password.
+    pub fn note_wrong_password(&self, user: &str, address: &str) {
+        let mut engine = self.lock();
+        let refusal = Entry {
+            count: 1,
+            reason: "auth",
+            context: "toplevel",
+            object: b"HTTP".to_vec(),
+            user: user.to_owned(),
+            client: format!("addr={address}"),
+            at: engine.steady,
+        };
+        let most = engine.settings.acl_log;
+        engine.refusals.note(refusal, most);
+        engine
+            .keys
+            .notices
+            .push(Notice::WrongPassword { user: user.to_owned(), address: address.to_owned() });
     }
 
     fn now(&self) -> Now {

@@ -1,5 +1,5 @@
 //! Connections over HTTP that have not given a password, or have not sent a request: they have a
-//! part of the places and little time.
+//! part of the places and little time, and leave a trace.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -141,5 +141,24 @@ fn without_a_password_silent_connections_are_the_strangers() {
     silent.iter_mut().for_each(wait_for_end);
     for stream in &mut known {
         assert_eq!(ask(stream, "/healthz", ""), 200);
+    }
+}
+
+#[test]
+fn wrong_passwords_are_in_the_log_of_refusals() {
+    let server = server(Some("pw"), 0);
+    let mut stream = connect(&server);
+    // `eve:no`.
+    assert_eq!(ask(&mut stream, "/api/live", "Authorization: Basic ZXZlOm5v\r\n"), 401);
+    assert_eq!(ask(&mut stream, "/api/live", "Authorization: Bearer no\r\n"), 401);
+    // Without a password at all, nobody guesses.
+    assert_eq!(ask(&mut stream, "/api/live", ""), 401);
+    let mut user = server.client();
+    assert_eq!(user.say("AUTH pw"), "OK");
+    let log = user.say("ACL LOG");
+    let address = stream.local_addr().unwrap().to_string();
+    assert_eq!(log.matches("reason auth").count(), 2, "{log}");
+    for part in ["username eve", "username default", "object HTTP", &address] {
+        assert!(log.contains(part), "{part}: {log}");
     }
 }
