@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +26,9 @@ use crate::net::{Incoming, Listener, RELIEF};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit of a client's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Steps of handshakes that are computed at once, beside the commands: a signature takes about as
+/// long as the turn of a client.
+const STEPS: usize = 2;
 /// Longest time between two checks of due events.
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of cache ageing: a key that is unused for two intervals leaves memory.
@@ -40,6 +43,8 @@ pub struct Shared {
     written: Arc<Notify>,
     acknowledged: Arc<Notify>,
     deadline: Arc<Notify>,
+    /// Turns of handshakes.
+    steps: Arc<Semaphore>,
     /// Reason why a commit was not acknowledged.
     failure: Arc<OnceLock<String>>,
 }
@@ -105,6 +110,7 @@ impl Shared {
             written: Arc::default(),
             acknowledged: Arc::default(),
             deadline: Arc::default(),
+            steps: Arc::new(Semaphore::new(STEPS)),
             failure: Arc::default(),
         }
     }
@@ -226,7 +232,7 @@ impl Shared {
             let seat = Seat { shared: self.clone(), id };
             let stream = tokio::select! {
                 biased;
-                opened = tokio::time::timeout(HANDSHAKE, incoming.open()) => {
+                opened = tokio::time::timeout(HANDSHAKE, incoming.open(&self.steps)) => {
                     opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??
                 }
                 () = seat.lost() => return Ok(()),
