@@ -218,10 +218,7 @@ async fn earlier_versions_updates_and_history_are_read() {
 #[tokio::test]
 async fn long_histories_come_in_parts() {
     let config = config();
-    let server = Server::with(
-        options().create_on(volume()).unwrap(),
-        brooklet_server::http::Config { chunk: 2000, ..config },
-    );
+    let server = Server::with(options().create_on(volume()).unwrap(), Config { chunk: 2000, ..config });
     let server = server.await;
     server.document("d", json!({})).await;
     for version in 1..=30 {
