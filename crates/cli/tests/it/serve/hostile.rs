@@ -408,8 +408,8 @@ fn mutated_requests_over_http_harm_nobody_else() {
     check(&mut server, &mut user, "at the end");
 }
 
-/// Connects `many` clients that send `greeting` and then are silent, and checks that each costs less
-/// than `most` bytes.
+/// Connects `many` clients that send `greeting` and then are silent, and checks that each costs
+/// less than `most` bytes.
 fn idle_clients_cost_little(many: usize, places: usize, greeting: &[u8], most: u64) {
     let place = Place::new();
     let places_text = places.to_string();
