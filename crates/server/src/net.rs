@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::Permissions;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
+use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
@@ -235,10 +236,37 @@ impl Incoming {
         }
     }
 
-    /// Performs the TLS handshake, if the port uses TLS.
-    pub async fn open(mut self) -> io::Result<Stream> {
-        poll_fn(|cx| self.stream.poll_open(cx)).await?;
-        Ok(self.stream)
+    /// Performs the TLS handshake, if the port uses TLS. Each step of it is computed on a thread
+    /// for work that blocks, as many at once as there are `turns`: the signature of one handshake
+    /// takes a millisecond, and strangers may begin thousands while other clients wait.
+    pub async fn open(self, turns: &Arc<Semaphore>) -> io::Result<Stream> {
+        let Stream::Opening(mut opening) = self.stream else { return Ok(self.stream) };
+        let arrival = Arc::new(Arrival::default());
+        loop {
+            let turn = turns.clone().acquire_owned().await.expect("it is never closed");
+            let waker = Waker::from(arrival.clone());
+            let step = tokio::task::spawn_blocking(move || {
+                let done = Pin::new(&mut *opening).poll(&mut Context::from_waker(&waker));
+                drop(turn);
+                (opening, done)
+            });
+            let (still_opening, done) = step.await?;
+            opening = still_opening;
+            match done {
+                Poll::Ready(stream) => return Ok(Stream::Tls(Box::new(stream?))),
+                Poll::Pending => arrival.0.notified().await,
+            }
+        }
+    }
+}
+
+/// Hears that a handshake can go on.
+#[derive(Default)]
+struct Arrival(Notify);
+
+impl Wake for Arrival {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
     }
 }
 
@@ -310,7 +338,61 @@ impl AsyncWrite for Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::sync::Mutex;
+    use std::thread::{self, ThreadId};
+
+    use rustls::crypto::ring::default_provider;
+    use rustls::server::{ClientHello, ResolvesServerCert};
+    use rustls::sign::CertifiedKey;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+
     use super::*;
+
+    /// Notes the threads on which handshakes look for a certificate; there is none.
+    #[derive(Debug, Default)]
+    struct Threads(Mutex<Vec<ThreadId>>);
+
+    impl ResolvesServerCert for Threads {
+        fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            self.0.lock().unwrap().push(thread::current().id());
+            None
+        }
+    }
+
+    /// Sends the begin of a handshake in two parts.
+    fn begin_handshake(address: &str) -> std::net::TcpStream {
+        let provider = Arc::new(default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let (mut hello, mut stream) = (Vec::new(), std::net::TcpStream::connect(address).unwrap());
+        client.write_tls(&mut hello).unwrap();
+        let (begin, end) = hello.split_at(10);
+        stream.write_all(begin).unwrap();
+        stream.write_all(end).unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn handshakes_are_not_computed_on_the_thread_of_the_commands() {
+        let threads = Arc::new(Threads::default());
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = Arc::new(config.with_cert_resolver(threads.clone()));
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), Some(&config), 0o600).await.unwrap();
+        let address = listener.address();
+        let clients = thread::spawn(move || [(); 8].map(|()| begin_handshake(&address)));
+        let turns = Arc::new(Semaphore::new(2));
+        for _ in 0..8 {
+            // Without a certificate, the handshake fails at its expensive step.
+            assert!(listener.accept().await.unwrap().open(&turns).await.is_err());
+        }
+        drop(clients.join().unwrap());
+        let threads = threads.0.lock().unwrap();
+        assert_eq!((threads.len(), threads.contains(&thread::current().id())), (8, false));
+    }
 
     #[test]
     fn addresses_are_ports_or_paths() {

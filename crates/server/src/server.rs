@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet::Store;
 use tokio::runtime::{Builder, Runtime};
@@ -33,7 +34,7 @@ pub struct Config {
     pub users: BTreeMap<String, String>,
     /// Limits for Redis clients.
     pub settings: Settings,
-    /// Limits for HTTP clients.
+    /// Limits for HTTP clients. The time until the login is that of `settings`.
     pub streams: http::Config,
     /// Bytes of memory for the keys that Redis clients used last.
     pub cache: usize,
@@ -194,10 +195,11 @@ pub fn serve(
         config.cache,
         watch.hot_logs().clone(),
     );
-    let http = Http::new(store.clone(), config.streams.clone(), stop.clone())?;
+    let streams =
+        http::Config { login: Duration::from_secs(config.settings.auth_timeout), ..config.streams.clone() };
+    let http = Http::new(store.clone(), streams.clone(), stop.clone())?;
     watch.ready(store.clone());
-    let frontend =
-        web_frontend(web, http, watch.clone(), shared.clone(), users, config.streams.clone(), stop.clone());
+    let frontend = web_frontend(web, http, watch.clone(), shared.clone(), users, streams, stop.clone());
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
     for_redis.block_on(async {
@@ -210,6 +212,26 @@ pub fn serve(
         tracing::error!(%error, "the HTTP frontend ended with an error");
     }
     Ok(store.close()?)
+}
+
+/// Who may use HTTP. Wrong passwords are noted where those of Redis clients are.
+struct Door {
+    users: Users,
+    shared: Shared,
+}
+
+impl Access for Door {
+    fn is_open(&self) -> bool {
+        self.users.is_open()
+    }
+
+    fn accepts(&self, name: &str, password: &[u8]) -> bool {
+        self.users.accepts(name, password)
+    }
+
+    fn note_wrong(&self, name: &str, address: &str) {
+        self.shared.note_wrong_password(name, address);
+    }
 }
 
 /// Serves HTTP: streams, and the pages about the store.
@@ -229,7 +251,7 @@ async fn web_frontend(
         );
     }
     let router = http.router().merge(http::watch::router(watch.clone()));
-    let router = guard(router, Arc::new(users), streams.allow_origins.clone());
+    let router = guard(router, Arc::new(Door { users, shared }), streams.allow_origins.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(stop.clone().run_until_cancelled_owned(watch.keep()));
     tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));

@@ -1,7 +1,7 @@
 //! Logs and their entries as people bring them: lines of JSON, or comma-separated values.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 use std::time::Duration;
 
 use brooklet::Retention;
@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::codex::input::{base16, bytes, key_of};
-use crate::lines::{LONGEST, read_line, too_long};
+use crate::import::table::{Fault, Table};
+use crate::lines::{LONGEST, read_line};
 
 /// How lines are written.
 pub enum Source {
@@ -165,26 +166,20 @@ impl Kept {
     }
 }
 
+/// Most columns of a table.
+const COLUMNS: usize = 4096;
+
 fn csv_lines<E>(
     input: impl BufRead,
     columns: [&str; 2],
     mut take: impl FnMut(Line<'_>) -> Result<(), E>,
 ) -> Result<(), Refused<E>> {
-    let refused = |line: u64, error: csv::Error| match error.into_kind() {
-        csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Refused::Input(format!("line {line}: {error}"))
-        }
-        csv::ErrorKind::Io(error) => Refused::Io(error),
-        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
-            let line = pos.map_or(0, |pos| pos.line());
-            Refused::Input(format!(
-                "line {line}: it has {len} values, and the first line names {expected_len} columns"
-            ))
-        }
-        other => Refused::Input(format!("{other:?}")),
+    let refused = |line: u64, fault: Fault| match fault {
+        Fault::Io(error) => Refused::Io(error),
+        Fault::Record(why) => Refused::Input(format!("line {line}: {why}")),
     };
-    let mut reader = csv::ReaderBuilder::new().from_reader(Bounded { input, left: LONGEST });
-    let names = reader.byte_headers().map_err(|error| refused(1, error))?.clone();
+    let mut table = Table::new(input);
+    let names = column_names(&mut table).map_err(|fault| refused(1, fault))?;
     let place = |name: &str| {
         names.iter().position(|column| column == name.as_bytes()).ok_or_else(|| {
             let known =
@@ -194,37 +189,38 @@ fn csv_lines<E>(
             ))
         })
     };
-    let [key, payload] = [place(columns[0])?, place(columns[1])?];
-    let mut record = csv::ByteRecord::new();
+    let places = [place(columns[0])?, place(columns[1])?];
+    let mut kept = [Vec::new(), Vec::new()];
     loop {
-        let line = reader.position().line();
-        reader.get_mut().left = LONGEST;
-        if !reader.read_byte_record(&mut record).map_err(|error| refused(line, error))? {
-            return Ok(());
+        let line = table.line();
+        kept.iter_mut().for_each(Vec::clear);
+        let read = table.read(names.len(), |at, part| {
+            for (kept, _) in kept.iter_mut().zip(places).filter(|(_, place)| *place == at) {
+                kept.extend_from_slice(part);
+            }
+        });
+        match read.map_err(|fault| refused(line, fault))? {
+            None => return Ok(()),
+            Some(values) if values < names.len() => {
+                let columns = names.len();
+                let why = format!("it has {values} values, and the first line names {columns} columns");
+                return Err(refused(line, Fault::Record(why)));
+            }
+            Some(_) => {}
         }
-        let at = || format!("line {}", record.position().map_or(0, |at| at.line()));
-        let line = Line::Entry { key: Cow::Borrowed(&record[key]), payload: Cow::Borrowed(&record[payload]) };
-        take(line).map_err(|error| Refused::Taker(at(), error))?;
+        let [key, payload] = kept.each_ref().map(|kept| Cow::Borrowed(&kept[..]));
+        take(Line::Entry { key, payload }).map_err(|error| Refused::Taker(format!("line {line}"), error))?;
     }
 }
 
-/// An input that fails where a record is too long: the parser holds whole records.
-struct Bounded<R> {
-    input: R,
-    /// How many bytes the record may still have.
-    left: u64,
-}
-
-impl<R: Read> Read for Bounded<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, too_long(LONGEST)));
-        }
-        let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let read = self.input.read(&mut buffer[..most])?;
-        self.left -= read as u64;
-        Ok(read)
-    }
+fn column_names(table: &mut Table<impl BufRead>) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    let values = table.read(COLUMNS, |at, part| {
+        names.resize(at + 1, Vec::new());
+        names[at].extend_from_slice(part);
+    })?;
+    names.truncate(values.unwrap_or(0));
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -297,5 +293,17 @@ mod tests {
         assert!(wrong.starts_with("there is no column log, only id, payload, key"), "{wrong}");
         let wrong = read(&csv("key", "payload"), b"key,payload\na,b\nc\n").unwrap_err();
         assert_eq!(wrong, "line 3: it has 1 values, and the first line names 2 columns");
+        let wrong = read(&csv("key", "payload"), b"key,payload\na,b\n\na,b,c\n").unwrap_err();
+        assert_eq!(wrong, "line 3: it has more than 2 values");
+        assert_eq!(
+            read(&csv("key", "key"), b"key\na\n\"\"").unwrap(),
+            vec![entry("a", b"a"), entry("", b"")]
+        );
+        let wrong = read(&csv("key", "payload"), b"").unwrap_err();
+        assert!(wrong.starts_with("there is no column key, only ;"), "{wrong}");
+        assert_eq!(
+            read(&csv("key", "payload"), &b",".repeat(1 << 20)).unwrap_err(),
+            "line 1: it has more than 4096 values"
+        );
     }
 }

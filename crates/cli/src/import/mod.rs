@@ -2,6 +2,7 @@
 //! store.
 
 mod lines;
+mod table;
 
 use std::fmt::{self, Display};
 use std::fs::File;

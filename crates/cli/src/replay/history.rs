@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::failure::Failure;
-use crate::replay::trace::read;
+use crate::replay::trace::{MOST, read, too_many};
 
 /// A history, ready to be committed.
 #[derive(Debug, Default)]
@@ -39,10 +39,18 @@ impl History {
 
     /// Reads the text of a history.
     pub fn parse(text: &str, limit: Option<usize>) -> Result<Self, String> {
+        Self::parse_up_to(MOST, text, limit)
+    }
+
+    /// Reads a history of at most `most` entries.
+    fn parse_up_to(most: usize, text: &str, limit: Option<usize>) -> Result<Self, String> {
         let mut history = Self::default();
         let mut known = BTreeMap::new();
         let mut last = None;
         for (i, line) in text.lines().enumerate() {
+            if i == most {
+                return Err(format!("line {}: {}", i + 1, too_many(most)));
+            }
             let mut fields = line.splitn(3, '\t');
             let (Some(log), Some(commit), Some(change)) = (fields.next(), fields.next(), fields.next())
             else {
@@ -82,6 +90,14 @@ mod tests {
         assert_eq!(log(0), ("a", b"x\nyD\n".to_vec()));
         assert_eq!(log(1), ("b", b"z".to_vec()));
         assert_eq!(History::parse(TEXT, Some(1)).unwrap().commits.len(), 1);
+    }
+
+    #[test]
+    fn more_entries_than_are_accepted_are_not_held() {
+        let parse = |entries: usize| History::parse_up_to(3, &"a\t1\t\"\"\n".repeat(entries), None);
+        assert_eq!(parse(3).unwrap().commits.len(), 1);
+        let wrong = parse(4).unwrap_err();
+        assert!(wrong.starts_with("line 4: it has more than 3 entries"), "{wrong}");
     }
 
     #[test]

@@ -10,10 +10,13 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::marker::PhantomData;
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
+use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 use crate::lines::too_long;
@@ -29,18 +32,21 @@ pub struct Trace {
     pub end: Option<String>,
 }
 
+/// The form of a trace. Lists are parsed by [`UpTo`].
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Form {
+struct Form<'a> {
     #[serde(default)]
     start_content: String,
     end_content: String,
-    txns: Vec<Transaction>,
+    #[serde(borrow)]
+    txns: &'a RawValue,
 }
 
 #[derive(Deserialize)]
-struct Transaction {
-    patches: Vec<Patch>,
+struct Transaction<'a> {
+    #[serde(borrow)]
+    patches: &'a RawValue,
 }
 
 /// Position, characters to delete there, text to insert there.
@@ -59,15 +65,62 @@ impl Trace {
 
     /// Reads the text of a trace of the document `name`.
     pub fn parse(name: &str, text: &[u8], limit: Option<usize>) -> Result<Self, String> {
-        let form: Form = serde_json::from_slice(text).map_err(|e| format!("not a keystroke trace: {e}"))?;
-        let count = limit.unwrap_or(usize::MAX).min(form.txns.len());
-        let complete = count == form.txns.len();
-        let start = (!form.start_content.is_empty()).then(|| vec![Patch(0, 0, form.start_content)]);
-        let edits = form.txns.into_iter().take(count).map(|txn| txn.patches);
-        let payload = |patches: Vec<Patch>| serde_json::to_vec(&patches).expect("plain data").into();
-        let payloads = start.into_iter().chain(edits).map(payload).collect();
+        Self::parse_up_to(MOST, name, text, limit)
+    }
+
+    /// Reads a trace of at most `most` transactions, with as many patches each.
+    fn parse_up_to(most: usize, name: &str, text: &[u8], limit: Option<usize>) -> Result<Self, String> {
+        let wrong = |error: serde_json::Error| format!("not a keystroke trace: {error}");
+        let form: Form<'_> = serde_json::from_slice(text).map_err(wrong)?;
+        let txns: Vec<Transaction<'_>> = list(form.txns, most).map_err(wrong)?;
+        let count = limit.unwrap_or(usize::MAX).min(txns.len());
+        let complete = count == txns.len();
+        let payload = |patches: &[Patch]| serde_json::to_vec(patches).expect("plain data").into();
+        let start = (!form.start_content.is_empty()).then(|| payload(&[Patch(0, 0, form.start_content)]));
+        let edits = txns.iter().take(count).map(|txn| Ok(payload(&list(txn.patches, most)?)));
+        let payloads = start.into_iter().map(Ok).chain(edits).collect::<Result<_, _>>().map_err(wrong)?;
         Ok(Self { name: name.to_owned(), payloads, end: complete.then_some(form.end_content) })
     }
+}
+
+/// Most entries of an input, and most patches of one of them: each takes some times the memory of
+/// its shortest text.
+pub const MOST: usize = 1 << 22;
+
+/// Parses a list of at most `most` values.
+fn list<'a, T: Deserialize<'a>>(text: &'a RawValue, most: usize) -> Result<Vec<T>, serde_json::Error> {
+    let mut parser = serde_json::Deserializer::from_str(text.get());
+    parser.deserialize_seq(UpTo { most, values: PhantomData })
+}
+
+/// Takes the values of a list, up to a number.
+struct UpTo<T> {
+    most: usize,
+    values: PhantomData<T>,
+}
+
+impl<'a, T: Deserialize<'a>> Visitor<'a> for UpTo<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element()? {
+            if values.len() == self.most {
+                return Err(A::Error::custom(too_many(self.most)));
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+}
+
+/// Returns what is wrong with an input of more than `most` entries, or patches of one entry.
+pub fn too_many(most: usize) -> String {
+    format!("it has more than {most} entries, or patches of one entry: split it")
 }
 
 /// Most bytes of a file, and of the text that it unzips to: all of the text is held in memory.
@@ -203,6 +256,20 @@ mod tests {
         assert!(unzip(BufReader::new(io::repeat(b'x')), 1000).is_err());
         assert_eq!(unzip(&b"plain"[..], 5).unwrap(), b"plain");
         assert!(unzip(&zipped[..100], 10 << 20).is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof));
+    }
+
+    #[test]
+    fn more_transactions_or_patches_than_are_accepted_are_not_held() {
+        let trace = |txns: &str| format!(r#"{{"endContent": "", "txns": [{txns}]}}"#);
+        let parse = |txns: &str| Trace::parse_up_to(3, "t", trace(txns).as_bytes(), None);
+        let empty = |many: usize| vec![r#"{"patches":[]}"#; many].join(",");
+        let one = |many: usize| format!(r#"{{"patches":[{}]}}"#, vec![r#"[0,0,""]"#; many].join(","));
+        assert_eq!(parse(&empty(3)).unwrap().payloads.len(), 3);
+        assert_eq!(parse(&one(3)).unwrap().payloads.len(), 1);
+        for txns in [empty(4), one(4)] {
+            let wrong = parse(&txns).unwrap_err();
+            assert!(wrong.starts_with("not a keystroke trace: it has more than 3 entries"), "{wrong}");
+        }
     }
 
     #[test]

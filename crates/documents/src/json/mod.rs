@@ -5,6 +5,7 @@ mod change;
 mod numbers;
 mod replay;
 mod size;
+mod weight;
 
 use std::ops::Deref;
 
@@ -60,6 +61,20 @@ impl JsonState {
         &self.value
     }
 
+    /// Returns the value, without a copy.
+    ///
+    /// ```
+    /// use brooklet_documents::Json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Refusal> {
+    /// assert_eq!(Json::parse(b"[1]")?.into_value(), serde_json::json!([1]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn into_value(self) -> Value {
+        self.value
+    }
+
     /// Returns the size of the value: its length as JSON text without spaces, about. An escaped
     /// character counts as one or more bytes as in UTF-8, and a number as 8 bytes.
     pub fn size(&self) -> usize {
@@ -113,6 +128,19 @@ impl Json {
     /// [`RefusalKind::Malformed`]; [`RefusalKind::NumberNotKept`] if a number would change.
     pub fn parse(text: &[u8]) -> Result<JsonState, Refusal> {
         change::parse::<Value>(text).map(JsonState::from)
+    }
+
+    /// Returns the most bytes of memory that parsing JSON text takes, about, without parsing it. A
+    /// few bytes of text can take a hundred times their room: a server decides by this number how
+    /// many texts to parse at once.
+    ///
+    /// ```
+    /// use brooklet_documents::Json;
+    ///
+    /// assert!(Json::weight(b"[[0],[0],[0]]") > 300);
+    /// ```
+    pub fn weight(text: &[u8]) -> usize {
+        weight::weight(text)
     }
 
     fn check_depth(&self, value: &Value, above: usize) -> Result<(), Refusal> {

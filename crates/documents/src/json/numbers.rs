@@ -27,7 +27,7 @@ fn is_part(byte: u8) -> bool {
 }
 
 /// Returns the place behind a string that began before `at`.
-fn string_end(text: &[u8], mut at: usize) -> usize {
+pub(super) fn string_end(text: &[u8], mut at: usize) -> usize {
     while at < text.len() {
         match text[at] {
             b'"' => return at + 1,

@@ -22,11 +22,18 @@ pub type Share = OwnedSemaphorePermit;
 /// Memory that is given in shares.
 pub struct Budget {
     memory: Arc<Semaphore>,
+    units: usize,
 }
 
 impl Budget {
     pub fn new(bytes: usize) -> Self {
-        Self { memory: Arc::new(Semaphore::new(bytes.div_ceil(KIB).min(Semaphore::MAX_PERMITS))) }
+        let units = bytes.div_ceil(KIB).min(Semaphore::MAX_PERMITS);
+        Self { memory: Arc::new(Semaphore::new(units)), units }
+    }
+
+    /// Returns the size of the budget.
+    pub fn bytes(&self) -> usize {
+        self.units.saturating_mul(KIB)
     }
 
     /// Takes a share for a number of bytes; refuses if no memory is free for a while.

@@ -32,6 +32,9 @@ pub struct Config {
     pub events: Duration,
     /// Most connections at once. 16,384; further ones wait in the system's queue.
     pub max_connections: usize,
+    /// How long a connection may take until a request on it gives the right password; where no
+    /// password is asked, until its first request. 10 s; zero is no limit.
+    pub login: Duration,
     /// How long a peer may take to send a request's head, or its body, or to take in what is sent
     /// to it. 30 s.
     pub patience: Duration,
@@ -63,6 +66,7 @@ impl Default for Config {
             long_poll: Duration::from_secs(30),
             events: Duration::from_secs(60),
             max_connections: 16_384,
+            login: Duration::from_secs(10),
             patience: Duration::from_secs(30),
             grace: Duration::from_secs(10),
             cached: 65_536,

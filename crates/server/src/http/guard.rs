@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::origin::{Origin, Page, is_preflight, preflight};
+use super::strangers::Caller;
 
 /// Decides who may do everything. The answers may change while the server runs.
 pub trait Access: Send + Sync {
@@ -22,6 +23,12 @@ pub trait Access: Send + Sync {
 
     /// Returns whether a name and a password permit everything.
     fn accepts(&self, name: &str, password: &[u8]) -> bool;
+
+    /// Notes that the client at an address gave a name and a password that are not accepted. Does
+    /// nothing by default.
+    fn note_wrong(&self, name: &str, address: &str) {
+        let _ = (name, address);
+    }
 }
 
 /// Returns whether probes may ask without a password: the reply says only whether the server is
@@ -40,7 +47,7 @@ fn is_page(request: &Request) -> bool {
 /// Lets requests through that `access` and the allowed origins permit.
 pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>) -> axum::Router {
     let allowed: Arc<[Origin]> = allowed.into();
-    router.layer(from_fn(move |request: Request, next: Next| {
+    router.layer(from_fn(move |mut request: Request, next: Next| {
         let (access, allowed) = (access.clone(), allowed.clone());
         async move {
             let page = Page::of(request.headers(), &allowed);
@@ -50,7 +57,13 @@ pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>
             } else {
                 match refusal(&request, &page, is_open, &*access) {
                     Some(refusal) => refusal,
-                    None => next.run(request).await,
+                    None => {
+                        if !is_open && is_probe(request.uri().path()) {
+                            // Who only probes has given no password, and remains a stranger.
+                            request.extensions_mut().remove::<Caller>();
+                        }
+                        next.run(request).await
+                    }
                 }
             };
             if !is_open {
@@ -76,8 +89,12 @@ fn refusal(request: &Request, page: &Page, is_open: bool, access: &dyn Access) -
         let why = "without a password, the server accepts only requests that name the server by its address, or as localhost\n";
         return (!is_of_this_machine(request)).then(|| refuse(StatusCode::FORBIDDEN, why));
     }
-    if gives_password(headers, access) {
-        return None;
+    if let Some((name, password)) = given(headers) {
+        if access.accepts(&name, &password) {
+            return None;
+        }
+        let address = request.extensions().get::<Caller>().map_or("?", Caller::address);
+        access.note_wrong(&name, address);
     }
     let why = "send a name and its password as Basic authorization\n";
     let mut refusal = refuse(StatusCode::UNAUTHORIZED, why);
@@ -100,19 +117,17 @@ fn keep_private(response: &mut Response<Body>) {
     }
 }
 
-fn gives_password(headers: &HeaderMap, access: &dyn Access) -> bool {
-    let given = || {
-        let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, rest) = text.split_once(' ')?;
-        if scheme.eq_ignore_ascii_case("bearer") {
-            return Some(access.accepts("default", rest.trim().as_bytes()));
-        }
-        let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(rest.trim()).ok())??;
-        let colon = decoded.iter().position(|&b| b == b':')?;
-        let name = std::str::from_utf8(&decoded[..colon]).ok()?;
-        Some(access.accepts(if name.is_empty() { "default" } else { name }, &decoded[colon + 1..]))
-    };
-    given().unwrap_or(false)
+/// Returns the name and the password that a request gives.
+fn given(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, rest) = text.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(("default".into(), rest.trim().into()));
+    }
+    let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(rest.trim()).ok())??;
+    let colon = decoded.iter().position(|&b| b == b':')?;
+    let name = std::str::from_utf8(&decoded[..colon]).ok()?;
+    Some((if name.is_empty() { "default" } else { name }.into(), decoded[colon + 1..].into()))
 }
 
 /// Returns whether a request names the server by an address or as this machine. A page of another
@@ -140,19 +155,6 @@ fn is_local(host: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The user `default` with the password `a:b`.
-    struct One;
-
-    impl Access for One {
-        fn is_open(&self) -> bool {
-            false
-        }
-
-        fn accepts(&self, name: &str, password: &[u8]) -> bool {
-            name == "default" && password == b"a:b"
-        }
-    }
 
     fn headers(name: header::HeaderName, value: &str) -> HeaderMap {
         [(name, value.parse().unwrap())].into_iter().collect()
@@ -193,11 +195,14 @@ mod tests {
 
     #[test]
     fn passwords_come_in_either_form() {
-        let given = |value: &str| gives_password(&headers(header::AUTHORIZATION, value), &One);
-        assert!(given("Bearer a:b") && given(&format!("basic {}", STANDARD.encode("default:a:b"))));
-        assert!(given(&format!("Basic {}", STANDARD.encode(":a:b"))));
-        for bad in ["Bearer a", "Basic a:b", "Basic", "", &format!("Basic {}", STANDARD.encode("eve:a:b"))] {
-            assert!(!given(bad), "{bad}");
+        let given = |value: &str| given(&headers(header::AUTHORIZATION, value));
+        let basic = |text: &str| given(&format!("basic {}", STANDARD.encode(text)));
+        let of = |name: &str| Some((name.to_owned(), b"a:b".to_vec()));
+        assert_eq!(given("Bearer a:b"), of("default"));
+        assert_eq!((basic("default:a:b"), basic(":a:b")), (of("default"), of("default")));
+        assert_eq!(basic("eve:a:b"), of("eve"));
+        for bad in ["Basic a:b", "Basic", "", "Digest a:b"] {
+            assert_eq!(given(bad), None, "{bad}");
         }
     }
 }

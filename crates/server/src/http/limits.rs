@@ -13,6 +13,8 @@ use super::reply::Refusal;
 pub struct Limits {
     pub bodies: Bodies,
     pub replies: Budget,
+    /// For values that bodies are parsed to.
+    pub values: Budget,
     waiting: Arc<Semaphore>,
     max_waiting: usize,
 }
@@ -22,6 +24,7 @@ impl Limits {
         Arc::new(Self {
             bodies: Bodies::new(config),
             replies: Budget::new(config.reply_budget.max(config.chunk)),
+            values: Budget::new(config.body_budget),
             waiting: Arc::new(Semaphore::new(config.max_waiting)),
             max_waiting: config.max_waiting,
         })

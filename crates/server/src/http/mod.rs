@@ -28,6 +28,7 @@ mod origin;
 mod patience;
 mod reply;
 mod serve;
+mod strangers;
 mod streams;
 pub mod watch;
 
@@ -65,7 +66,7 @@ impl Http {
 
     /// The routes of streams and documents, to be merged with others.
     pub fn router(&self) -> Router {
-        self.streams.router().merge(self.documents.router())
+        strangers::welcome(self.streams.router().merge(self.documents.router()))
     }
 
     /// Removes streams that have expired, until the server stops. To be run beside it, once.

@@ -7,15 +7,16 @@ use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::acl::Users;
+use super::acl::{Entry, Users};
 use super::client::ClientId;
 use super::connection::Connection;
 use super::engine::Engine;
 use super::keys::Keyspace;
+use super::notices::Notice;
 use super::now::Now;
 use super::settings::Settings;
 use crate::hot_logs::HotLogs;
@@ -25,6 +26,9 @@ use crate::net::{Incoming, Listener, RELIEF};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit of a client's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Steps of handshakes that are computed at once, beside the commands: a signature takes about as
+/// long as the turn of a client.
+const STEPS: usize = 2;
 /// Longest time between two checks of due events.
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of cache ageing: a key that is unused for two intervals leaves memory.
@@ -39,6 +43,8 @@ pub struct Shared {
     written: Arc<Notify>,
     acknowledged: Arc<Notify>,
     deadline: Arc<Notify>,
+    /// Turns of handshakes.
+    steps: Arc<Semaphore>,
     /// Reason why a commit was not acknowledged.
     failure: Arc<OnceLock<String>>,
 }
@@ -104,6 +110,7 @@ impl Shared {
             written: Arc::default(),
             acknowledged: Arc::default(),
             deadline: Arc::default(),
+            steps: Arc::new(Semaphore::new(STEPS)),
             failure: Arc::default(),
         }
     }
@@ -120,6 +127,26 @@ impl Shared {
         });
         engine.set_time(self.now());
         engine
+    }
+
+    /// Notes for the log and for `ACL LOG` that a client of HTTP gave a wrong name or password.
+    pub fn note_wrong_password(&self, user: &str, address: &str) {
+        let mut engine = self.lock();
+        let refusal = Entry {
+            count: 1,
+            reason: "auth",
+            context: "toplevel",
+            object: b"HTTP".to_vec(),
+            user: user.to_owned(),
+            client: format!("addr={address}"),
+            at: engine.steady,
+        };
+        let most = engine.settings.acl_log;
+        engine.refusals.note(refusal, most);
+        engine
+            .keys
+            .notices
+            .push(Notice::WrongPassword { user: user.to_owned(), address: address.to_owned() });
     }
 
     fn now(&self) -> Now {
@@ -205,7 +232,7 @@ impl Shared {
             let seat = Seat { shared: self.clone(), id };
             let stream = tokio::select! {
                 biased;
-                opened = tokio::time::timeout(HANDSHAKE, incoming.open()) => {
+                opened = tokio::time::timeout(HANDSHAKE, incoming.open(&self.steps)) => {
                     opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??
                 }
                 () = seat.lost() => return Ok(()),

@@ -2,6 +2,7 @@
 
 use crate::http_client;
 
+use brooklet_server::http::Config;
 use bytes::Bytes;
 use http_client::*;
 use serde_json::{Value, json};
@@ -217,10 +218,7 @@ async fn earlier_versions_updates_and_history_are_read() {
 #[tokio::test]
 async fn long_histories_come_in_parts() {
     let config = config();
-    let server = Server::with(
-        options().create_on(volume()).unwrap(),
-        brooklet_server::http::Config { chunk: 2000, ..config },
-    );
+    let server = Server::with(options().create_on(volume()).unwrap(), Config { chunk: 2000, ..config });
     let server = server.await;
     server.document("d", json!({})).await;
     for version in 1..=30 {
@@ -365,4 +363,28 @@ async fn clients_that_write_at_once_make_one_version_each() {
     let all = server.get(&at("d")).await;
     let expected: serde_json::Map<_, _> = (0..12).map(|writer| (writer.to_string(), json!(7))).collect();
     assert_eq!((all.header("etag"), all.json()), ("\"97\"", Value::Object(expected)));
+}
+
+/// A few bytes of text are many bytes of memory: bodies are weighed before they are parsed.
+#[tokio::test]
+async fn values_of_a_body_are_within_the_memory_for_bodies() {
+    let config = Config { body_budget: 256 << 10, max_body: 64 << 10, ..config() };
+    let server = Server::with(options().create_on(volume()).unwrap(), config).await;
+    let nested = |many: usize| format!("[{}]", vec!["[0]"; many].join(","));
+    let large = nested(10_000);
+    assert!(large.len() < 64 << 10);
+    assert_eq!(server.problem("PUT", "a", &NEW, &large).await, (413, "too-large".into()));
+    let patch = format!(r#"[{{"op":"add","path":"","value":{large}}}]"#);
+    server.document("b", json!(1)).await;
+    for (kind, body) in [(MERGE, &large), (PATCH, &patch)] {
+        let asked = [kind, ("if-match", "\"1\"")];
+        assert_eq!(server.problem("PATCH", "b", &asked, body).await, (413, "too-large".into()));
+    }
+    assert_eq!(server.problem("PUT", "b", &[("if-match", "\"1\"")], &large).await, (413, "too-large".into()));
+    // Shares return: more small values in sum than fit at once.
+    for n in 0..20 {
+        server.document(&format!("c{n}"), serde_json::from_str(&nested(500)).unwrap()).await;
+    }
+    // Long text of few values is no more than its bytes.
+    assert_eq!(server.put(&at("d"), &NEW, format!("\"{}\"", "[".repeat(60 << 10))).await.status, 201);
 }

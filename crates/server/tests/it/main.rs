@@ -4,6 +4,7 @@ mod browsers;
 mod documents;
 mod documents_events;
 mod http_client;
+mod http_strangers;
 mod redis;
 mod streams;
 mod streams_forks;

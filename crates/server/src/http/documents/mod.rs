@@ -6,6 +6,7 @@
 //! `shown` has the JSON of replies, and `problem` that of refusals (RFC 9457).
 
 mod asked;
+mod body;
 mod events;
 mod name;
 mod problem;
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::asked::Asked;
+use self::body::Taken;
 use self::problem::{Kind, Problem};
 use super::Config;
 use super::budget::hold;
@@ -40,7 +42,8 @@ pub const SPACE: &str = "documents";
 const PREFIX: &str = "/v1/documents/";
 /// Calls that may wait for the store at once, of each kind: reads go on while writers wait.
 const WRITERS: usize = 96;
-const READERS: usize = 64;
+/// Fewer: each may build a document, and the text of a reply, before the reply's size is known.
+const READERS: usize = 16;
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// The documents of a store.
@@ -123,11 +126,11 @@ impl Face {
             Method::GET => self.get(name, asked).await,
             Method::HEAD => self.head(name, asked).await,
             Method::PUT => {
-                let (body, _share) = self.limits.bodies.collect(body).await?;
+                let body = Taken::collect(&self.limits, body).await?;
                 self.put(name, asked, body).await
             }
             Method::PATCH => {
-                let (body, _share) = self.limits.bodies.collect(body).await?;
+                let body = Taken::collect(&self.limits, body).await?;
                 self.patch(name, asked, body).await
             }
             Method::POST => self.post(name, asked).await,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderName, Response, StatusCode, header};
 use brooklet_documents::{Answer, Error, Json, JsonChange};
-use bytes::Bytes;
 use serde_json::json;
 
 use super::asked::{Asked, Part, Tags};
+use super::body::Taken;
 use super::problem::{Kind, Problem};
 use super::read::tag;
 use super::{Face, json as reply};
@@ -28,7 +28,7 @@ impl Face {
         self: &Arc<Self>,
         name: Vec<u8>,
         asked: Asked,
-        body: Bytes,
+        body: Taken,
     ) -> Result<Response<Body>, Problem> {
         expect_no_part(&asked)?;
         if let Some(other) = asked.content_type.as_deref().filter(|kind| *kind != "application/json") {
@@ -38,14 +38,14 @@ impl Face {
         match (asked.if_match.clone(), asked.if_none_match.clone()) {
             (None, Some(Tags::Any)) => {
                 let create = move |face: &Self| {
-                    let state = Json::parse(&body)?;
+                    let state = Json::parse(body.text())?;
                     Ok(face.documents.create(&name, asked.request, &state)?)
                 };
                 Ok(answer(StatusCode::CREATED, self.blocking(&self.writes, create).await?))
             }
             (Some(tags), None) => {
                 let replace = move |face: &Self| {
-                    let change = JsonChange::replace(Json::parse(&body)?.value().clone());
+                    let change = JsonChange::replace(Json::parse(body.text())?.into_value());
                     face.at_version(&name, &tags, |version| {
                         face.documents.patch(&name, version, asked.request.clone(), &change)
                     })
@@ -64,7 +64,7 @@ impl Face {
         self: &Arc<Self>,
         name: Vec<u8>,
         asked: Asked,
-        body: Bytes,
+        body: Taken,
     ) -> Result<Response<Body>, Problem> {
         expect_no_part(&asked)?;
         let parse = match asked.content_type.as_deref() {
@@ -78,7 +78,7 @@ impl Face {
         };
         let tags = asked.if_match.ok_or_else(condition_missing)?;
         let work = move |face: &Self| {
-            let change = parse(&body)?;
+            let change = parse(body.text())?;
             face.at_version(&name, &tags, |version| {
                 face.documents.patch(&name, version, asked.request.clone(), &change)
             })

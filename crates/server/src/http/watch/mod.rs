@@ -28,6 +28,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::hot_logs::HotLogs;
+use crate::http::strangers::welcome;
 use live::History;
 pub(crate) use probe::TEXT;
 use runs::Runs;
@@ -169,7 +170,7 @@ pub fn router(watch: Watch) -> Router {
         .layer(map_response(fresh))
         .with_state(watch);
     let page = Router::new().route("/", get(page::index)).route("/page/{name}", get(page::part));
-    live.merge(page).layer(map_response(guarded))
+    welcome(live.merge(page).layer(map_response(guarded)))
 }
 
 /// What it says is so now.
