@@ -17,7 +17,9 @@ use super::proto::{Args, Invalid, Limits, Parser, size_of_args};
 use super::serve::Seat;
 use crate::net::Stream;
 
-/// Size of one read, in bytes.
+/// Size of one read, in bytes: as long as a client sends little, and then. An idle client keeps the
+/// room of its last read.
+const FIRST_CHUNK: usize = 1 << 10;
 const CHUNK: usize = 16 << 10;
 /// Size of a buffer, in bytes, that a connection does not keep once it is empty.
 const LARGE: usize = 4 * CHUNK;
@@ -32,6 +34,8 @@ pub struct Connection {
     seat: Seat,
     stream: Stream,
     input: BytesMut,
+    /// Size of the next read, in bytes.
+    chunk: usize,
     parser: Parser,
     requests: VecDeque<Args>,
     /// Memory of the requests, in bytes.
@@ -81,6 +85,7 @@ impl Connection {
             seat,
             stream,
             input,
+            chunk: FIRST_CHUNK,
             parser,
             requests,
             parsed: 0,
@@ -171,12 +176,16 @@ impl Connection {
 
     /// Reads the available bytes.
     fn read(&mut self, cx: &mut Context<'_>, reading: &Reading) -> Poll<io::Result<()>> {
-        self.input.reserve(CHUNK.max(self.parser.wanted(&self.input).min(AHEAD)));
+        self.input.reserve(self.chunk.max(self.parser.wanted(&self.input).min(AHEAD)));
+        let room = self.input.capacity() - self.input.len();
         match ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input))? {
             0 => self.is_over = true,
             n => {
                 self.traffic.0 += n as u64;
                 self.has_more = true;
+                if n == room {
+                    self.chunk = CHUNK;
+                }
             }
         }
         // The input of a waiting client stays unparsed, and limited.
