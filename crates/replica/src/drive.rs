@@ -223,8 +223,8 @@ impl<J> Drop for Ahead<J> {
 }
 
 /// Follows a log: reads objects behind a follower's point, and asks every `pause` once there is
-/// nothing new. Hands each new object over, and the claim of its owner if that is a new one.
-/// Returns what ended the following: a silent owner, a handover, a point that was trimmed.
+/// nothing new. Hands each new object over, and the claim of a new owner once all of the log was
+/// read. Returns what ended the following: a silent owner, a handover, a point that was trimmed.
 ///
 /// Reads several objects at a time, as an owner sends several: one after the other would not keep
 /// up with a busy owner.
@@ -244,7 +244,7 @@ pub async fn follow<J: Journal>(
     // The follower's own readings began earlier or later: only differences count.
     let (watch, begin) = (Watch::start(), follower.seen());
     let now = || begin + watch.now();
-    let (mut ahead, mut owner) = (Ahead::new(journal.clone(), store), None);
+    let (mut ahead, mut owner, mut last) = (Ahead::new(journal.clone(), store), None, None);
     loop {
         let request = match follower.poll() {
             Some(request) => request,
@@ -275,19 +275,27 @@ pub async fn follow<J: Journal>(
         let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
         follower.answer(reply, asked, now());
         for object in follower.take_found() {
-            let epoch = object.place.epoch;
-            // A claim that cannot be read now is read with the next object.
-            if owner != Some(epoch)
-                && let Ok(Reply::Claim(Some(claim))) =
-                    send(&**journal, store, &Request::ReadClaim(epoch)).await
-            {
-                owner = Some(epoch);
-                claimed(&claim);
-            }
+            last = Some(object.place.epoch);
             found(object)?;
         }
         match follower.state() {
-            FollowerState::Following if waits => tokio::time::sleep(pause).await,
+            FollowerState::Following if waits => {
+                // Owners of long ago are not told of: all that there is was read.
+                if let Some(epoch) = last.filter(|_| last != owner) {
+                    match send(&**journal, store, &Request::ReadClaim(epoch)).await {
+                        Err(error) if error.is_temporary() => {}
+                        reply => {
+                            owner = last;
+                            if let Ok(Reply::Claim(Some(claim))) = reply {
+                                claimed(&claim);
+                            }
+                        }
+                    }
+                    // The owner was not looked at meanwhile.
+                    follower.begin_again(now());
+                }
+                tokio::time::sleep(pause).await;
+            }
             FollowerState::Following => {}
             ended => return Ok(ended.clone()),
         }

@@ -19,7 +19,7 @@ pub enum Followed {
         /// Number of the backup.
         backup: Option<u64>,
     },
-    /// The owner of the log from here on, as its claim says.
+    /// The owner of the log, or a host that takes it over just now, as its claim says.
     Owner {
         /// Name of the owner, for people.
         name: String,

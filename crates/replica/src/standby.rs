@@ -47,7 +47,9 @@ pub(crate) async fn stand_by<J: Journal>(
             _ => (Mark::BEGIN, None, None),
         };
         on(Followed::Begin { store, backup });
-        if let Reply::Claim(Some(claim)) = insist(|| send(&**journal, store, &Request::NewestClaim)).await? {
+        // A claim that cannot be read here is no reason to leave.
+        let newest = insist(|| send(&**journal, store, &Request::NewestClaim)).await;
+        if let Ok(Reply::Claim(Some(claim))) = newest {
             on(owner_of(&claim));
         }
         let on = RefCell::new(&mut *on);

@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
@@ -17,7 +18,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::{self, guard};
+use crate::http::{self, guard, welcome};
 use crate::net::Listener;
 use crate::server::{Config, Error, bind, check_wide, runtime};
 use crate::tls::Tls;
@@ -31,6 +32,9 @@ pub struct Owner {
     /// unknown.
     pub url: Option<String>,
 }
+
+/// Longest time for replies under way at the end.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// Who owns the store; `None` while nobody does.
 type Known = Arc<RwLock<Option<Owner>>>;
@@ -63,8 +67,12 @@ impl Standby {
         }
         let addresses = listeners.iter().map(Listener::address).collect();
         let (owner, stop) = (Known::default(), CancellationToken::new());
-        let router = guard(router(owner.clone()), Arc::new(users), config.streams.allow_origins.clone());
-        let (streams, stopped) = (config.streams.clone(), stop.clone());
+        let router =
+            guard(welcome(router(owner.clone())), Arc::new(users), config.streams.allow_origins.clone());
+        let login = Duration::from_secs(config.settings.auth_timeout);
+        // A takeover waits for the ports.
+        let streams = http::Config { login, grace: GRACE, ..config.streams.clone() };
+        let stopped = stop.clone();
         let serve = move || {
             runtime.block_on(async {
                 let mut tasks = JoinSet::new();
@@ -84,6 +92,11 @@ impl Standby {
         &self.addresses
     }
 
+    /// Closes the ports, without waiting.
+    pub fn close(&self) {
+        self.stop.cancel();
+    }
+
     /// Sets the owner that clients are sent to.
     pub fn set_owner(&self, owner: Option<Owner>) {
         *self.owner.write().unwrap_or_else(PoisonError::into_inner) = owner;
@@ -93,7 +106,7 @@ impl Standby {
 /// Closes the ports, after the replies under way: then the server of the store can have them.
 impl Drop for Standby {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -269,6 +282,18 @@ mod tests {
         // Its end frees the port.
         drop(standby);
         std::net::TcpListener::bind(address).unwrap();
+    }
+
+    #[test]
+    fn a_client_that_says_half_of_a_request_does_not_hold_up_the_end() {
+        let standby = start(None);
+        let mut slow = TcpStream::connect(&standby.addresses()[0]).unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\nHost:").unwrap();
+        ask(&standby, "GET /healthz");
+        let begin = std::time::Instant::now();
+        drop(standby);
+        // The patience of the server of a store is ten seconds.
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     }
 
     #[test]

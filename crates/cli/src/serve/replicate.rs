@@ -52,6 +52,8 @@ pub struct Replication {
     path: PathBuf,
     waits: Waits,
     is_standby: bool,
+    /// URL of this host for clients.
+    url: Option<String>,
     /// The configuration of the server, for the ports of a standby.
     server: Config,
     silence: Duration,
@@ -98,6 +100,7 @@ impl Replication {
                 _ => Waits::Kept,
             },
             is_standby: given.standby.unwrap_or_default(),
+            url: given.advertise.as_ref().and_then(|url| base_url(url).ok()),
             server: server.clone(),
             silence: given.takeover_after.unwrap_or(TAKEOVER_AFTER).time(),
             backup_every: given.backup_every.unwrap_or(BACKUP_EVERY).time(),
@@ -183,7 +186,9 @@ impl Replication {
                 };
                 let is_silent = self.replica.stand_by(self.silence, waits, |read| {
                     if let Followed::Owner { name, address } = &read {
-                        set_owner(Some(Owner { name: name.clone(), url: base_url(address).ok() }));
+                        // The last owner may have been this host, which serves nobody now.
+                        let url = base_url(address).ok().filter(|url| Some(url) != self.url.as_ref());
+                        set_owner(Some(Owner { name: name.clone(), url }));
                     }
                     file.take(read);
                     begins_again.set(file.begins_again());
@@ -209,6 +214,9 @@ impl Replication {
                         %error,
                         "this host serves nothing: it waits to be stopped, because each restart would take the store from its owner"
                     );
+                    if let Some(ports) = ports {
+                        ports.close();
+                    }
                     while goes_on() {
                         thread::sleep(LOOK);
                     }

@@ -98,6 +98,11 @@ impl<P: Payload> Follower<P> {
         self.seen_at
     }
 
+    /// Begins the silence anew: the log was not looked at for a while.
+    pub fn begin_again(&mut self, now: Duration) {
+        self.seen_at = now;
+    }
+
     /// Returns the objects since the last call, in order.
     pub fn take_found(&mut self) -> Vec<Object<P>> {
         std::mem::take(&mut self.found)

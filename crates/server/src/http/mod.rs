@@ -43,6 +43,7 @@ pub(crate) use documents::SPACE as DOCUMENTS;
 pub use guard::{Access, guard};
 pub use origin::Origin;
 pub use serve::serve;
+pub(crate) use strangers::welcome;
 pub(crate) use streams::SPACE as STREAMS;
 
 /// The streams and the documents of a store, for HTTP. Clones are handles to the same.
@@ -66,7 +67,7 @@ impl Http {
 
     /// The routes of streams and documents, to be merged with others.
     pub fn router(&self) -> Router {
-        strangers::welcome(self.streams.router().merge(self.documents.router()))
+        welcome(self.streams.router().merge(self.documents.router()))
     }
 
     /// Removes streams that have expired, until the server stops. To be run beside it, once.

@@ -378,6 +378,9 @@ impl Engine {
                 self.undo(client, start, &fail);
             }
         }
+        if client.work.is_none() {
+            client.work_bytes = 0;
+        }
         self.commit(client, start);
     }
 

@@ -31,6 +31,7 @@ fn cutting(folder: &Path, waits: Waits, cuts: Cuts) -> Replication {
         path: folder.join("store"),
         waits,
         is_standby: false,
+        url: None,
         server: Config::default(),
         silence: Duration::from_secs(3),
         backup_every: Duration::from_secs(3600),

@@ -228,7 +228,7 @@ fn begin(call: &mut Call<'_>, start: usize) -> Drafted {
 ///
 /// # Errors
 /// The client may not run the command any more.
-fn has_other_rights(call: &mut Call<'_>, user: &mut Option<Arc<User>>) -> Result<bool, Fail> {
+pub(super) fn has_other_rights(call: &mut Call<'_>, user: &mut Option<Arc<User>>) -> Result<bool, Fail> {
     let is_same = match (&call.client.user, &*user) {
         (Some(now), Some(then)) => Arc::ptr_eq(now, then),
         (now, then) => now.is_none() && then.is_none(),

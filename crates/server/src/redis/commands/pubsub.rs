@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::super::fail::Fail;
 use super::super::proto::size_of_args;
 use super::super::pubsub::{Kind, MAX_CHANNEL};
+use super::drafts::has_other_rights;
 use super::{Call, Done, pattern};
 
 pub fn subscribe(call: &mut Call<'_>) -> Done {
@@ -86,6 +87,7 @@ fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
         return Err(Fail::err(format!("the subscriptions of a client have at most {most} bytes")));
     }
     let names = call.args[1..].to_vec();
+    call.engine.topics.check(&call.client.subscriptions, kind, &names).map_err(Fail::err)?;
     in_portions(call, names, move |call, name| {
         let subscriptions = &mut call.client.subscriptions;
         let done = call.engine.topics.subscribe(call.client.id, subscriptions, kind, name);
@@ -124,8 +126,9 @@ fn in_portions(
         return names.iter().try_for_each(|name| change(call, name));
     }
     call.client.work_bytes = size_of_args(&names);
-    let mut at = 0;
+    let (mut at, mut user) = (0, call.client.user.clone());
     call.in_portions(move |call| {
+        has_other_rights(call, &mut user)?;
         for name in names.iter().skip(at).take(PORTION) {
             change(call, name)?;
         }

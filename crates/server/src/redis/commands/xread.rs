@@ -309,6 +309,17 @@ fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]
         call.reply().null_array();
         return Ok(());
     }
+    if call.woken_by.is_some() {
+        // The engine keeps the wait that there is.
+        return Err(Fail::Wait(Wait {
+            keys: Vec::new(),
+            until: None,
+            request: Vec::new(),
+            timeout_reply: TimeoutReply::NullArray,
+            of_group: false,
+            bytes: 0,
+        }));
+    }
     let keys = waited_logs(call, asked.first..asked.first + asked.streams)?;
     let mut request = call.args.to_vec();
     for (i, _, from) in starts {

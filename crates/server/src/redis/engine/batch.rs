@@ -10,6 +10,7 @@ use crate::redis::client::{Client, Replies, Work};
 use crate::redis::commands::{self, Spec};
 use crate::redis::fail::Fail;
 use crate::redis::proto::Args;
+use crate::redis::pubsub::MAX_STEPS;
 
 /// Most requests that run as one commit, and most bytes of them.
 const TOGETHER: usize = 64;
@@ -55,7 +56,12 @@ impl Engine {
         // Equal commands in a row are measured together.
         let (mut began, mut equal, mut last) = ((self.clock)(), 0, commands[0]);
         for (request, spec) in requests.iter().zip(commands) {
-            if !self.may_reply(client) || (count % CHECK == CHECK - 1 && !goes_on()) {
+            // What messages of the next request may take is what is left of the budget of one.
+            let has_steps = self.steps > MAX_STEPS / 2;
+            if !self.may_reply(client)
+                || (count > 0 && !has_steps)
+                || (count % CHECK == CHECK - 1 && !goes_on())
+            {
                 break;
             }
             count += 1;

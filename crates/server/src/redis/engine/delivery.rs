@@ -175,7 +175,9 @@ impl Engine {
         if pending > self.settings.soft_output {
             client.slow_since.get_or_insert(self.steady);
         }
-        if client.work.is_some() {
+        // The output of a command that changes subscriptions is whole between two portions, and its
+        // end may let replies follow that a client of RESP2 does not tell from messages.
+        if client.work.as_ref().is_some_and(|work| !work.spec.has(flags::PUSHES)) {
             client.late.0.extend_from_slice(bytes);
             client.late.1 = client.late.1.max(epoch);
         } else {

@@ -31,7 +31,10 @@ impl Engine {
                 break;
             }
             self.deadlines.pop_first();
-            self.unblock(id, None);
+            // What a reader waits for may be there, and its turn comes soon.
+            if !self.readers.has(id) {
+                self.unblock(id, None);
+            }
         }
         self.end_pause(now.steady);
         if self.pause.is_none() {
@@ -40,6 +43,7 @@ impl Engine {
         }
         self.keys.merge_some(MERGED);
         self.serve_readers();
+        self.serve_takers();
         self.deliver();
         self.note_durable();
         self.check_clients(now.steady);

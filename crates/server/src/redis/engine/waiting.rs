@@ -19,8 +19,10 @@ use crate::redis::keys::Value;
 const WAIT: usize = 192;
 /// Bytes of the replies that one portion writes to waiting readers, about: a millisecond.
 const PORTION: usize = 1 << 20;
-/// A retry takes as long as the copy of so many bytes.
+/// A retry takes as long as the copy of so many bytes, and so does each key that the client waits
+/// for.
 const RETRY: usize = 1 << 10;
+const KEY: usize = 32;
 
 /// Clients that wait to read a key that has changed, and are not asked again yet, in order.
 #[derive(Debug, Default)]
@@ -33,6 +35,11 @@ impl Readers {
     /// Returns whether no client waits for its turn.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Returns whether a client waits for its turn.
+    pub fn has(&self, id: ClientId) -> bool {
+        self.queued.range((id, Bytes::new())..).next().is_some_and(|(first, _)| *first == id)
     }
 
     fn push(&mut self, id: ClientId, key: &Bytes) {
@@ -94,6 +101,10 @@ impl Engine {
     pub(super) fn serve_waiting(&mut self) {
         self.serve_takers();
         self.serve_readers();
+        // A retry may have changed a key: one that has expired is deleted.
+        self.serve_takers();
+        // The driver learns of it once; after that it knows by the next event that is due.
+        self.has_deadline |= !self.readers.is_empty();
     }
 
     /// Retries the requests of clients that wait to take something from changed keys. Those that
@@ -111,7 +122,6 @@ impl Engine {
                 }
             }
         }
-        self.has_deadline |= !self.readers.is_empty();
         self.keep_budget();
     }
 
@@ -127,9 +137,20 @@ impl Engine {
         let mut room = PORTION;
         while room > 0 {
             let Some((id, key)) = self.readers.pop() else { return };
-            let cost = self.ask_again(id, &key) + RETRY;
-            room = room.saturating_sub(cost);
+            let wait = self.clients.get(&id).and_then(|client| client.wait.as_ref());
+            let cost = RETRY + wait.map_or(0, |wait| KEY * wait.keys.len());
+            room = room.saturating_sub(self.ask_again(id, &key) + cost);
+            self.end_late_wait(id);
             self.keep_budget();
+        }
+    }
+
+    /// Ends the wait of a client whose time was over before its turn came.
+    fn end_late_wait(&mut self, id: ClientId) {
+        let wait = self.clients.get(&id).and_then(|client| client.wait.as_ref());
+        let is_late = wait.is_some_and(|wait| wait.until.is_some_and(|until| until <= self.steady));
+        if is_late && !self.readers.has(id) {
+            self.unblock(id, None);
         }
     }
 

@@ -145,11 +145,7 @@ impl Topics {
         if own.of(kind).contains(name) {
             return Ok(false);
         }
-        if kind == Kind::Pattern {
-            self.check_patterns(own, name)?;
-        } else if own.of(Kind::Channel).len() + own.of(Kind::Shard).len() >= MAX_OWN_CHANNELS {
-            return Err(format!("a client subscribes to at most {MAX_OWN_CHANNELS} channels"));
-        }
+        self.check(own, kind, std::slice::from_ref(name))?;
         let all = &mut self.subscribers[kind as usize];
         // Copied, so that the rest of the packet does not stay in memory with the name.
         let known = all.get_key_value(name).map(|(name, _)| name.clone());
@@ -164,25 +160,35 @@ impl Topics {
         Ok(true)
     }
 
-    /// Refuses a further pattern, if the client or all clients together have too many.
-    fn check_patterns(&self, own: &Subscriptions, name: &[u8]) -> Result<(), String> {
-        if own.of(Kind::Pattern).len() >= MAX_OWN_PATTERNS {
-            return Err(format!("a client subscribes to at most {MAX_OWN_PATTERNS} patterns"));
+    /// Refuses subscriptions to names, if the client or all clients together had too many.
+    ///
+    /// # Errors
+    /// As for [`subscribe`](Self::subscribe).
+    pub fn check(&self, own: &Subscriptions, kind: Kind, names: &[Bytes]) -> Result<(), String> {
+        let new: BTreeSet<&Bytes> = names.iter().filter(|name| !own.of(kind).contains(*name)).collect();
+        if kind != Kind::Pattern {
+            let count = own.of(Kind::Channel).len() + own.of(Kind::Shard).len() + new.len();
+            let is_within = count <= MAX_OWN_CHANNELS || new.is_empty();
+            return is_within
+                .then_some(())
+                .ok_or_else(|| format!("a client subscribes to at most {MAX_OWN_CHANNELS} channels"));
         }
-        if own.pattern_bytes + name.len() > MAX_OWN_PATTERN_BYTES {
-            return Err(format!("the patterns of a client have at most {MAX_OWN_PATTERN_BYTES} bytes"));
-        }
+        let bytes = |names: &BTreeSet<&Bytes>| names.iter().map(|name| name.len()).sum::<usize>();
         let all = &self.subscribers[Kind::Pattern as usize];
-        if all.contains_key(name) {
+        let new_to_all: BTreeSet<&Bytes> =
+            new.iter().copied().filter(|name| !all.contains_key(*name)).collect();
+        let why = if own.of(Kind::Pattern).len() + new.len() > MAX_OWN_PATTERNS {
+            format!("a client subscribes to at most {MAX_OWN_PATTERNS} patterns")
+        } else if own.pattern_bytes + bytes(&new) > MAX_OWN_PATTERN_BYTES {
+            format!("the patterns of a client have at most {MAX_OWN_PATTERN_BYTES} bytes")
+        } else if all.len() + new_to_all.len() > MAX_PATTERNS {
+            format!("all clients together subscribe to at most {MAX_PATTERNS} patterns")
+        } else if self.pattern_bytes + bytes(&new_to_all) > MAX_PATTERN_BYTES {
+            format!("the patterns of all clients have at most {MAX_PATTERN_BYTES} bytes")
+        } else {
             return Ok(());
-        }
-        if all.len() >= MAX_PATTERNS {
-            return Err(format!("all clients together subscribe to at most {MAX_PATTERNS} patterns"));
-        }
-        if self.pattern_bytes + name.len() > MAX_PATTERN_BYTES {
-            return Err(format!("the patterns of all clients have at most {MAX_PATTERN_BYTES} bytes"));
-        }
-        Ok(())
+        };
+        if new.is_empty() { Ok(()) } else { Err(why) }
     }
 
     /// Ends a subscription; returns whether there was one.

@@ -90,8 +90,8 @@ fn many_channels_are_subscribed_to_in_portions() {
         let client = world.engine.client(id).unwrap();
         assert!(client.work.is_some() && client.work_bytes > 3000, "it goes on later");
         assert_eq!(client.subscriptions.count(Kind::Channel), most);
-        // A message comes behind the reply.
-        say(&mut world, other, words("PUBLISH c0 x"));
+        // A message comes before the client may leave the mode of subscribers.
+        say(&mut world, other, words(if left > 0 { "PUBLISH c0 x" } else { "PUBLISH c2999 x" }));
         world.engine.run(id, &mut [].into(), || true);
         let client = world.engine.client(id).unwrap();
         assert_eq!((client.work.is_some(), client.work_bytes), (false, 0));
@@ -99,8 +99,40 @@ fn many_channels_are_subscribed_to_in_portions() {
         let said = String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned();
         let change = format!("\r\n{}\r\n", command.to_ascii_lowercase());
         assert_eq!(said.matches(&change).count(), 3000);
-        assert_eq!(said.ends_with("message\r\n$2\r\nc0\r\n$1\r\nx\r\n"), left > 0, "{command}");
+        let parts: Vec<&str> = said.split("\r\nmessage\r\n").collect();
+        assert_eq!(parts.len(), 2, "{command}");
+        let before = parts[0].matches(&change).count();
+        assert_eq!(before, 1000, "{command}: the message comes between two portions");
     }
+}
+
+#[test]
+fn patterns_that_are_too_many_change_nothing() {
+    let (mut world, id) = world();
+    let names = |count: usize| (0..count).map(|n| format!(" {n:0500}")).collect::<String>();
+    let charged = world.engine.client_memory();
+    let said = say(&mut world, id, words(&format!("PSUBSCRIBE{}", names(1001))));
+    assert!(said.starts_with("-ERR the patterns of a client"), "{said}");
+    world.engine.run(id, &mut [].into(), || true);
+    assert_eq!((world.engine.topics.len(Kind::Pattern), world.engine.client_memory()), (0, charged));
+    assert!(!say(&mut world, id, words(&format!("PSUBSCRIBE{}", names(200)))).contains('-'));
+    // What is there already is no more.
+    assert!(!say(&mut world, id, words(&format!("PSUBSCRIBE{}", names(200).repeat(2)))).contains('-'));
+}
+
+#[test]
+fn a_client_that_loses_a_right_subscribes_to_nothing_more() {
+    let (mut world, admin) = world();
+    say(&mut world, admin, words("ACL SETUSER bob on nopass +@all &c*"));
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    say(&mut world, id, words("AUTH bob x"));
+    let names: String = (0..3000).map(|n| format!(" c{n}")).collect();
+    world.engine.run(id, &mut [words(&format!("SUBSCRIBE{names}"))].into(), || false);
+    say(&mut world, admin, words("ACL SETUSER bob resetchannels &c1 &c2"));
+    world.engine.run(id, &mut [].into(), || true);
+    assert!(world.engine.topics.len(Kind::Channel) <= 1000);
+    let client = world.engine.client(id).unwrap();
+    assert!(client.is_killed || client.reply.bytes.windows(7).any(|part| part == b"-NOPERM"));
 }
 
 #[test]

@@ -37,7 +37,9 @@ fn readers_get_a_large_entry_in_portions_and_in_their_order() {
     assert!((16..=18).contains(&first), "{first}");
     assert_eq!(served(&mut world, &readers[..first]), first, "those who came first");
     assert!(world.engine.next_due().is_some_and(|due| due.as_millis() <= 1), "the rest follows");
+    world.engine.has_deadline = false;
     world.engine.tick(at(1_000_001));
+    assert!(!world.engine.has_deadline, "the driver pauses, so that others have their turns");
     let second = served(&mut world, &readers);
     assert!((32..=36).contains(&second), "{second}");
     // Those who have their copy wait again, and those who have none get both entries.
@@ -66,6 +68,26 @@ fn readers_whose_copies_take_too_much_memory_leave() {
     }
     let left = readers.iter().filter(|id| world.engine.client(**id).is_some()).count();
     assert!((1..=8).contains(&left) && served(&mut world, &readers) == left, "{left}");
+}
+
+#[test]
+fn a_reader_whose_turn_comes_late_gets_what_came_in_time() {
+    let (mut world, writer, mut readers) = waiting(40);
+    for request in ["XREAD BLOCK 5 STREAMS s $", "XREAD BLOCK 5 STREAMS t $"] {
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        world.engine.run(id, &mut [words(request)].into(), || true);
+        readers.push(id);
+    }
+    add(&mut world, writer, 1);
+    // The time is over before the turn.
+    for now in 0..5 {
+        world.engine.tick(at(1_000_010 + now));
+    }
+    assert_eq!(served(&mut world, &readers), readers.len());
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    let sizes: Vec<bool> = readers.iter().map(|id| world.engine.take_ready(*id).len() > ENTRY).collect();
+    assert_eq!(sizes.iter().filter(|has| **has).count(), readers.len() - 1, "one waited for another stream");
 }
 
 #[test]
