@@ -141,14 +141,17 @@ impl Inner {
             return Ok(None);
         }
         let superblock = self.maintenance().superblock;
-        let start = Start { cursor: from, acked: from.seq - 1, clean: false, epoch: superblock.epoch };
+        // This opening has seen a proof of all blocks before its end. The ring may not hold the
+        // proof of the last one: a superblock was it.
+        let start = Start { cursor: from, acked: to.seq - 1, clean: false, epoch: superblock.epoch };
         let (mut cut, mut sound) = (None, true);
         let walked = recover_beside::<Error>(&**self.volumes.ring(), superblock.layout(), start, |found| {
-            // The superblock that proves a hole is older than this walk.
-            if let Found::Block(block, _) = found
-                && block.seq() < to.seq
-            {
-                sound &= least_cut(block.data(), key, &mut cut).is_some();
+            match found {
+                Found::Block(block, _) if block.seq() < to.seq => {
+                    sound &= least_cut(block.data(), key, &mut cut).is_some();
+                }
+                Found::Block(..) => {}
+                Found::Hole(_) => sound = false,
             }
             Ok(())
         });

@@ -71,6 +71,20 @@ fn a_reader_learns_from_where_a_log_lost_its_end() {
     assert_eq!(look(&writer, &volume).cut_since(&start, "log").unwrap(), None);
 }
 
+/// No block follows the cut, so the ring itself does not prove it.
+#[test]
+fn a_cut_counts_that_only_the_superblock_proves() {
+    let volume = MemVolume::new(1);
+    let writer = small::open_new(&volume);
+    writer.append_many("log", ["a", "b", "c"]).unwrap().wait().unwrap();
+    let start = look(&writer, &volume);
+    writer.truncate("log", 1).unwrap().wait().unwrap();
+    writer.checkpoint().unwrap();
+    let now = small::options().beside_writer(true).open_on(Arc::new(volume.clone())).unwrap();
+    assert_eq!(now.bounds("log").unwrap().next, 1);
+    assert_eq!(now.cut_since(&start, "log").unwrap(), Some(1));
+}
+
 /// Copies of logs, kept as the documentation of `cut_since` says.
 #[test]
 pub fn a_copy_that_heeds_the_cuts_is_the_log() {
