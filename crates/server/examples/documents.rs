@@ -12,7 +12,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::serve::ListenerExt;
 use brooklet::Options;
-use brooklet_server::http::{Config, Http, serve};
+use brooklet_server::http::{Config, Http, serve, welcome};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     // Events are small, and must not wait for the next.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
-    serve(listener, http.router().merge(page()), &config, stop).await;
+    serve(listener, http.router().merge(welcome(page())), &config, stop).await;
     drop(http);
     store.close()?;
     Ok(())

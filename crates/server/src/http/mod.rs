@@ -43,7 +43,7 @@ pub(crate) use documents::SPACE as DOCUMENTS;
 pub use guard::{Access, guard};
 pub use origin::Origin;
 pub use serve::serve;
-pub(crate) use strangers::welcome;
+pub use strangers::welcome;
 pub(crate) use streams::SPACE as STREAMS;
 
 /// The streams and the documents of a store, for HTTP. Clones are handles to the same.

@@ -26,9 +26,9 @@ const MAX_HEADERS: usize = 64;
 /// taken, requests that are there are done, and the call returns, after [`Config::grace`] at the
 /// latest.
 ///
-/// Connections on which no request has reached the routes of [`Http`](super::Http) or of
-/// [`watch`](super::watch) are strangers: they have a quarter of the places, and
-/// [`Config::login`]. The oldest of them makes room where places are missing.
+/// Connections on which no request has reached the routes of [`Http`](super::Http), of
+/// [`watch`](super::watch) or of [`welcome`](super::welcome) are strangers: they have a quarter of
+/// the places, and [`Config::login`]. The oldest of them makes room where places are missing.
 ///
 /// Connections over TCP should not wait to fill packets (`TcpStream::set_nodelay`, by
 /// [`axum::serve::ListenerExt::tap_io`]): events are small.
