@@ -68,8 +68,8 @@ pub const BUGS: &[Bug] = &[
         Sector(4270),
     ),
     bug("epoch-stays", "an opening does not count the epoch up", Seed(0)),
-    bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(3)),
-    bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(0)),
+    bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(0)),
+    bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(3)),
     bug(
         "window-is-not-written-again",
         "what an opening finds in the cache is relied on, though a failed flush may have dropped it",
@@ -181,7 +181,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "import-lets-new-logs-pass",
         "commits make logs while an import that may have them is adopted",
-        Seed(78),
+        Seed(163),
     ),
     bug(
         "import-is-not-looked-through",
@@ -191,7 +191,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "import-is-not-checked-again",
         "runs that came while an import was written are not asked for its logs",
-        Seed(172),
+        Seed(68),
     ),
     // Offloading.
     bug(
@@ -203,7 +203,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "failed-dump-counts",
         "a dump that failed counts as one, and what was to be in it is not written again",
-        Error(112),
+        Seed(90),
     ),
     bug(
         "moved-logs-are-remembered",
@@ -224,7 +224,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "pace-forgets-the-time",
         "a pace that was not used is taken to be one that lets several blocks go at once",
-        Seed(63),
+        Seed(339),
     ),
     bug("panic-of-a-callback-escapes", "a callback's panic hits whoever drives the log", Seed(0)),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(3)),
@@ -264,7 +264,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "trimmed-entries-stay-trimmed",
         "a log in doubt reads without an error if all of it was trimmed before the damage",
-        Seed(81),
+        Seed(188),
     ),
     // Effects.
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
