@@ -246,6 +246,10 @@ impl Archive {
     /// the next call sends the object again.
     pub fn ship(&mut self) -> Result<Option<Shipped>, Error> {
         let _span = tracing::debug_span!("ship", bucket = %self.bucket).entered();
+        // The answer to the creation of a backup may have been lost.
+        if let Some(store) = self.store.filter(|_| !self.note.memory.tried.is_empty()) {
+            self.look(store)?;
+        }
         self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
     }
 
@@ -333,6 +337,7 @@ impl Archive {
         if self.note.memory.last != Some(record.upload()) {
             self.note.set(Memory { last: Some(record.upload()), ..Memory::default() })?;
         }
+        self.shipping.iter_mut().for_each(|shipping| shipping.expect_base(record.upload()));
         self.latest = Some(record);
         // The caller's permission holds once: from here on the archive belongs to this host, until
         // another host takes it over.

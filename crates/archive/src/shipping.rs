@@ -112,6 +112,14 @@ impl Shipping {
         self.chain.as_ref().is_none_or(|chain| chain.lost.is_some() || chain.is_long())
     }
 
+    /// Drops the chain if it is not behind the last backup: this host made that backup, and the
+    /// answer was lost, together with the commits since its view. A new backup begins a new chain.
+    pub fn expect_base(&mut self, last: Upload) {
+        if self.chain.as_ref().is_some_and(|chain| chain.base != last) && !bug("chain-outlives-its-base") {
+            (self.chain, self.taken) = (None, None);
+        }
+    }
+
     /// Takes the commits since the last call for the current chain. Records a loss in the chain.
     pub fn catch_up(&mut self) {
         let taken = self.subscription.take();

@@ -99,6 +99,7 @@ pub use brooklet_wal::{
 };
 pub use bytes::Bytes;
 pub use counters::{ReadStats, StallReason, StallStats};
+pub use engine::beside::Cut;
 pub use engine::memory_dump::DumpReport;
 pub use error::{Error, ErrorKind};
 pub use format::manifest::PartName;

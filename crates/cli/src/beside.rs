@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use brooklet::Store;
+use brooklet::{Cut, Store};
 
 use crate::failure::Failure;
 use crate::signals;
@@ -65,9 +65,14 @@ impl<'a> Reader<'a> {
         look(&self.store).map_err(Failure::from)
     }
 
-    /// Opens the store as it is now.
+    /// Opens the store as it is now. Fails if the file has become another store.
     pub fn reopen(&mut self) -> Result<(), Failure> {
-        self.store = self.store_args.open_beside(self.path)?;
+        let now = self.store_args.open_beside(self.path)?;
+        if now.info()?.id != self.store.info()?.id {
+            let path = self.path.display();
+            return Err(Failure::no(format!("{path} is another store now: run the command again")));
+        }
+        self.store = now;
         Ok(())
     }
 
@@ -76,21 +81,19 @@ impl<'a> Reader<'a> {
     pub fn reopen_log(&mut self, key: &[u8]) -> Result<Option<u64>, Failure> {
         let now = self.store_args.open_beside(self.path)?;
         let earlier = std::mem::replace(&mut self.store, now);
-        let (before, now) = (earlier.info()?, self.store.info()?);
-        if before.id != now.id {
-            return Ok(Some(0));
+        match self.store.cut_since(&earlier, key)? {
+            Cut::Nothing => Ok(None),
+            Cut::From(cut) => Ok(Some(cut)),
+            Cut::Unknown => {
+                if !std::mem::replace(&mut self.doubted, true) {
+                    eprintln!(
+                        "note: the store is written faster than this command reads: if the log is truncated, or \
+                         deleted and made again, no note may say so"
+                    );
+                }
+                Ok(None)
+            }
         }
-        let cut = self.store.cut_since(&earlier, key)?;
-        // The ring may not have all commits in between: half a lap is for those that are written
-        // during the search.
-        let written = now.recovery.next.position.saturating_sub(before.recovery.next.position);
-        if cut.is_none() && written > now.ring_in_use / 2 && !std::mem::replace(&mut self.doubted, true) {
-            eprintln!(
-                "note: the store is written faster than this command reads: if the log is truncated, or deleted and \
-                 made again, no note may say so"
-            );
-        }
-        Ok(cut)
     }
 
     /// Waits until the store shows something newer; `false` if the command was asked to stop.
@@ -201,10 +204,13 @@ mod tests {
         place.append("log", 1, 1);
         let mut reader = Reader::open_beside(&place.path, &ALONE).unwrap();
         assert_eq!(reader.reopen_log(b"log").unwrap(), None);
+        reader.reopen().unwrap();
         let other = Place::new();
         other.append("log", 1, 1);
         other.store.close().unwrap();
         std::fs::rename(&other.path, &place.path).unwrap();
+        let refused = reader.reopen().unwrap_err().message;
+        assert!(refused.ends_with("is another store now: run the command again"), "{refused}");
         assert_eq!(reader.reopen_log(b"log").unwrap(), Some(0));
     }
 }

@@ -51,6 +51,11 @@ impl Map {
         Self { current: Span { from: 0, offset: 0, size }, before: None }
     }
 
+    /// Returns whether the map has the place of `position`: it is not before all spans.
+    pub fn maps(&self, position: u64) -> bool {
+        position >= self.before.unwrap_or(self.current).from
+    }
+
     fn span(&self, position: u64) -> &Span {
         match &self.before {
             Some(before) if position < self.current.from => before,

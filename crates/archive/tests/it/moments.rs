@@ -192,7 +192,7 @@ impl World {
     fn maybe_cut_off(&mut self) {
         self.maybe = self.last();
         if self.rng.percent(15) {
-            let requests = self.rng.below(4);
+            let requests = self.rng.below(12);
             self.faulty.dies_unheard(self.rng.percent(50));
             self.faulty.live(Some(requests));
         }

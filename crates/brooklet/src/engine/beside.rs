@@ -109,6 +109,21 @@ fn look(volume: &dyn Volume, store: u128, known: u64) -> io::Result<Option<(u64,
     Err(io::Error::other("the process that writes the store replaces its superblock all the time"))
 }
 
+/// The entries that a log lost at its end between two openings; see [`Store::cut_since`].
+///
+/// [`Store::cut_since`]: crate::Store::cut_since
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The log lost none.
+    Nothing,
+    /// The log lost the entries from this number on. The entries there are others now, if there are
+    /// any. 0 if the log was deleted, or if the file now holds another store.
+    From(u64),
+    /// The ring does not hold all commits in between: the writer overwrites them after one lap of
+    /// the ring. Or the two stores are not openings beside a writer, the earlier one first.
+    Unknown,
+}
+
 impl Inner {
     /// Returns whether the writer beside this reader has recorded anything newer.
     pub fn is_outdated(&self) -> Result<bool, Error> {
@@ -132,18 +147,29 @@ impl Inner {
         Ok(newer)
     }
 
-    /// Returns the first number from which the log lost its entries at the end between the moment
-    /// of an earlier reader and the moment of this one. `None` if the log lost none, or if the ring
-    /// no longer has all commits in between.
-    pub fn cut_since(&self, earlier: &Self, key: &[u8]) -> Result<Option<u64>, Error> {
+    /// Returns which entries the log lost at its end between the moment of an earlier reader and
+    /// the moment of this one.
+    pub fn cut_since(&self, earlier: &Self, key: &[u8]) -> Result<Cut, Error> {
         let (from, to) = (earlier.recovery.next, self.recovery.next);
-        if !self.options.beside_writer || from.seq >= to.seq {
-            return Ok(None);
-        }
+        // One lock after the other: both may be the same store.
+        let before = earlier.maintenance().superblock;
         let superblock = self.maintenance().superblock;
+        if before.id != superblock.id {
+            return Ok(Cut::From(0));
+        }
+        if !self.options.beside_writer || !earlier.options.beside_writer || from.seq > to.seq {
+            return Ok(Cut::Unknown);
+        }
+        if from.seq == to.seq {
+            return Ok(Cut::Nothing);
+        }
         // This opening has seen a proof of all blocks before its end. The ring may not hold the
         // proof of the last one: a superblock was it.
         let start = Start { cursor: from, acked: to.seq - 1, clean: false, epoch: superblock.epoch };
+        if !superblock.map.maps(from.position) {
+            // The ring has grown since, and no longer tells where that place was.
+            return Ok(Cut::Unknown);
+        }
         let (mut cut, mut sound) = (None, true);
         let walked = recover_beside::<Error>(&**self.volumes.ring(), superblock.layout(), start, |found| {
             match found {
@@ -156,9 +182,10 @@ impl Inner {
             Ok(())
         });
         match walked {
-            Ok(walked) => Ok(cut.filter(|_| sound && walked.next.seq >= to.seq)),
+            Ok(walked) if sound && walked.next.seq >= to.seq => Ok(cut.map_or(Cut::Nothing, Cut::From)),
+            Ok(_) if bug("unread-ring-cuts-nothing") => Ok(Cut::Nothing),
             // The writer has overwritten the place since.
-            Err(Error::Damaged { .. }) => Ok(None),
+            Ok(_) | Err(Error::Damaged { .. }) => Ok(Cut::Unknown),
             Err(error) => Err(error),
         }
     }

@@ -124,10 +124,10 @@ impl Inner {
         if self.grow_ring(&mut maintenance, &context)? {
             return Ok(());
         }
-        if let Some(why) = maintenance.ring_refusal() {
+        if let Some(why) = maintenance.lasting_ring_refusal() {
             return Err(no_larger_ring(why.into()));
         }
-        // Blocks at their places in the ring before its last growth bar another growth.
+        // Blocks in the ring bar another growth.
         drop(maintenance);
         self.checkpoint()
     }

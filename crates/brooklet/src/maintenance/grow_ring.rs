@@ -27,6 +27,8 @@ use crate::volume::create::zero;
 #[derive(Clone, Debug)]
 pub(super) struct Refused {
     why: String,
+    /// Whether a checkpoint makes room for the growth.
+    until_checkpoint: bool,
     /// Number of checkpoints before.
     checkpoints: u64,
 }
@@ -46,6 +48,13 @@ impl Maintenance {
         refused.map(|refused| &*refused.why)
     }
 
+    /// Returns the reason why the ring does not grow before or after the next checkpoint, if there
+    /// is one.
+    pub fn lasting_ring_refusal(&self) -> Option<&str> {
+        let lasts = self.ring_refused.as_ref().is_some_and(|it| !it.until_checkpoint);
+        self.ring_refusal().filter(|_| lasts || bug("blocks-in-the-ring-bar-growth"))
+    }
+
     /// Grows the ring to `size` bytes. Returns `false` if the ring cannot grow now.
     pub fn grow_ring(&mut self, context: &Context<'_>, size: u64) -> Result<bool, Error> {
         let ring = self.volumes.ring().clone();
@@ -55,7 +64,7 @@ impl Maintenance {
                 return Err(self.fatal(context, BuildError::Fatal(described("writing", &*ring)(error))));
             }
             self.give_back(&*ring, new);
-            return Ok(self.refuse_ring(error.to_string()));
+            return Ok(self.refuse_ring(error.to_string(), false));
         }
         let resized = context.wal.resize(size, |map, end| {
             let generation = self.superblock.generation + 1;
@@ -77,14 +86,15 @@ impl Maintenance {
             }
             Err(free) => {
                 self.give_back(&*ring, new);
-                Ok(self.refuse_ring(format!("the ring in use leaves {free} bytes for new commits")))
+                let why = format!("the ring in use leaves {free} bytes for new commits");
+                Ok(self.refuse_ring(why, true))
             }
         }
     }
 
-    fn refuse_ring(&mut self, why: String) -> bool {
+    fn refuse_ring(&mut self, why: String, until_checkpoint: bool) -> bool {
         tracing::info!(why, "the ring keeps its size until the next checkpoint");
-        self.ring_refused = Some(Refused { why, checkpoints: self.stats.checkpoints });
+        self.ring_refused = Some(Refused { why, until_checkpoint, checkpoints: self.stats.checkpoints });
         false
     }
 

@@ -1,6 +1,7 @@
 //! The public API of a store: every public call.
 
 mod appended;
+mod beside;
 pub mod check;
 pub mod committing;
 pub mod damage;
@@ -428,43 +429,6 @@ impl Store {
         let (logs, runs) = Logs::take(&state, listed, in_memory, inner.now());
         drop(state);
         logs.with_runs(if alone { &[] } else { &runs })
-    }
-
-    /// Returns whether the process that writes the store has recorded anything newer than this
-    /// store shows. Only for a store that is open [beside its writer](Options::beside_writer): open
-    /// the store again to see it. Other stores are never outdated.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn is_outdated(&self) -> Result<bool, Error> {
-        self.inner().here()?;
-        self.inner().is_outdated()
-    }
-
-    /// Returns the first number from which a log lost its entries at the end, by a truncation or a
-    /// deletion, between the moment of `earlier` and the moment of this store. Both are open
-    /// [beside the writer](Options::beside_writer) of the same store. For a reader that opens the
-    /// store again and again, and follows a log: the entries from this number on are others now.
-    ///
-    /// `None` if the log lost none, or if the ring does not hold all commits in between any more.
-    /// The writer overwrites them after one lap of the ring.
-    ///
-    /// ```no_run
-    /// # fn main() -> Result<(), brooklet::Error> {
-    /// let open = || brooklet::Options::new().beside_writer(true).open("documents.brooklet");
-    /// let (earlier, mut next) = (open()?, 12);
-    /// let now = open()?;
-    /// next = now.cut_since(&earlier, "doc/7")?.map_or(next, |cut| cut.min(next));
-    /// println!("{:?}", now.read_available("doc/7", next..)?.next());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn cut_since(&self, earlier: &Self, key: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
-        self.inner().here()?;
-        self.inner().cut_since(earlier.inner(), key.as_ref())
     }
 
     /// Makes all commits before the call durable, including deferred commits.

@@ -330,7 +330,10 @@ impl Known {
             let terms = log.visible_terms().cloned();
             State { bounds: piece.bounds, terms }
         });
-        if let Some(bounds) = found.is_none().then(|| state.bounds_cache.get(key)).flatten() {
+        // The cache does not hear of changes in memory.
+        let below_memory = state.spaces.is_in_memory(key);
+        let remembered = (found.is_none() && !below_memory).then(|| state.bounds_cache.get(key));
+        if let Some(bounds) = remembered.flatten() {
             (found, read_source) = (Some(State::without_terms(bounds)), ReadSource::BoundsCache);
         }
         state.reads.note(read_source);

@@ -4,7 +4,10 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brooklet_io::seeded::bug;
+
 use crate::engine::append::Patience;
+use crate::engine::beside::Cut;
 use crate::engine::memory_dump::DumpReport;
 use crate::error::Error;
 use crate::model::Bounds;
@@ -179,19 +182,27 @@ impl Store {
         self.shared().move_out_of_memory(&memory_space, || {
             let changes = match is_new {
                 true => self.inner().state().spaces.without(name)?,
-                false => self.inner().state().spaces.put([(name, old, false)])?,
+                false => self.inner().state().spaces.put([(name, old.clone(), false)])?,
             };
             self.commit_changes(&changes)
-        })
+        })?;
+        // The space counts anew since it left memory.
+        if is_new || !old.has_quota() || bug("left-memory-counts-nothing") {
+            return Ok(());
+        }
+        Space { store: self.clone(), name: name.into() }.enroll(EnrollScope::None)?;
+        let changes = self.inner().state().spaces.put([(name, old, true)])?;
+        self.commit_changes(&changes)
     }
 
     /// Ingests an import. The imported logs then count in their spaces, and logs without a limit
-    /// get the retention of their spaces.
+    /// get the retention of their spaces. Returns whether they do: an error of that work does not
+    /// undo the import.
     pub(crate) fn ingest_into_spaces(
         &self,
         import: &Arc<Run>,
         ingest: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
         if self.inner().mirrored {
@@ -219,16 +230,17 @@ impl Store {
             self.commit_changes(&changes)
         };
         if entered.is_empty() {
-            return ingest();
+            return ingest().map(|()| true);
         }
         // Until these logs are enrolled, the totals of the spaces are unknown.
         tell(false)?;
         let ingested = ingest();
-        for (space, _) in &entered {
-            space.enroll(EnrollScope::Unlimited)?;
+        let enrolled = entered.iter().try_for_each(|(space, _)| space.enroll(EnrollScope::Unlimited));
+        let enrolled = enrolled.and_then(|()| tell(true));
+        if let Err(error) = &enrolled {
+            tracing::warn!(%error, "the spaces of an import do not count its logs; configure the spaces again");
         }
-        tell(true)?;
-        ingested
+        ingested.map(|()| enrolled.is_ok())
     }
 
     /// Commits changes of the spaces, and makes all earlier commits durable.
@@ -283,16 +295,26 @@ impl Space {
         let mut last = None;
         while logs.peek().is_some() {
             let some: Vec<LogInfo> = logs.by_ref().take(AT_ONCE).collect::<Result<_, _>>()?;
-            let ops: Vec<Op<'_>> =
-                some.iter().map(|log| Op { key: &log.key, action: Action::Enroll(gives) }).collect();
-            match self.store.write(&ops, None, true) {
-                Ok(ticket) => last = Some(ticket),
-                // All of these logs are enrolled already, or are deleted.
-                Err(Error::EmptyCommit) => {}
-                Err(error) => return Err(error),
-            }
+            last = self.enroll_some(&some, gives)?.or(last);
         }
         last.map_or(Ok(()), |ticket| ticket.wait_durable())
+    }
+
+    /// Enrolls some logs by one commit, or by several if the ring is too small for one.
+    fn enroll_some(&self, logs: &[LogInfo], gives: EnrollScope) -> Result<Option<Ticket>, Error> {
+        let ops: Vec<Op<'_>> =
+            logs.iter().map(|log| Op { key: &log.key, action: Action::Enroll(gives) }).collect();
+        match self.store.write(&ops, None, true) {
+            Ok(ticket) => Ok(Some(ticket)),
+            // All of these logs are enrolled already, or are deleted.
+            Err(Error::EmptyCommit) => Ok(None),
+            Err(Error::CommitTooLarge { .. }) if logs.len() > 1 => {
+                let (some, others) = logs.split_at(logs.len() / 2);
+                let first = self.enroll_some(some, gives)?;
+                Ok(self.enroll_some(others, gives)?.or(first))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the logs of a space durable that is kept in memory: all logs, and each commit whole or
@@ -511,9 +533,9 @@ impl Space {
         self.store.wait_for_async(self.key(key), next)
     }
 
-    /// Returns the first number from which a log lost its entries at the end, like
-    /// [`Store::cut_since`]. Of `earlier`, only the moment counts at which its store was opened.
-    pub fn cut_since(&self, earlier: &Self, key: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+    /// Returns which entries a log lost at its end, like [`Store::cut_since`]. Of `earlier`, only
+    /// the moment counts at which its store was opened.
+    pub fn cut_since(&self, earlier: &Self, key: impl AsRef<[u8]>) -> Result<Cut, Error> {
         self.store.cut_since(&earlier.store, self.key(key))
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brooklet::io::{MemVolume, Rng};
-use brooklet::{Bytes, Commit, SpaceConfig, Store};
+use brooklet::{Bytes, Commit, Cut, SpaceConfig, Store};
 
 use crate::common::small;
 
@@ -25,7 +25,7 @@ fn commit(writer: &Store, add: impl FnOnce(&mut Commit) -> &mut Commit) {
 }
 
 #[test]
-fn a_reader_learns_from_where_a_log_lost_its_end() {
+pub fn a_reader_learns_from_where_a_log_lost_its_end() {
     let volume = MemVolume::new(1);
     let writer = small::open_new(&volume);
     let space = writer.create_space("space", SpaceConfig::new()).unwrap();
@@ -39,36 +39,59 @@ fn a_reader_learns_from_where_a_log_lost_its_end() {
     commit(&writer, |commit| commit.snapshot("log/2", "whole").begin_at("gone", 9));
     let second = look(&writer, &volume);
     for key in ["log", "log/2", "gone", "none"] {
-        assert_eq!(second.cut_since(&start, key).unwrap(), None, "{key}");
+        assert_eq!(second.cut_since(&start, key).unwrap(), Cut::Nothing, "{key}");
     }
     commit(&writer, |commit| commit.append("a", "x").truncate("log", 3).append("log", "D").delete("gone"));
     let third = look(&writer, &volume);
-    assert_eq!(third.cut_since(&start, "log").unwrap(), Some(3));
-    assert_eq!(third.cut_since(&second, "log").unwrap(), Some(3));
-    assert_eq!(third.cut_since(&second, "gone").unwrap(), Some(0));
-    assert_eq!(third.cut_since(&second, "log/2").unwrap(), None);
+    assert_eq!(third.cut_since(&start, "log").unwrap(), Cut::From(3));
+    assert_eq!(third.cut_since(&second, "log").unwrap(), Cut::From(3));
+    assert_eq!(third.cut_since(&second, "gone").unwrap(), Cut::From(0));
+    assert_eq!(third.cut_since(&second, "log/2").unwrap(), Cut::Nothing);
     // A later cut at a larger number leaves the least one; a log made again is another log.
     writer.truncate("log", 4).unwrap().wait().unwrap();
     writer.append_many("gone", ["1", "2"]).unwrap().wait().unwrap();
     space.truncate("log", 2).unwrap().wait().unwrap();
     writer.checkpoint().unwrap();
     let fourth = look(&writer, &volume);
-    assert_eq!(fourth.cut_since(&start, "log").unwrap(), Some(3));
-    assert_eq!(fourth.cut_since(&third, "log").unwrap(), Some(4));
-    assert_eq!(fourth.cut_since(&second, "gone").unwrap(), Some(0));
-    assert_eq!(fourth.cut_since(&third, "gone").unwrap(), None);
+    assert_eq!(fourth.cut_since(&start, "log").unwrap(), Cut::From(3));
+    assert_eq!(fourth.cut_since(&third, "log").unwrap(), Cut::From(4));
+    assert_eq!(fourth.cut_since(&second, "gone").unwrap(), Cut::From(0));
+    assert_eq!(fourth.cut_since(&third, "gone").unwrap(), Cut::Nothing);
     let [before, now] = [&third, &fourth].map(|reader| reader.space("space").unwrap());
-    assert_eq!(now.cut_since(&before, "log").unwrap(), Some(2));
-    assert_eq!(now.cut_since(&now, "log").unwrap(), None);
+    assert_eq!(now.cut_since(&before, "log").unwrap(), Cut::From(2));
+    assert_eq!(now.cut_since(&now, "log").unwrap(), Cut::Nothing);
     // Not backwards, and not of a writer.
-    assert_eq!(start.cut_since(&fourth, "log").unwrap(), None);
-    assert_eq!(writer.cut_since(&start, "log").unwrap(), None);
+    assert_eq!(start.cut_since(&fourth, "log").unwrap(), Cut::Unknown);
+    assert_eq!(writer.cut_since(&start, "log").unwrap(), Cut::Unknown);
+    assert_eq!(start.cut_since(&writer, "log").unwrap(), Cut::Unknown);
     // The ring no longer has the truncation.
     for _ in 0..100 {
         writer.append("fill", [7; 8000]).unwrap().wait().unwrap();
         while writer.step().unwrap() {}
     }
-    assert_eq!(look(&writer, &volume).cut_since(&start, "log").unwrap(), None);
+    let last = look(&writer, &volume);
+    assert_eq!(last.cut_since(&start, "log").unwrap(), Cut::Unknown);
+    let other = MemVolume::new(2);
+    let other = look(&small::open_new(&other), &other);
+    assert_eq!(other.cut_since(&start, "log").unwrap(), Cut::From(0), "another store");
+}
+
+/// The ring of the later reader begins behind the place of the earlier one.
+#[test]
+fn a_ring_that_has_grown_since_does_not_tell() {
+    let volume = MemVolume::new(1);
+    let options = small::options().ring_size(1 << 20).with_first_ring(64 << 10).memory_budget(4 << 20);
+    let writer = options.create_on(Arc::new(volume.clone())).unwrap();
+    writer.append_many("log", ["a", "b", "c"]).unwrap().wait().unwrap();
+    let start = look(&writer, &volume);
+    let ring = writer.info().unwrap().ring_in_use;
+    writer.truncate("log", 1).unwrap().wait().unwrap();
+    while writer.info().unwrap().ring_in_use == ring {
+        writer.append("fill", [7; 8000]).unwrap().wait().unwrap();
+        writer.step().unwrap();
+    }
+    writer.checkpoint().unwrap();
+    assert_eq!(look(&writer, &volume).cut_since(&start, "log").unwrap(), Cut::Unknown);
 }
 
 /// No block follows the cut, so the ring itself does not prove it.
@@ -82,7 +105,7 @@ fn a_cut_counts_that_only_the_superblock_proves() {
     writer.checkpoint().unwrap();
     let now = small::options().beside_writer(true).open_on(Arc::new(volume.clone())).unwrap();
     assert_eq!(now.bounds("log").unwrap().next, 1);
-    assert_eq!(now.cut_since(&start, "log").unwrap(), Some(1));
+    assert_eq!(now.cut_since(&start, "log").unwrap(), Cut::From(1));
 }
 
 /// Copies of logs, kept as the documentation of `cut_since` says.
@@ -122,9 +145,13 @@ pub fn a_copy_that_heeds_the_cuts_is_the_log() {
         }
         let now = look(&writer, &volume);
         for (key, copy) in KEYS.iter().zip(&mut copies) {
-            if let Some(cut) = now.cut_since(&earlier, key).unwrap() {
-                drop(copy.split_off(&cut));
-                cuts += 1;
+            match now.cut_since(&earlier, key).unwrap() {
+                Cut::Nothing => {}
+                Cut::From(cut) => {
+                    drop(copy.split_off(&cut));
+                    cuts += 1;
+                }
+                Cut::Unknown => panic!("the ring is larger than what a round writes"),
             }
             let next = copy.last_key_value().map_or(0, |(seq, _)| seq + 1);
             for entry in now.read_available(key, next..).unwrap() {

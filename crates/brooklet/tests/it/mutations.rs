@@ -6,7 +6,8 @@ use std::panic::catch_unwind;
 use brooklet::io::seeded::{met, plant};
 
 use crate::{
-    catch_up, cuts, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, spaces, tails,
+    catch_up, cuts, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, ring_growth,
+    spaces, tails,
 };
 
 const BUGS: &[(&str, fn())] = &[
@@ -17,6 +18,7 @@ const BUGS: &[(&str, fn())] = &[
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
     ("truncations-cut-nothing", cuts::a_copy_that_heeds_the_cuts_is_the_log),
+    ("unread-ring-cuts-nothing", cuts::a_reader_learns_from_where_a_log_lost_its_end),
     ("deletions-cut-nothing", cuts::a_copy_that_heeds_the_cuts_is_the_log),
     ("latest-cut-counts", cuts::a_copy_that_heeds_the_cuts_is_the_log),
     ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),
@@ -43,6 +45,8 @@ const BUGS: &[(&str, fn())] = &[
         refusals::a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound,
     ),
     ("last-resort-beside-readers", full::deletes_go_on_after_readers),
+    ("left-memory-counts-nothing", spaces::memory::a_space_that_does_not_fit_in_memory_keeps_its_quota),
+    ("blocks-in-the-ring-bar-growth", ring_growth::a_commit_waits_for_the_checkpoint_that_lets_the_ring_grow),
     ("rules-are-not-stored", spaces::rules::rules_hold_whatever_happens),
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),

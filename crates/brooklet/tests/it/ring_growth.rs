@@ -211,3 +211,24 @@ fn a_full_disk_keeps_the_ring_small() {
     store.close().unwrap();
     check(&volume);
 }
+
+/// The new ring is not twice as large, and the blocks in the old one lie around its end: the new
+/// one would have no room for the commit.
+#[test]
+pub fn a_commit_waits_for_the_checkpoint_that_lets_the_ring_grow() {
+    for live in 0..12 {
+        let volume = MemVolume::new(1);
+        let options = growing().ring_size(96 * KIB).max_payload(24 << 10);
+        let store = options.create_on(Arc::new(volume.clone())).unwrap();
+        let mut rng = Rng::new(7);
+        let mut append =
+            |key: &str, len: usize| store.append(key, noise(&mut rng, len)).unwrap().wait().unwrap();
+        (0..6).for_each(|_| append("log", 5_000));
+        store.checkpoint().unwrap();
+        (0..live).for_each(|_| append("log", 4_000));
+        append("large", 20_000);
+        assert_eq!((in_use(&store), store.bounds("large").unwrap().next), (96 * KIB, 1), "{live}");
+        store.close().unwrap();
+        check(&volume);
+    }
+}

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::output::{Output, spinner};
 use crate::signals;
 use crate::size::size;
+use crate::space;
 use crate::store_args::StoreArgs;
 use crate::time::Moment;
 
@@ -139,7 +140,10 @@ fn import(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -
         None => import.view(view, prefix)?,
     };
     store.close()?;
-    let brooklet::ImportReport { logs, entries, bytes, skipped, .. } = imported;
+    let brooklet::ImportReport { logs, entries, bytes, skipped, uncounted, .. } = imported;
+    if uncounted {
+        space::note_uncounted();
+    }
     Ok(Restored { logs, entries, bytes, skipped, damaged: false })
 }
 

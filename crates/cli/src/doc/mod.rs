@@ -3,6 +3,7 @@
 #[cfg(feature = "archive")]
 mod restore;
 mod rows;
+mod updates;
 mod watch;
 
 use std::ffi::OsString;
@@ -11,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use brooklet::{Create, Store};
-use brooklet_documents::{Answer, Documents, Error, History, Json, JsonChange, Options, Request};
+use brooklet_documents::{Answer, Documents, Error, Json, JsonChange, Options, Request};
 use clap::{Args, Subcommand, ValueEnum};
 
 #[cfg(feature = "archive")]
@@ -276,12 +277,7 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             })
         }
         Command::History { place, reverse, limit } => {
-            let history = place.look(store_args, |documents| Ok(documents.history(place.name())?))?;
-            let limit = limit.unwrap_or(usize::MAX);
-            match reverse {
-                true => print(history.rev().take(limit), out),
-                false => print(history.take(limit), out),
-            }
+            print(&place, updates::Which { reverse, limit, since: None }, store_args, out)
         }
         Command::Move { place, to } => {
             let to = to.as_bytes();
@@ -303,8 +299,8 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
         Command::Watch { place, since, limit } => watch::run(&place, since, limit, store_args, out),
         Command::Changes { place, since, merged } => {
             if !merged {
-                let updates = |documents: &Documents<Json>| Ok(documents.updates(place.name(), since)?);
-                return print(place.look(store_args, updates)?, out);
+                let which = updates::Which { since: Some(since), ..updates::Which::default() };
+                return print(&place, which, store_args, out);
             }
             let changes = place.look(store_args, |documents| Ok(documents.changes(place.name(), since)?))?;
             let none = "the updates have no common patch: print them without --merged";
@@ -343,11 +339,11 @@ fn put(
 }
 
 fn print(
-    updates: impl Iterator<Item = <History<Json> as Iterator>::Item>,
+    place: &Place,
+    which: updates::Which,
+    store_args: &StoreArgs,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    for update in updates {
-        out.put(&Row::new(&update?))?;
-    }
-    Ok(())
+    let mut reader = Reader::open(&place.store, store_args)?;
+    updates::print(place, which, &mut reader, |update| out.put(&Row::new(update)))
 }

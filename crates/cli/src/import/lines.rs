@@ -192,7 +192,7 @@ fn csv_lines<E>(
     let places = [place(columns[0])?, place(columns[1])?];
     let mut kept = [Vec::new(), Vec::new()];
     loop {
-        let line = table.line();
+        let line = table.line().map_err(Refused::Io)?;
         kept.iter_mut().for_each(Vec::clear);
         let read = table.read(names.len(), |at, part| {
             for (kept, _) in kept.iter_mut().zip(places).filter(|(_, place)| *place == at) {

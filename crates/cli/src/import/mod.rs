@@ -20,6 +20,7 @@ use crate::output::{Output, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
+use crate::space;
 use crate::store_args::StoreArgs;
 pub use lines::{Line, Refused, Source, each_line};
 
@@ -112,7 +113,10 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     let imported = input.take(&args, import, &bar)?;
     bar.finish_and_clear();
     store.close()?;
-    let brooklet::ImportReport { logs, entries, bytes, skipped, .. } = imported;
+    let brooklet::ImportReport { logs, entries, bytes, skipped, uncounted, .. } = imported;
+    if uncounted {
+        space::note_uncounted();
+    }
     out.put(&Imported { logs, entries, bytes, skipped })
 }
 

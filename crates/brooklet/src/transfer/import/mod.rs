@@ -51,6 +51,10 @@ pub struct ImportReport {
     pub bytes: u64,
     /// Number of logs that were skipped because the store already has them.
     pub skipped: u64,
+    /// Whether spaces do not count the imported logs, or gave them no limits, because an error
+    /// ended that work. The logs are in the store. [Configure](crate::Space::configure) these
+    /// spaces again.
+    pub uncounted: bool,
 }
 
 type OnProgress = Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>;

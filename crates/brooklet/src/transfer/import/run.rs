@@ -227,10 +227,11 @@ impl NewRun {
         let ingestion = Ingestion { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
         let ingested = store.ingest_into_spaces(&run, || ingest(&store, &ingestion, known));
         // After a store has stopped, it is unknown which superblock is on the medium.
-        if !matches!(ingested, Ok(()) | Err(Error::Stopped { .. })) {
+        if !matches!(ingested, Ok(_) | Err(Error::Stopped { .. })) {
             store.inner().maintenance().give_up_tables(sealed);
         }
-        ingested.map(|()| imported)
+        imported.uncounted = !ingested?;
+        Ok(imported)
     }
 }
 

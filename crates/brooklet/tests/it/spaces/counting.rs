@@ -210,3 +210,18 @@ fn a_quota_counts_what_is_there_though_it_was_cut_short() {
     }
     assert!(cut > 5 && partly > 2, "{cut} {partly}");
 }
+
+/// Long keys, and a ring whose longest record holds few of them.
+#[test]
+fn a_small_ring_counts_logs_with_long_keys() {
+    let options = options().ring_size(64 << 10);
+    let volume = MemVolume::new(1);
+    let store = options.create_on(Arc::new(volume.clone())).unwrap();
+    let long = "k".repeat(900);
+    for n in 0..100 {
+        store.append(format!("s/{long}/{n}"), "x").unwrap().wait().unwrap();
+    }
+    let space = store.create_space("s", SpaceConfig::new().max_logs(100)).unwrap();
+    assert_eq!(space.info().unwrap().logs, Some(100));
+    assert!(matches!(space.append("one more", "x"), Err(Error::QuotaReached { .. })));
+}

@@ -541,3 +541,50 @@ fn a_space_moves_while_it_is_in_use() {
         assert_eq!(space.bounds(format!("{log}")).map_or(0, |bounds| bounds.next), *written);
     }
 }
+
+/// The space is too large for the memory that it is to be kept in.
+#[test]
+pub fn a_space_that_does_not_fit_in_memory_keeps_its_quota() {
+    let volume = MemVolume::new(1);
+    let store = create(&volume);
+    let space = store.create_space("s", SpaceConfig::new().max_logs(3)).unwrap();
+    for key in ["a", "b", "c"] {
+        (0..4).for_each(|_| space.append(key, [7; 8000]).unwrap().wait().unwrap());
+    }
+    let refused = space.configure(in_memory(64 << 10));
+    assert!(matches!(refused, Err(Error::MemoryFull { .. })), "{refused:?}");
+    assert_eq!((space.info().unwrap().config.class, space.info().unwrap().logs), (Class::Durable, Some(3)));
+    assert!(matches!(space.append("d", "fourth"), Err(Error::QuotaReached { what: "logs", limit: 3, .. })));
+    store.close().unwrap();
+    let store = open(&volume).unwrap();
+    assert!(matches!(store.append("s/d", "fourth"), Err(Error::QuotaReached { what: "logs", limit: 3, .. })));
+}
+
+/// A process is killed while it moves a space into memory, which then does not fit. A log is
+/// deleted after that: its last commits in the ring, and the runs, are older than the deletion.
+#[test]
+fn a_log_that_is_deleted_in_memory_does_not_come_back() {
+    let mut met = 0;
+    for operations in 0..40 {
+        let volume = MemVolume::new(1);
+        let store = create(&volume);
+        let space = store.create_space("s", SpaceConfig::new()).unwrap();
+        space.append("x", [7; 500]).unwrap().wait().unwrap();
+        (0..10).for_each(|_| space.append("y", [7; 8000]).unwrap().wait().unwrap());
+        volume.fail(Fault::PowerOffAfter(operations));
+        let moved = space.configure(in_memory(64 << 10));
+        let volume = volume.crashed(operations);
+        let store = open(&volume).unwrap();
+        let space = store.space("s").unwrap();
+        if space.info().unwrap().config.class == Class::Durable {
+            continue;
+        }
+        met += u64::from(moved.is_err());
+        space.delete("x").unwrap().wait().unwrap();
+        space.dump().unwrap();
+        assert_eq!(space.get_bounds("x").unwrap(), None, "after {operations} operations");
+        assert!(!space.exists("x").unwrap());
+        assert!(matches!(space.read("x", ..), Err(Error::UnknownLog { .. })));
+    }
+    assert!(met > 0, "no crash was in between");
+}

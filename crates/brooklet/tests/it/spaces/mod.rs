@@ -5,7 +5,7 @@ mod calls;
 mod counting;
 mod deferred;
 pub mod many;
-mod memory;
+pub mod memory;
 pub mod rules;
 mod table;
 
