@@ -120,9 +120,6 @@ pub struct Engine {
 /// One of this many commits is noted for the busiest logs, and counts for all of them.
 const SAMPLE: u64 = 16;
 
-/// Memory of a watched key besides its name, in bytes.
-const WATCH: usize = 160;
-
 impl Engine {
     /// Creates an engine without clients, at the start of the steady clock.
     pub fn new(keys: Keyspace, users: Users, settings: Settings, hot_logs: Arc<HotLogs>, rng: u64) -> Self {
@@ -580,28 +577,6 @@ impl Engine {
                 && self.is_changed.insert(key.clone())
             {
                 self.changed.push_back(key.clone());
-            }
-        }
-    }
-
-    /// Registers a client that watches a key for changes.
-    pub fn watch(&mut self, client: &mut Client, key: Bytes) {
-        if client.watched.insert(key.clone()) {
-            client.watched_bytes += key.len() + WATCH;
-            self.watching.entry(key).or_default().push(client.id);
-        }
-    }
-
-    /// Ends all watches of a client.
-    pub fn unwatch(&mut self, client: &mut Client) {
-        client.is_stale = false;
-        client.watched_bytes = 0;
-        for key in std::mem::take(&mut client.watched) {
-            if let Some(watchers) = self.watching.get_mut(&key) {
-                watchers.retain(|id| *id != client.id);
-                if watchers.is_empty() {
-                    self.watching.remove(&key);
-                }
             }
         }
     }

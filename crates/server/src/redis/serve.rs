@@ -192,8 +192,8 @@ impl Shared {
         notices.write();
     }
 
-    /// Begins to hand long commits to the store, on a thread of its own. Without it, the engine does
-    /// that itself.
+    /// Begins to hand long commits to the store, on a thread of its own. Without it, the engine
+    /// does that itself.
     fn begin_to_help(self) {
         let (helper, handovers) = mpsc::channel::<Handover>();
         self.lock().helper = Some(helper);

@@ -56,7 +56,7 @@ impl Handover {
         self.words = words;
     }
 
-    /// Hands the commit to the store. May run on any thread, and beside commands that do not commit.
+    /// Hands the commit to the store. May run on any thread, beside commands that do not commit.
     pub fn run(self) -> Handed {
         let Self { store, commit, words, changes } = self;
         // Clients wait for the answer: a panic must not keep it from them.
