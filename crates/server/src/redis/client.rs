@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
+use brooklet::Error;
 use bytes::{Bytes, BytesMut};
 
 use super::acl::User;
@@ -61,10 +62,16 @@ pub struct Client {
     /// Pushes that came while this command ran, and the epoch that they wait for. They follow its
     /// reply, which may be older than they are.
     pub late: (BytesMut, u64),
+    /// Number of posts of all clients that were looked at for messages to this client.
+    pub posts_seen: u64,
     /// Whether messages of the client are not delivered yet.
     pub has_posted: bool,
     /// Whether a pause holds back the client's requests.
     pub is_held_back: bool,
+    /// Whether the client's requests wait until the store has a long commit.
+    pub is_behind: bool,
+    /// The end of the client's long commit.
+    pub handed: Option<Result<(), Error>>,
     /// Epoch of the client's last write.
     pub wrote: u64,
     /// Last epoch that the client's requests depended on. Its messages wait for this epoch, too.
@@ -173,8 +180,11 @@ impl Client {
             work: None,
             work_bytes: 0,
             late: (BytesMut::new(), 0),
+            posts_seen: 0,
             has_posted: false,
             is_held_back: false,
+            is_behind: false,
+            handed: None,
             wrote: 0,
             depends_on: 0,
             subscriptions: Subscriptions::default(),

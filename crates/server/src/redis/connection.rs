@@ -68,6 +68,8 @@ struct State {
     waits: bool,
     /// Whether requests are left because other clients have a turn first.
     yields: bool,
+    /// Whether requests are left because the store takes a long commit first.
+    is_behind: bool,
     leaves: bool,
     is_killed: bool,
     is_done: bool,
@@ -143,6 +145,9 @@ impl Connection {
             if state.yields {
                 // A plain wake-up would not let the runtime look at sockets first.
                 return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
+            }
+            if state.is_behind {
+                return Poll::Pending;
             }
             // Replies of later requests are taken only once the output has room for them.
             let has_rest = state.is_slow || !self.requests.is_empty() || !state.is_done;
@@ -264,6 +269,7 @@ impl Connection {
             return State {
                 waits: false,
                 yields: false,
+                is_behind: false,
                 leaves: true,
                 is_killed: true,
                 is_done: true,
@@ -278,7 +284,8 @@ impl Connection {
         let has_more = !self.requests.is_empty() || self.works;
         State {
             waits: client.waits(),
-            yields: has_more && !client.waits() && !client.is_leaving && !is_slow,
+            yields: has_more && !client.is_behind && !client.waits() && !client.is_leaving && !is_slow,
+            is_behind: client.is_behind && !client.is_leaving,
             leaves: client.is_leaving,
             is_killed: client.is_killed,
             is_done: client.is_done(),

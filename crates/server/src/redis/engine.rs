@@ -8,6 +8,7 @@ mod batch;
 mod clients;
 mod delivery;
 mod events;
+mod handover;
 mod pause;
 mod portions;
 mod scans;
@@ -19,6 +20,7 @@ mod waiting;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -28,7 +30,7 @@ use super::acl::{Denied, Log, Users};
 use super::client::{Client, ClientId, Replies, Work};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large, unknown};
-use super::keys::{Committed, Keyspace};
+use super::keys::{Committed, Handover, Keyspace};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
 use super::pubsub::{MAX_STEPS, Outbox, Topics};
@@ -69,6 +71,10 @@ pub struct Engine {
     pub tracker: Tracker,
     /// Messages that are not delivered yet.
     pub(super) outbox: Outbox,
+    /// Who hands long commits to the store, and then calls [`end_handover`](Self::end_handover).
+    pub helper: Option<Sender<Handover>>,
+    /// Client whose commit the store is being handed.
+    handing: Option<ClientId>,
     hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
@@ -114,9 +120,6 @@ pub struct Engine {
 /// One of this many commits is noted for the busiest logs, and counts for all of them.
 const SAMPLE: u64 = 16;
 
-/// Memory of a watched key besides its name, in bytes.
-const WATCH: usize = 160;
-
 impl Engine {
     /// Creates an engine without clients, at the start of the steady clock.
     pub fn new(keys: Keyspace, users: Users, settings: Settings, hot_logs: Arc<HotLogs>, rng: u64) -> Self {
@@ -138,6 +141,8 @@ impl Engine {
             topics: Topics::default(),
             tracker: Tracker::default(),
             outbox: Outbox::default(),
+            helper: None,
+            handing: None,
             hot_logs,
             clients: HashMap::new(),
             next_client: 0,
@@ -185,7 +190,7 @@ impl Engine {
         }
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.steady;
-        (client.is_held_back, client.has_posted) = (false, false);
+        (client.is_held_back, client.has_posted, client.is_behind) = (false, false, false);
         let mut is_first = true;
         while (std::mem::take(&mut is_first) || goes_on())
             && client.wait.is_none()
@@ -194,6 +199,9 @@ impl Engine {
             && self.may_reply(&client)
         {
             self.steps = MAX_STEPS;
+            if self.is_behind(&mut client, requests) {
+                break;
+            }
             if client.work.is_some() {
                 if self.holds_back_rest(&mut client) {
                     break;
@@ -201,7 +209,10 @@ impl Engine {
                 self.go_on(&mut client, &goes_on);
             } else if self.pause.is_some() && self.holds_back(&mut client, requests) {
                 break;
-            } else if self.pause.is_some() || !self.batch(&mut client, requests, &goes_on) {
+            } else if self.pause.is_some()
+                || self.handing.is_some()
+                || !self.batch(&mut client, requests, &goes_on)
+            {
                 let Some(request) = requests.pop_front() else { break };
                 self.one(&mut client, &request);
             }
@@ -506,7 +517,13 @@ impl Engine {
 
     /// Commits the changes; on failure, replaces the output since `start` by the error.
     fn commit(&mut self, client: &mut Client, start: usize) {
-        match self.keys.commit() {
+        let done = self.keys.commit();
+        self.end_commit(client, start, done);
+    }
+
+    /// Records a commit; if it failed, replaces the output since `start` by the error.
+    fn end_commit(&mut self, client: &mut Client, start: usize, done: Result<Committed, brooklet::Error>) {
+        match done {
             Ok(committed) => self.note_committed(client, committed),
             Err(error) => self.undo(client, start, &Fail::Store(error)),
         }
@@ -560,28 +577,6 @@ impl Engine {
                 && self.is_changed.insert(key.clone())
             {
                 self.changed.push_back(key.clone());
-            }
-        }
-    }
-
-    /// Registers a client that watches a key for changes.
-    pub fn watch(&mut self, client: &mut Client, key: Bytes) {
-        if client.watched.insert(key.clone()) {
-            client.watched_bytes += key.len() + WATCH;
-            self.watching.entry(key).or_default().push(client.id);
-        }
-    }
-
-    /// Ends all watches of a client.
-    pub fn unwatch(&mut self, client: &mut Client) {
-        client.is_stale = false;
-        client.watched_bytes = 0;
-        for key in std::mem::take(&mut client.watched) {
-            if let Some(watchers) = self.watching.get_mut(&key) {
-                watchers.retain(|id| *id != client.id);
-                if watchers.is_empty() {
-                    self.watching.remove(&key);
-                }
             }
         }
     }

@@ -2,8 +2,9 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
@@ -15,7 +16,7 @@ use super::acl::{Entry, Users};
 use super::client::ClientId;
 use super::connection::Connection;
 use super::engine::Engine;
-use super::keys::Keyspace;
+use super::keys::{Handover, Keyspace};
 use super::notices::Notice;
 use super::now::Now;
 use super::settings::Settings;
@@ -166,6 +167,7 @@ impl Shared {
     /// Serves the clients of `listeners` until `stop`; then still sends the replies that wait for
     /// commits.
     pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
+        self.clone().begin_to_help();
         let drivers = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().send_off()));
@@ -186,7 +188,26 @@ impl Shared {
         while doors.join_next().await.is_some() {}
         drivers.cancel();
         while tasks.join_next().await.is_some() {}
+        self.lock().helper = None;
         notices.write();
+    }
+
+    /// Begins to hand long commits to the store, on a thread of its own. Without it, the engine
+    /// does that itself.
+    fn begin_to_help(self) {
+        let (helper, handovers) = mpsc::channel::<Handover>();
+        self.lock().helper = Some(helper);
+        let help = move || {
+            for handover in handovers {
+                let handed = handover.run();
+                let mut engine = self.lock();
+                engine.end_handover(handed);
+                self.tell(&mut engine);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("brooklet-handover".into()).spawn(help) {
+            tracing::warn!(%error, "all clients wait for long commits, because a thread does not start");
+        }
     }
 
     /// Admits the clients of one listener, and waits for them to leave once the listener is closed.

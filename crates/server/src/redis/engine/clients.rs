@@ -20,6 +20,8 @@ const STRANGER_OUTPUT: usize = 16 << 10;
 const STRANGERS: usize = 4;
 /// Bytes behind a wait beyond a request of the largest size: the parts around its arguments.
 const BEHIND: usize = 1 << 20;
+/// Memory of a watched key besides its name, in bytes.
+const WATCH: usize = 160;
 /// Time between two checks of all clients, in milliseconds.
 const CHECK: u64 = 100;
 
@@ -124,6 +126,28 @@ impl Engine {
         self.waiting_durable.clear();
         self.changed.clear();
         self.is_changed.clear();
+    }
+
+    /// Registers a client that watches a key for changes.
+    pub fn watch(&mut self, client: &mut Client, key: Bytes) {
+        if client.watched.insert(key.clone()) {
+            client.watched_bytes += key.len() + WATCH;
+            self.watching.entry(key).or_default().push(client.id);
+        }
+    }
+
+    /// Ends all watches of a client.
+    pub fn unwatch(&mut self, client: &mut Client) {
+        client.is_stale = false;
+        client.watched_bytes = 0;
+        for key in std::mem::take(&mut client.watched) {
+            if let Some(watchers) = self.watching.get_mut(&key) {
+                watchers.retain(|id| *id != client.id);
+                if watchers.is_empty() {
+                    self.watching.remove(&key);
+                }
+            }
+        }
     }
 
     /// Records that a client has logged in, or must log in again.

@@ -70,7 +70,8 @@ impl Engine {
 
     /// Delivers the messages that a client has yet to get.
     fn deliver_to(&mut self, id: ClientId) {
-        for post in self.outbox.next_to(id) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        for post in self.outbox.next_to(id, &mut client.posts_seen) {
             self.hand_out(&post);
         }
     }

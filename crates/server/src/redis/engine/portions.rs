@@ -19,7 +19,8 @@ impl Engine {
     pub(super) fn go_on(&mut self, client: &mut Client, goes_on: &impl Fn() -> bool) {
         while let Some(work) = client.work.take() {
             self.portion(client, work);
-            if !goes_on() {
+            // The rest waits for the store.
+            if self.handing.is_some() || !goes_on() {
                 break;
             }
         }
@@ -39,7 +40,7 @@ impl Engine {
         self.note_time(spec, 0, began);
         match done {
             Ok(false) => client.work = Some(work),
-            Ok(true) => {}
+            Ok(true) => self.pass_commit(client, start, work),
             Err(Fail::Long(rest)) => {
                 work.rest = rest;
                 client.work = Some(work);

@@ -37,7 +37,7 @@ impl Engine {
             }
         }
         self.end_pause(now.steady);
-        if self.pause.is_none() {
+        if self.pause.is_none() && self.handing.is_none() {
             self.expire_keys();
             self.clear_keys();
         }
@@ -177,7 +177,7 @@ impl Engine {
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
         self.unpause();
-        while self.outbox.has_backlog() || !self.readers.is_empty() {
+        while self.outbox.has_backlog() || !self.readers.is_empty() && self.handing.is_none() {
             self.serve_readers();
             self.deliver();
         }

@@ -12,22 +12,19 @@ use std::mem::swap;
 
 use brooklet::{Commit, Error};
 
+use super::Keyspace;
 use super::batch::Batch;
 use super::cache::{Cache, Slot, SlotId};
-use super::count::Count;
 use super::follow::Follower;
-use super::names::{self, LogKey};
+use super::handover::Changes;
+use super::names::LogKey;
 use super::trace::Trace;
-use super::{Committed, Keyspace};
 
 /// Most bytes that the copy of a key may take: others wait while the key is copied.
 const COPIED: usize = 256 << 10;
 
 /// Epoch of entries that are not committed yet.
 pub const UNCOMMITTED: u64 = u64::MAX;
-
-/// Most changed keys of a draft that are reported one by one to commands that follow changes.
-const REPORTED: usize = 10_000;
 
 /// Changes that are not committed, and the keys that they rest on.
 pub struct Draft {
@@ -70,6 +67,18 @@ impl Draft {
         self.now
     }
 
+    /// Returns the number of entries and of other operations.
+    pub(super) fn count(&self) -> usize {
+        self.batch.count()
+    }
+
+    /// Returns the commit, and what it changes.
+    pub(super) fn into_commit(self) -> (Commit, Changes) {
+        let Self { cache, mut batch, touched, mut commit, lost, .. } = self;
+        batch.seal_all(&mut commit);
+        (commit, Changes { cache, touched, lost, size: batch.size })
+    }
+
     /// Ignores the changes since the last look: they are the command's own.
     pub fn pass_changes(&mut self) {
         self.changes.take();
@@ -92,6 +101,19 @@ pub struct Merging {
     /// Epoch that replies about these keys must wait for; 0: none.
     acked_at: u64,
     is_in_memory: bool,
+}
+
+impl Merging {
+    /// Begins to move the keys of the commit of an epoch.
+    pub(super) fn new(
+        cache: Cache,
+        touched: Vec<(SlotId, bool)>,
+        epoch: u64,
+        acked_at: u64,
+        is_in_memory: bool,
+    ) -> Self {
+        Self { cache, touched, next: 0, epoch, acked_at, is_in_memory }
+    }
 }
 
 impl Keyspace {
@@ -187,46 +209,6 @@ impl Keyspace {
         (self.is_replaced, self.may_stop, self.loading) = (false, false, None);
         self.batch.is_early = false;
         self.roll_back();
-    }
-
-    /// Commits a draft.
-    ///
-    /// # Errors
-    /// The error of the store; no change took effect.
-    pub(super) fn commit_draft(&mut self, draft: Draft) -> Result<Committed, Error> {
-        let Draft { cache, mut batch, touched, mut commit, lost, .. } = draft;
-        batch.seal_all(&mut commit);
-        if commit.is_empty() {
-            return Ok(Committed::default());
-        }
-        self.merge_some(usize::MAX);
-        if self.is_stopped {
-            self.store.flush()?;
-        }
-        let ticket = self.store.commit(&commit)?;
-        let done = self.note_committed(&ticket, touched.len(), batch.size);
-        if touched.len() > REPORTED {
-            self.followers.note_all();
-        }
-        for (id, was_there) in &touched {
-            let slot = cache.get(*id);
-            if touched.len() <= REPORTED {
-                self.followers.note(&slot.key);
-            }
-            let change = i64::from(slot.value.is_there()) - i64::from(*was_there);
-            if change != 0 {
-                Count::of(&mut self.counts, names::database(&slot.key)).change(change);
-            }
-        }
-        for (at, key) in lost {
-            self.forget_deadline(Some(at), &key);
-        }
-        let is_in_memory = ticket.is_in_memory();
-        let merging =
-            Merging { cache, touched, next: 0, epoch: self.epoch, acked_at: done.epoch, is_in_memory };
-        self.merging = Some(merging);
-        self.note_ticket(ticket);
-        Ok(done)
     }
 
     /// Records that a key of a draft no longer expires at a time.

@@ -24,6 +24,7 @@ mod count;
 mod draft;
 mod finder;
 mod follow;
+mod handover;
 mod hash;
 pub mod head;
 mod list;
@@ -52,6 +53,7 @@ use draft::Merging;
 pub use finder::Finder;
 pub use follow::Follower;
 use follow::Followers;
+pub use handover::{Handed, Handover};
 pub use hash::NewFields;
 pub use list::{End, List, collect};
 pub use loading::Loading;
@@ -97,6 +99,11 @@ impl Value {
                 Self::Stream(Box::new(Stream { body: stream.body.emptied(), kept: Default::default() }))
             }
         }
+    }
+
+    /// Returns whether memory has all of the value.
+    fn is_in_memory(&self) -> bool {
+        matches!(self, Self::Absent | Self::String(_) | Self::Hash(_))
     }
 
     /// Returns the name of the type.
@@ -152,6 +159,8 @@ pub struct Keyspace {
     draft: Option<Box<Draft>>,
     /// The draft that the next commit is of.
     submitted: Option<Box<Draft>>,
+    /// Whether the store is being handed a draft: no other commit is accepted meanwhile.
+    is_handing: bool,
     /// Whether the current command replaces the value of the key that it opens.
     is_replaced: bool,
     /// The committed draft whose keys are being moved to the cache.
@@ -211,6 +220,7 @@ impl Keyspace {
             large: BTreeSet::new(),
             draft: None,
             submitted: None,
+            is_handing: false,
             is_replaced: false,
             merging: None,
             scratch: Vec::new(),
@@ -306,6 +316,11 @@ impl Keyspace {
     /// The error of the store; no change took effect.
     pub fn commit(&mut self) -> Result<Committed, Error> {
         let submitted = self.submitted.take();
+        if self.is_handing && (submitted.is_some() || !self.batch.is_empty()) {
+            debug_assert!(false, "a commit while the store is handed another");
+            self.roll_back();
+            return Err(Error::Busy { why: "the store takes a long commit".into() });
+        }
         if self.batch.is_empty() {
             self.forget_untouched();
             self.note_cleared();

@@ -137,6 +137,8 @@ pub struct Outbox {
     cost: usize,
     /// Posts of earlier requests. Those to whom they are delivered are no longer receivers.
     backlog: VecDeque<Post>,
+    /// Number of posts that have left the backlog.
+    left: u64,
 }
 
 impl Outbox {
@@ -198,16 +200,20 @@ impl Outbox {
     pub fn next(&mut self, most: usize) -> Option<Post> {
         let post = self.backlog.front_mut()?;
         if post.to.len() <= most {
+            self.left += 1;
             return self.backlog.pop_front();
         }
         let to = post.to.drain(post.to.len() - most..).collect();
         Some(Post { to, epoch: post.epoch, body: post.body.clone() })
     }
 
-    /// Takes the deliveries to one client, in their order.
-    pub fn next_to(&mut self, id: ClientId) -> Vec<Post> {
+    /// Takes the deliveries to one client, in their order. `seen` is the number of posts that the
+    /// last such call for the client has seen, at first 0: no call looks at a post again.
+    pub fn next_to(&mut self, id: ClientId, seen: &mut u64) -> Vec<Post> {
         let mut taken = Vec::new();
-        for post in &mut self.backlog {
+        let start = seen.saturating_sub(self.left) as usize;
+        *seen = self.left + self.backlog.len() as u64;
+        for post in self.backlog.range_mut(start.min(self.backlog.len())..) {
             // Receivers are in the order of their numbers.
             if let Ok(at) = post.to.binary_search(&id) {
                 post.to.remove(at);
@@ -215,5 +221,48 @@ impl Outbox {
             }
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(to: &[ClientId], text: &str) -> Post {
+        let (channel, message) = (Bytes::from_static(b"c"), Bytes::from(text.to_owned()));
+        Post::new(to.iter().copied(), Body::Message { is_shard: false, channel, message })
+    }
+
+    fn texts(posts: &[Post]) -> Vec<Bytes> {
+        let text = |post: &Post| match &post.body {
+            Body::Message { message, .. } => message.clone(),
+            _ => Bytes::new(),
+        };
+        posts.iter().map(text).collect()
+    }
+
+    /// A client that asks again and again while a message leaves to many costs little each time.
+    #[test]
+    fn no_post_is_looked_at_again_for_the_same_client() {
+        let (mut outbox, mut seen) = (Outbox::default(), 0);
+        ["a", "b"].iter().for_each(|text| outbox.push(post(&[1, 2, 3], text)));
+        outbox.end_request();
+        assert_eq!(texts(&outbox.next_to(2, &mut seen)), ["a", "b"]);
+        assert_eq!(seen, 2);
+        // It is looked for among later posts alone.
+        outbox.backlog[0] = post(&[1, 2, 3], "again");
+        assert!(outbox.next_to(2, &mut seen).is_empty());
+        outbox.push(post(&[2, 3], "c"));
+        outbox.end_request();
+        assert!(outbox.next(9).is_some_and(|post| post.to.len() == 3));
+        assert_eq!(texts(&outbox.next_to(2, &mut seen)), ["c"]);
+        assert_eq!(seen, 3);
+        let mut late = 0;
+        assert_eq!(texts(&outbox.next_to(3, &mut late)), ["b", "c"]);
+        while outbox.next(9).is_some() {}
+        assert!(outbox.next_to(2, &mut seen).is_empty() && seen == 3);
+        outbox.push(post(&[2], "d"));
+        outbox.end_request();
+        assert_eq!(texts(&outbox.next_to(2, &mut seen)), ["d"]);
     }
 }

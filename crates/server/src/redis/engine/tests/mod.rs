@@ -6,6 +6,7 @@ mod cuts;
 mod draft_edges;
 mod drafts;
 mod elsewhere;
+mod handover;
 mod limits;
 mod lists;
 mod memory;

@@ -30,6 +30,10 @@ impl Desk {
         Self { store, engine, long, other }
     }
 
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The same store, with no key in memory.
     pub(super) fn again(self) -> Self {
         self.store.flush().unwrap();

@@ -1,0 +1,121 @@
+//! Long commits, which a helper hands to the store while other clients go on.
+//!
+//! The store takes a commit of 200,000 keys as one, and that takes a while. A helper of the driver
+//! waits for it, and not the engine. Nobody sees the change before the store has it. Meanwhile
+//! clients may run commands that change nothing and take nothing from the store, such as `PING`, or
+//! `GET` of a key in memory; all other commands wait until the end of the commit. So no other
+//! commit comes in between, and a key of the commit is as it was.
+
+use std::collections::VecDeque;
+use std::mem::take;
+use std::sync::mpsc::SendError;
+
+use super::Engine;
+use crate::redis::client::{Client, Work};
+use crate::redis::commands::{self, Spec, flags};
+use crate::redis::fail::Portion;
+use crate::redis::keys::Handed;
+use crate::redis::proto::{Args, size_of_args};
+use crate::redis::pubsub::MAX_STEPS;
+use crate::redis::reply::Reply;
+
+/// Most keys of a command that runs beside a long commit.
+const KEYS: usize = 64;
+
+impl Engine {
+    /// Gives the commit of a command that ran in portions to a helper, if the commit is a long one
+    /// and a helper takes it. Then the reply, which begins at `start`, is the rest of the command.
+    pub(super) fn pass_commit(&mut self, client: &mut Client, start: usize, mut work: Box<Work>) {
+        // Messages of the command leave with the commit, or not at all.
+        let may_wait = !client.is_killed && self.outbox.is_empty();
+        let Some(helper) = self.helper.as_ref().filter(|_| may_wait) else { return };
+        let Some(mut handover) = self.keys.begin_handover() else { return };
+        let bytes = size_of_args(&work.request);
+        // Nothing asks for the words of the command any more.
+        handover.take_words(work.request.split_off(1));
+        if let Err(SendError(handover)) = helper.send(handover) {
+            let done = self.keys.end_handover(handover.run());
+            return self.end_commit(client, start, done);
+        }
+        self.handing = Some(client.id);
+        let told = client.reply.split_off(start);
+        client.work_bytes += bytes + told.len();
+        work.rest = rest(told);
+        client.work = Some(work);
+    }
+
+    /// Ends a long commit: all wait for it no longer.
+    pub fn end_handover(&mut self, handed: Handed) {
+        let by = self.handing.take();
+        self.steps = MAX_STEPS;
+        let done = self.keys.end_handover(handed);
+        match (by.and_then(|id| self.clients.remove(&id)), done) {
+            (Some(mut client), done) => {
+                client.handed = Some(done.map(|committed| self.note_committed(&mut client, committed)));
+                self.clients.insert(client.id, client);
+            }
+            (None, Ok(committed)) => {
+                self.has_news = true;
+                self.note_changed(None, committed.epoch);
+            }
+            (None, Err(error)) => self.note_failure(&error),
+        }
+        self.outbox.stamp(self.keys.epoch());
+        self.serve_waiting();
+        self.deliver();
+        for client in self.clients.values_mut().filter(|client| client.is_behind) {
+            client.is_behind = false;
+            client.wake();
+        }
+    }
+
+    /// Returns whether a client's next request, or the rest of its long command, waits for the end
+    /// of a long commit; and if so, notes it of the client.
+    pub(super) fn is_behind(&mut self, client: &mut Client, requests: &VecDeque<Args>) -> bool {
+        client.is_behind = self.handing.is_some()
+            && match requests.front() {
+                _ if client.work.is_some() => true,
+                Some(request) => !self.is_apart(client, request),
+                None => false,
+            };
+        client.is_behind
+    }
+
+    /// Returns whether a request changes no key, and takes nothing from the store.
+    fn is_apart(&mut self, client: &Client, request: &Args) -> bool {
+        let Some(spec) = commands::resolve(request).filter(|spec| spec.takes(request.len())) else {
+            return true;
+        };
+        let is_queued = client.queue.is_some() && !spec.has(flags::CONTROLS_TRANSACTION);
+        if is_queued || self.allowed(client, spec, request).is_err() || is_of_connection(spec) {
+            return true;
+        }
+        let keys = spec.keys(request);
+        spec.is_plain()
+            && spec.has(flags::READ)
+            && (1..=KEYS).contains(&keys.len())
+            && keys.iter().all(|name| self.keys.is_at_hand(&client.database, name))
+    }
+}
+
+/// Returns whether a command is about its client alone, or about subscriptions.
+fn is_of_connection(spec: &Spec) -> bool {
+    let is_of =
+        spec.is_of("connection") || spec.has(flags::PUSHES) || matches!(spec.name, "multi" | "discard");
+    is_of && !spec.has_keys() && !spec.has(flags::WRITE | flags::READ | flags::BLOCKING)
+}
+
+/// Returns the rest of a command whose reply waits for the store.
+fn rest(mut told: Reply) -> Portion {
+    Portion(Box::new(move |call| {
+        let Some(done) = call.client.handed.take() else { return Ok(false) };
+        done?;
+        if told.len() > call.client.reply.room() {
+            // Messages that the client did not take have taken the room.
+            call.client.is_killed = true;
+        } else {
+            call.client.reply.take_in(take(&mut told));
+        }
+        Ok(true)
+    }))
+}

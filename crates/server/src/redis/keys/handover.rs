@@ -1,0 +1,162 @@
+//! The commit of a draft, and the thread that hands it to the store.
+//!
+//! The store takes a commit of many operations as one, which takes a while. Nothing of it rests on
+//! the keys of all clients: so another thread may do it, while commands run that change nothing.
+//! The keys are those of before the draft until the end.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use brooklet::{Commit, Error, Store, Ticket};
+use bytes::Bytes;
+
+use super::cache::{Cache, SlotId};
+use super::count::Count;
+use super::draft::{Draft, Merging};
+use super::names::{self, LogKey};
+use super::{Committed, Keyspace};
+
+/// Operations and entries from which on another thread hands a commit to the store.
+const LONG: usize = 4_000;
+
+/// Most changed keys of a draft that are reported one by one to commands that follow changes.
+const REPORTED: usize = 10_000;
+
+/// A draft that the store does not have yet.
+pub struct Handover {
+    store: Store,
+    commit: Commit,
+    /// Words of the command, which are freed with the commit.
+    words: Vec<Bytes>,
+    changes: Changes,
+}
+
+/// A draft that the store has, or has refused.
+pub struct Handed {
+    ticket: Result<Ticket, Error>,
+    changes: Changes,
+    /// The change of the number of keys of each database.
+    counts: BTreeMap<Vec<u8>, i64>,
+}
+
+/// What a draft changes.
+pub(super) struct Changes {
+    pub cache: Cache,
+    /// The changed keys, and whether they existed before.
+    pub touched: Vec<(SlotId, bool)>,
+    /// Expiries that keys had before.
+    pub lost: Vec<(u64, LogKey)>,
+    /// Size of the appended entries, in bytes.
+    pub size: u64,
+}
+
+impl Handover {
+    /// Makes the words of the command be freed with the commit.
+    pub fn take_words(&mut self, words: Vec<Bytes>) {
+        self.words = words;
+    }
+
+    /// Hands the commit to the store. May run on any thread, beside commands that do not commit.
+    pub fn run(self) -> Handed {
+        let Self { store, commit, words, changes } = self;
+        // Clients wait for the answer: a panic must not keep it from them.
+        let ticket = catch_unwind(AssertUnwindSafe(|| store.commit(&commit)));
+        let ticket = ticket.unwrap_or(Err(Error::Closed));
+        let mut counts: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+        for (id, was_there) in &changes.touched {
+            let slot = changes.cache.get(*id);
+            let change = i64::from(slot.value.is_there()) - i64::from(*was_there);
+            let database = names::database(&slot.key);
+            match counts.get_mut(database) {
+                _ if change == 0 => {}
+                Some(count) => *count += change,
+                None => drop(counts.insert(database.to_vec(), change)),
+            }
+        }
+        drop((commit, words));
+        Handed { ticket, changes, counts }
+    }
+}
+
+impl Keyspace {
+    /// Takes the submitted draft, if its commit takes the store long. No other commit is accepted
+    /// until [`end_handover`](Self::end_handover).
+    pub fn begin_handover(&mut self) -> Option<Handover> {
+        let is_long = self.submitted.as_ref().is_some_and(|draft| draft.count() >= LONG);
+        if !is_long || self.is_handing || self.is_stopped || !self.batch.is_empty() {
+            return None;
+        }
+        let draft = self.submitted.take()?;
+        self.forget_untouched();
+        self.note_cleared();
+        self.is_handing = true;
+        Some(self.handover(*draft))
+    }
+
+    fn handover(&self, draft: Draft) -> Handover {
+        let (commit, changes) = draft.into_commit();
+        Handover { store: self.store.clone(), commit, words: Vec::new(), changes }
+    }
+
+    /// Commits a draft.
+    ///
+    /// # Errors
+    /// The error of the store; no change took effect.
+    pub(super) fn commit_draft(&mut self, draft: Draft) -> Result<Committed, Error> {
+        let handover = self.handover(draft);
+        if handover.commit.is_empty() {
+            return Ok(Committed::default());
+        }
+        self.end_handover(handover.run())
+    }
+
+    /// Makes the changes of a draft those of all clients, if the store has accepted them.
+    ///
+    /// # Errors
+    /// The error of the store; no change took effect.
+    pub fn end_handover(&mut self, handed: Handed) -> Result<Committed, Error> {
+        let Handed { ticket, changes: Changes { cache, touched, lost, size }, counts } = handed;
+        self.is_handing = false;
+        self.merge_some(usize::MAX);
+        if self.is_stopped {
+            // The store shows all that took effect; keys in memory may be older.
+            for (id, _) in &touched {
+                if let Some(old) = self.cache.find(&cache.get(*id).key) {
+                    self.cache.remove(old);
+                }
+            }
+            self.store.flush()?;
+        }
+        let ticket = ticket?;
+        let done = self.note_committed(&ticket, touched.len(), size);
+        if touched.len() > REPORTED {
+            self.followers.note_all();
+        } else {
+            touched.iter().for_each(|(id, _)| self.followers.note(&cache.get(*id).key));
+        }
+        for (database, change) in counts {
+            Count::of(&mut self.counts, &database).change(change);
+        }
+        for (at, key) in lost {
+            self.forget_deadline(Some(at), &key);
+        }
+        let is_in_memory = ticket.is_in_memory();
+        self.merging = Some(Merging::new(cache, touched, self.epoch, done.epoch, is_in_memory));
+        self.note_ticket(ticket);
+        Ok(done)
+    }
+
+    /// Returns whether a key is in memory with all of its value, so that to read it takes nothing
+    /// from the store, and changes nothing.
+    pub fn is_at_hand(&mut self, database: &[u8], name: &[u8]) -> bool {
+        let mut plain = std::mem::take(&mut self.scratch);
+        names::write_plain(database, name, &mut plain);
+        self.merge_key(&plain);
+        let id = self.cache.find(&plain);
+        self.scratch = plain;
+        let Some(slot) = id.map(|id| self.cache.get(id)).filter(|_| self.clearings.is_empty()) else {
+            return false;
+        };
+        slot.value.is_in_memory() && slot.expire.is_none_or(|at| at > self.now)
+    }
+}
