@@ -8,6 +8,7 @@ pub mod append;
 pub mod beside;
 pub mod blocking;
 pub mod expiry;
+mod follow;
 pub mod ingest_writer;
 pub mod memory;
 pub mod memory_dump;
@@ -62,6 +63,8 @@ pub(crate) struct Inner {
     pub options: Options,
     /// Whether the store has a mirror, or had one before: nothing may bypass the log.
     pub mirrored: bool,
+    /// Whether the store shows the log of another host: its users commit nothing.
+    pub follows: bool,
     ring: RingSizes,
     pub volumes: Volumes,
     pub state: Arc<SharedState>,
@@ -262,6 +265,11 @@ impl Inner {
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// Returns the log for commits of this process.
+    pub fn writable(&self) -> Result<&Wal, Error> {
+        if self.follows { Err(Error::ReadOnly) } else { self.wal() }
+    }
+
     /// Returns the time of the wall clock, in milliseconds since the Unix epoch.
     pub fn now(&self) -> u64 {
         wall(&*self.options.clock)
@@ -329,7 +337,8 @@ impl Inner {
 impl Handle {
     /// Starts a store that was opened, and its threads.
     pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
-        let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
+        let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, follows, .. } =
+            opened;
         state.inherits(options.memory_budget);
         let state = Arc::new(SharedState { watchers: state.watchers.clone(), state: Mutex::new(state) });
         let wal = (!options.read_only).then(|| {
@@ -352,6 +361,7 @@ impl Handle {
         let inner = Arc::new(Inner {
             options,
             mirrored,
+            follows,
             ring,
             volumes,
             state,
