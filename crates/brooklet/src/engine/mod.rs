@@ -337,8 +337,7 @@ impl Inner {
 impl Handle {
     /// Starts a store that was opened, and its threads.
     pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
-        let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, follows, .. } =
-            opened;
+        let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
         state.inherits(options.memory_budget);
         let state = Arc::new(SharedState { watchers: state.watchers.clone(), state: Mutex::new(state) });
         let wal = (!options.read_only).then(|| {
@@ -354,10 +353,9 @@ impl Handle {
         }
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let (mirrored, now) = (superblock.mirrored, options.clock.now());
+        let (mirrored, follows, now) = (superblock.mirrored, opened.follows, options.clock.now());
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
-        let (ring, maintenance) = (RingSizes::new(&maintenance), Mutex::new(maintenance));
-        let threads = options.threads && wal.is_some();
+        let (ring, threads) = (RingSizes::new(&maintenance), options.threads && wal.is_some());
         let inner = Arc::new(Inner {
             options,
             mirrored,
@@ -366,7 +364,7 @@ impl Handle {
             volumes,
             state,
             wal,
-            maintenance,
+            maintenance: Mutex::new(maintenance),
             recovery,
             maintenance_sleeper: Arc::default(),
             quiet: Mutex::new(Quiet::new(now)),
