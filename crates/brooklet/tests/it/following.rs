@@ -113,7 +113,7 @@ pub fn a_store_that_is_killed_goes_on_from_its_last_checkpoint() {
 
 #[test]
 pub fn memory_stays_within_its_budget() {
-    let mut owner = Owner::new(1);
+    let owner = Owner::new(1);
     let begin = owner.blocks().len();
     let file = made(&owner, begin, 1);
     let mut following = follow(&file, &owner);
