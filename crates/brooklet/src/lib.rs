@@ -136,6 +136,7 @@ pub use store::walk::{Walk, WalkItem};
 pub use store::watch::{Watch, WatchEvent, WatchStream};
 pub use transfer::catch_up::CaughtUp;
 pub use transfer::export::ExportReport;
+pub use transfer::following::Following;
 pub use transfer::import::unsorted::Unsorted;
 pub use transfer::import::{Existing, Import, ImportReport};
 pub use transfer::offload::OffloadReport;

@@ -238,8 +238,52 @@ pub async fn follow<J: Journal>(
     store: StoreId,
     follower: &mut Follower<Bytes>,
     pause: Duration,
-    mut found: impl FnMut(Object<Bytes>) -> Result<(), Error>,
-    mut claimed: impl FnMut(&Claim),
+    found: impl FnMut(Object<Bytes>) -> Result<(), Error>,
+    claimed: impl FnMut(&Claim),
+) -> Result<FollowerState, Error> {
+    follow_with(journal, store, follower, &mut Steady { pause, found, claimed }).await
+}
+
+/// Takes what a follower reads.
+pub(crate) trait Listener {
+    /// Takes a new object.
+    fn found(&mut self, object: Object<Bytes>) -> Result<(), Error>;
+
+    /// Takes the claim of a new owner.
+    fn claimed(&mut self, claim: &Claim);
+
+    /// Returns the time until the next request. Behind what was read, there was nothing at `none`;
+    /// `None` if the bucket did not answer.
+    fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error>;
+}
+
+/// A listener that waits equally long each time.
+struct Steady<F, C> {
+    pause: Duration,
+    found: F,
+    claimed: C,
+}
+
+impl<F: FnMut(Object<Bytes>) -> Result<(), Error>, C: FnMut(&Claim)> Listener for Steady<F, C> {
+    fn found(&mut self, object: Object<Bytes>) -> Result<(), Error> {
+        (self.found)(object)
+    }
+
+    fn claimed(&mut self, claim: &Claim) {
+        (self.claimed)(claim);
+    }
+
+    fn pause(&mut self, _none: Option<Instant>) -> Result<Duration, Error> {
+        Ok(self.pause)
+    }
+}
+
+/// Follows a log like [`follow`].
+pub(crate) async fn follow_with<J: Journal>(
+    journal: &Arc<J>,
+    store: StoreId,
+    follower: &mut Follower<Bytes>,
+    listener: &mut impl Listener,
 ) -> Result<FollowerState, Error> {
     // The follower's own readings began earlier or later: only differences count.
     let (watch, begin) = (Watch::start(), follower.seen());
@@ -254,7 +298,7 @@ pub async fn follow<J: Journal>(
             Request::Read(place) => ahead.read(place).await,
             _ => None,
         };
-        let asked = now();
+        let (asked, sent) = (now(), Instant::now());
         let reply = match early {
             Some(object) => Reply::Object(Some(object)),
             None => match send(&**journal, store, &request).await {
@@ -273,10 +317,11 @@ pub async fn follow<J: Journal>(
             );
         }
         let waits = matches!(reply, Reply::Object(None) | Reply::Unknown);
+        let none = matches!(reply, Reply::Object(None)).then_some(sent);
         follower.answer(reply, asked, now());
         for object in follower.take_found() {
             last = Some(object.place.epoch);
-            found(object)?;
+            listener.found(object)?;
         }
         match follower.state() {
             FollowerState::Following if waits => {
@@ -287,14 +332,14 @@ pub async fn follow<J: Journal>(
                         reply => {
                             owner = last;
                             if let Ok(Reply::Claim(Some(claim))) = reply {
-                                claimed(&claim);
+                                listener.claimed(&claim);
                             }
                         }
                     }
                     // The owner was not looked at meanwhile.
                     follower.begin_again(now());
                 }
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep(listener.pause(none)?).await;
             }
             FollowerState::Following => {}
             ended => return Ok(ended.clone()),

@@ -16,6 +16,7 @@
 //! - [`Journal`], [`BucketJournal`]: the requests to the storage.
 //! - [`Shipper`]: a thread that plays owner and recorder over a journal.
 //! - [`Replica`]: the mirror of a store; and the wait of a standby.
+//! - [`ReadReplica`]: a store that follows the log, and serves reads.
 //!
 //! [docs/replication.md]: https://github.com/brooklet/brooklet/blob/main/docs/replication.md
 
@@ -34,6 +35,7 @@ mod machine;
 mod object;
 mod place;
 mod probe;
+mod read_replica;
 mod reconcile;
 mod record;
 mod replica;
@@ -56,6 +58,7 @@ pub use machine::{Reply, Request};
 pub use object::{Kind, Object, Payload};
 pub use place::{Drawn, Epoch, Mark, Place, StoreId, Writer};
 pub use probe::Probe;
+pub use read_replica::{Lag, ReadReplica, ReadReplicaOptions};
 pub use reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 pub use record::Record;
 pub use replica::Replica;

@@ -41,17 +41,9 @@ pub(crate) async fn stand_by<J: Journal>(
         }
     };
     loop {
-        let request = Request::NewestRecord(None);
-        let (at, record, backup) = match insist(|| send(&**journal, store, &request)).await? {
-            Reply::Record(Some(record)) => (record.mark, Some(record.number), Some(record.backup)),
-            _ => (Mark::BEGIN, None, None),
-        };
+        let Begin { at, record, backup, claim } = begin(&**journal, store).await?;
         on(Followed::Begin { store, backup });
-        // A claim that cannot be read here is no reason to leave.
-        let newest = insist(|| send(&**journal, store, &Request::NewestClaim)).await;
-        if let Ok(Reply::Claim(Some(claim))) = newest {
-            on(owner_of(&claim));
-        }
+        claim.iter().for_each(|claim| on(owner_of(claim)));
         let on = RefCell::new(&mut *on);
         let mut follower = Follower::new(store, at, record, silence, Duration::ZERO);
         let found = |object: Object<Bytes>| {
@@ -74,12 +66,36 @@ pub(crate) async fn stand_by<J: Journal>(
     }
 }
 
+/// Where a log begins.
+pub(crate) struct Begin {
+    pub at: Mark,
+    /// The number of the record, and of the backup, behind which it begins.
+    pub record: Option<u64>,
+    pub backup: Option<u64>,
+    pub claim: Option<Claim>,
+}
+
+/// Looks where a log begins, and who owns it.
+pub(crate) async fn begin<J: Journal>(journal: &J, store: StoreId) -> Result<Begin, Error> {
+    let request = Request::NewestRecord(None);
+    let (at, record, backup) = match insist(|| send(journal, store, &request)).await? {
+        Reply::Record(Some(record)) => (record.mark, Some(record.number), Some(record.backup)),
+        _ => (Mark::BEGIN, None, None),
+    };
+    // A claim that cannot be read here is no reason to leave.
+    let claim = match insist(|| send(journal, store, &Request::NewestClaim)).await {
+        Ok(Reply::Claim(claim)) => claim,
+        _ => None,
+    };
+    Ok(Begin { at, record, backup, claim })
+}
+
 fn owner_of(claim: &Claim) -> Followed {
     Followed::Owner { name: claim.owner.clone(), address: claim.address.clone() }
 }
 
 /// Asks until the bucket answers: that the bucket is silent does not mean that the owner is.
-async fn insist<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> Result<T, Error> {
+pub(crate) async fn insist<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> Result<T, Error> {
     loop {
         match ask().await {
             Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,

@@ -269,6 +269,15 @@ impl Wal {
         self.shared.lock().cut_cursor(seq)
     }
 
+    /// Moves the end of a log without records of its own to a place in the log of another host,
+    /// which keeps what is before that place. [Cuts](Self::cut) are there from now on.
+    ///
+    /// # Panics
+    /// If a record waits, or is on its way.
+    pub fn skip(&self, lsn: u64, chain: u64) {
+        self.shared.lock().skip(lsn, chain);
+    }
+
     /// Frees the ring before `cursor`. The blocks there must be durable elsewhere, and recorded as
     /// trimmed.
     pub fn trim(&self, cursor: Cursor) {

@@ -311,7 +311,7 @@ impl Inner {
         durability: Option<Durability>,
         patience: Patience,
     ) -> Result<Tried, Error> {
-        let wal = self.wal()?;
+        let wal = self.writable()?;
         let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
         let mut attempt = Attempt {
@@ -407,7 +407,7 @@ impl Inner {
         Err(Error::Full { what: "the commit in the ring", why: why.to_string() })
     }
 
-    fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
+    pub(super) fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
         // The maintenance thread retries by itself. Until a retry succeeds, waiting would be
         // useless.
         let stalled = held(&self.stalled).clone();

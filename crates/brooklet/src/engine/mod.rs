@@ -8,6 +8,7 @@ pub mod append;
 pub mod beside;
 pub mod blocking;
 pub mod expiry;
+mod follow;
 pub mod ingest_writer;
 pub mod memory;
 pub mod memory_dump;
@@ -62,6 +63,8 @@ pub(crate) struct Inner {
     pub options: Options,
     /// Whether the store has a mirror, or had one before: nothing may bypass the log.
     pub mirrored: bool,
+    /// Whether the store shows the log of another host: its users commit nothing.
+    pub follows: bool,
     ring: RingSizes,
     pub volumes: Volumes,
     pub state: Arc<SharedState>,
@@ -262,6 +265,11 @@ impl Inner {
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// Returns the log for commits of this process.
+    pub fn writable(&self) -> Result<&Wal, Error> {
+        if self.follows { Err(Error::ReadOnly) } else { self.wal() }
+    }
+
     /// Returns the time of the wall clock, in milliseconds since the Unix epoch.
     pub fn now(&self) -> u64 {
         wall(&*self.options.clock)
@@ -345,18 +353,18 @@ impl Handle {
         }
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let (mirrored, now) = (superblock.mirrored, options.clock.now());
+        let (mirrored, follows, now) = (superblock.mirrored, opened.follows, options.clock.now());
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
-        let (ring, maintenance) = (RingSizes::new(&maintenance), Mutex::new(maintenance));
-        let threads = options.threads && wal.is_some();
+        let (ring, threads) = (RingSizes::new(&maintenance), options.threads && wal.is_some());
         let inner = Arc::new(Inner {
             options,
             mirrored,
+            follows,
             ring,
             volumes,
             state,
             wal,
-            maintenance,
+            maintenance: Mutex::new(maintenance),
             recovery,
             maintenance_sleeper: Arc::default(),
             quiet: Mutex::new(Quiet::new(now)),

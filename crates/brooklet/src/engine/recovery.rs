@@ -50,6 +50,8 @@ pub(crate) struct Opened {
     /// The place where the recovery began.
     pub start: Start,
     pub recovery: Recovery,
+    /// Whether the store shows the log of another host, and commits nothing.
+    pub follows: bool,
 }
 
 /// Reads the store on its volumes; writes nothing.
@@ -116,6 +118,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         beside,
         start,
         recovery,
+        follows: false,
     })
 }
 

@@ -244,7 +244,7 @@ impl Inner {
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
         // Appended commits that are not durable yet will become durable.
         let wait = wait.or_else(|| (!self.state().is_settled()).then_some(IDLE));
-        let expire = held(&self.expiry).next(&runs).map(|at| {
+        let expire = held(&self.expiry).next(&runs).filter(|_| self.options.sweeps).map(|at| {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
             Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
         });

@@ -32,7 +32,7 @@ use crate::run::table_cache::TableCache;
 use crate::state::admission::Room;
 use crate::state::append::Planned;
 use crate::state::lost::{Doubt, Lost};
-use crate::state::spaces::{SpaceTable, Spaces, TABLE};
+use crate::state::spaces::{SpaceTable, Spaces};
 use crate::state::subscribers::Subscribers;
 use crate::state::undo::Undo;
 use crate::state::watchers::Watchers;
@@ -149,13 +149,8 @@ impl StoreState {
                     "an effect does not fit the state of its log",
                 )
             })?;
-            let Some(marking) = &mut marking else { continue };
-            for pending in &pending.effects {
-                let log = memtable.log(pending.slot);
-                let bounds = log.piece().and_then(|piece| piece.bounds);
-                if *log.key != *TABLE {
-                    marking.mark(&log.key, pending.effect, bounds);
-                }
+            if let Some(marking) = &mut marking {
+                memtable.mark(&pending.effects, marking);
             }
         }
         Ok(())

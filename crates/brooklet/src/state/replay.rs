@@ -1,9 +1,10 @@
 //! Replays the recovered blocks into the state.
 
+use std::slice;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
-use brooklet_wal::{Block, Found, Records};
+use brooklet_wal::{Block, Found, Records, Waiters};
 
 use crate::error::Error;
 use crate::format::commit_record::{self, Entry};
@@ -40,7 +41,43 @@ impl StoreState {
         };
         let done = self.active.replay_with(block, &mut self.effects, &mut self.spaces, begin);
         failed.filter(|_| !bug("successor-passes-damage-over")).map_or(Ok(()), Err)?;
-        done.ok_or_else(|| Error::damaged("the log of another host", "a record is malformed"))
+        done.ok_or_else(malformed)
+    }
+
+    /// Returns the logs of a block whose states only the runs know.
+    pub fn unknown_in(&mut self, block: &Block) -> Result<Vec<Box<[u8]>>, Error> {
+        let mut unknown: Vec<Box<[u8]>> = Vec::new();
+        // Without a run, no log is in one.
+        if self.runs.is_empty() {
+            return Ok(unknown);
+        }
+        for record in Records::new(block.data()) {
+            let (mut rest, mut previous) = (record.ok_or_else(malformed)?.1, None);
+            while !rest.is_empty() {
+                let entry = commit_record::decode(&mut rest, previous).ok_or_else(malformed)?;
+                previous = Some(entry.key);
+                let is_known = self.slot(entry.key).is_some() || entry.before.bounds.is_some();
+                if !is_known && unknown.last().is_none_or(|last| **last != *entry.key) {
+                    unknown.push(entry.key.into());
+                }
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Replays the next block of another host's log into a store that is read meanwhile, and shows
+    /// its commits. The memtables know the logs of the block. Adds the readers that wait for them
+    /// to `waiters`.
+    pub fn replay_and_show(&mut self, block: &Arc<Block>, waiters: &mut Waiters) -> Result<(), Error> {
+        self.active.replay(block, &mut self.effects, &mut self.spaces).ok_or_else(malformed)?;
+        self.claim_table();
+        self.subscribers.publish(slice::from_ref(block));
+        if let Some(mut marking) =
+            self.watchers.marking(waiters).filter(|_| !bug("follower-tells-no-watcher"))
+        {
+            self.active.mark(&self.effects, &mut marking);
+        }
+        Ok(())
     }
 
     /// Replays a block that recovery around damage found, or records a hole.
@@ -54,9 +91,14 @@ impl StoreState {
     }
 }
 
+/// Returns the error of a block of another host that has a record without a meaning.
+fn malformed() -> Error {
+    Error::damaged("the log of another host", "a record is malformed")
+}
+
 impl Memtable {
-    /// Replays a block's effects in the memtable and in `spaces`; `effects` is scratch memory.
-    /// Returns `None` if the block is malformed.
+    /// Replays a block's effects in the memtable and in `spaces`. Leaves them in `effects`. Returns
+    /// `None` if the block is malformed.
     pub fn replay(&mut self, block: &Block, effects: &mut Vec<Pending>, spaces: &mut Spaces) -> Option<()> {
         self.replay_with(block, effects, spaces, |entry| Some(entry.before.clone()))
     }
@@ -108,8 +150,6 @@ impl Memtable {
                 effects.push(Pending { slot, effect: entry.effect, offset, len });
             }
         }
-        self.apply(block, effects)?;
-        effects.clear();
-        Some(())
+        self.apply(block, effects)
     }
 }

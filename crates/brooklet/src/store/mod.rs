@@ -461,7 +461,7 @@ impl Store {
             done => done?,
         }
         let inner = self.inner();
-        if inner.is_ageing() {
+        if inner.is_ageing() && !inner.follows {
             inner.expire_all()?;
             self.checkpoint()?;
         }

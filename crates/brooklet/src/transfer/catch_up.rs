@@ -37,6 +37,17 @@ pub enum CaughtUp {
     Apart,
 }
 
+impl CaughtUp {
+    /// Returns how a store stands to blocks none of which ends where the store ends.
+    pub(super) fn of(blocks: &[SealedBlock], end: Cursor) -> Self {
+        match (blocks.first(), blocks.last()) {
+            (Some(first), _) if end.lsn <= first.begin => Self::Outdated,
+            (_, Some(last)) if end.lsn < last.end => Self::Apart,
+            _ => Self::Ahead,
+        }
+    }
+}
+
 impl Options {
     /// Brings the store at `path` to the end of `blocks`, which are blocks of the log of the store
     /// `store`, one after the other, such as a [mirror](Self::mirror) kept them. Blocks that the
@@ -92,20 +103,10 @@ impl Options {
         let _span = tracing::info_span!("catch_up", store = volumes.data.info().name).entered();
         let (volumes, tethers) = volumes.tethered();
         let mut opened = recovery::load(&volumes, &self)?;
-        if opened.superblock.id != store {
-            return Err(damaged("they are commits of another store"));
-        }
-        if !opened.state.spaces.in_memory().is_empty() {
-            let why = "a space is kept in memory: configure it with another class first".into();
-            return Err(Error::MirrorRefused { why });
-        }
+        check(&opened, store)?;
         let end = opened.recovery.next;
         let Some(rest) = behind(blocks, end)? else {
-            return Ok(match (blocks.first(), blocks.last()) {
-                (Some(first), _) if end.lsn <= first.begin => CaughtUp::Outdated,
-                (_, Some(last)) if end.lsn < last.end => CaughtUp::Apart,
-                _ => CaughtUp::Ahead,
-            });
+            return Ok(CaughtUp::of(blocks, end));
         };
         let Some(last) = rest.last() else { return Ok(CaughtUp::Done) };
         // Nothing may bypass the log.
@@ -128,8 +129,20 @@ impl Options {
     }
 }
 
+/// Refuses a file that cannot continue the log of the store.
+pub(super) fn check(opened: &Opened, store: u128) -> Result<(), Error> {
+    if opened.superblock.id != store {
+        return Err(damaged("they are commits of another store"));
+    }
+    if !opened.state.spaces.in_memory().is_empty() {
+        let why = "a space is kept in memory: configure it with another class first".into();
+        return Err(Error::MirrorRefused { why });
+    }
+    Ok(())
+}
+
 /// Returns the blocks behind the end of a log; `None` if that end is not among their ends.
-fn behind(blocks: &[SealedBlock], end: Cursor) -> Result<Option<&[SealedBlock]>, Error> {
+pub(super) fn behind(blocks: &[SealedBlock], end: Cursor) -> Result<Option<&[SealedBlock]>, Error> {
     if !blocks.windows(2).all(|pair| pair[1].previous == pair[0].sum && pair[1].begin == pair[0].end) {
         return Err(damaged("a block does not follow the one before it"));
     }
@@ -160,7 +173,7 @@ fn replay(opened: &mut Opened, blocks: &[SealedBlock]) -> Result<(), Error> {
 
 impl Inner {
     /// Makes the memtable a run, and lets the ring begin at `next`, both in one step.
-    fn continue_at(&self, next: Cursor) -> Result<(), Error> {
+    pub(crate) fn continue_at(&self, next: Cursor) -> Result<(), Error> {
         self.checkpoint()?;
         let mut maintenance = self.maintenance();
         // The blocks may have no record: an idle log ends with an empty block.

@@ -3,6 +3,7 @@
 pub mod catch_up;
 pub mod copy;
 pub mod export;
+pub mod following;
 pub mod import;
 pub mod offload;
 pub mod parts;

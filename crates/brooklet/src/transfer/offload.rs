@@ -77,7 +77,7 @@ impl Store {
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<OffloadReport, Error> {
         let inner = self.inner();
-        inner.wal()?;
+        inner.writable()?;
         let (mut offloaded, mut total) = (OffloadReport::default(), None);
         loop {
             let runs = inner.state().runs.clone();

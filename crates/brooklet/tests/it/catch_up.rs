@@ -42,29 +42,29 @@ impl Mirror for Log {
     }
 }
 
-fn options(seed: u64) -> Options {
+pub fn options(seed: u64) -> Options {
     timed(seed, Arc::default())
 }
 
-fn timed(seed: u64, clock: Arc<ManualClock>) -> Options {
+pub fn timed(seed: u64, clock: Arc<ManualClock>) -> Options {
     clock.set_wall(Duration::from_secs(1000));
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
     options.threads(false).clock(clock).rng_seed(seed)
 }
 
 /// The owner of a log, and the blocks of its earlier openings.
-struct Owner {
+pub struct Owner {
     volume: Arc<MemVolume>,
     log: Arc<Log>,
     before: Vec<SealedBlock>,
     store: Option<Store>,
-    clock: Arc<ManualClock>,
+    pub clock: Arc<ManualClock>,
     rng: Rng,
     seed: u64,
 }
 
 impl Owner {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let volume = Arc::new(MemVolume::new(seed));
         let (log, clock) = (Arc::new(Log::default()), Arc::<ManualClock>::default());
         let mirrored = timed(seed, clock.clone()).mirror(MirrorOptions::new(log.clone()));
@@ -73,17 +73,17 @@ impl Owner {
         Self { volume, log, before: Vec::new(), store: Some(store), clock, rng: Rng::new(seed), seed }
     }
 
-    fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         self.store.as_ref().unwrap()
     }
 
-    fn blocks(&self) -> Vec<SealedBlock> {
+    pub fn blocks(&self) -> Vec<SealedBlock> {
         [&self.before[..], &self.log.blocks.lock().unwrap()].concat()
     }
 
     /// Closes the store, or kills it, or takes its power, and returns its file as a host would keep
     /// it. Then goes on.
-    fn file_of_a_host_that_left(&mut self) -> MemVolume {
+    pub fn file_of_a_host_that_left(&mut self) -> MemVolume {
         let store = self.store.take().unwrap();
         match self.rng.below(3) {
             0 => store.close().unwrap(),
@@ -114,7 +114,7 @@ impl Owner {
         MemVolume::from_image(image, self.seed)
     }
 
-    fn work(&mut self, most: u64) {
+    pub fn work(&mut self, most: u64) {
         let store = self.store.clone().unwrap();
         for _ in 0..self.rng.below(most) {
             let key = format!("{}/{}", ["log", "few"][self.rng.below(2) as usize], self.rng.below(12));
@@ -152,7 +152,7 @@ impl Owner {
 }
 
 /// Everything that a store tells of itself.
-fn told(store: &Store) -> (Logs, Vec<String>) {
+pub fn told(store: &Store) -> (Logs, Vec<String>) {
     let logs = contents(store).unwrap();
     let terms = logs.keys().map(|key| format!("{:?}", store.retention(key).unwrap()));
     let spaces = store
@@ -168,7 +168,7 @@ fn catch_up(volume: &MemVolume, id: u128, blocks: &[SealedBlock]) -> Result<Caug
 }
 
 /// Opens a file as the next owner of the log would, and returns its end.
-fn opened(volume: &MemVolume) -> (Store, (u64, u64)) {
+pub fn opened(volume: &MemVolume) -> (Store, (u64, u64)) {
     let log = Arc::new(Log::default());
     let store = options(5).mirror(MirrorOptions::new(log.clone())).open_on(Arc::new(volume.clone())).unwrap();
     let found = log.found.get().unwrap();

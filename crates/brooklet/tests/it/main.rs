@@ -22,6 +22,7 @@ mod errors;
 mod examples;
 mod extremes;
 mod files;
+mod following;
 mod forged;
 #[path = "../../../wal/tests/common/fork.rs"]
 mod fork;

@@ -6,8 +6,8 @@ use std::panic::catch_unwind;
 use brooklet::io::seeded::{met, plant};
 
 use crate::{
-    catch_up, cuts, damage, damaged_runs, forks, full, kept, live, names, refusals, restart, ring_growth,
-    spaces, tails,
+    catch_up, cuts, damage, damaged_runs, following, forks, full, kept, live, names, refusals, restart,
+    ring_growth, spaces, tails,
 };
 
 const BUGS: &[(&str, fn())] = &[
@@ -16,6 +16,10 @@ const BUGS: &[(&str, fn())] = &[
     ("successor-sweeps", catch_up::a_file_that_catches_up_commits_nothing),
     ("successor-passes-damage-over", catch_up::a_damaged_run_ends_the_catching_up),
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
+    ("follower-asks-no-run", following::a_store_that_follows_shows_what_the_owner_shows),
+    ("follower-waits-for-no-room", following::memory_stays_within_its_budget),
+    ("follower-keeps-its-place", following::a_store_that_is_killed_goes_on_from_its_last_checkpoint),
+    ("follower-tells-no-watcher", following::tails_hear_of_what_the_log_brings),
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
     ("truncations-cut-nothing", cuts::a_copy_that_heeds_the_cuts_is_the_log),
     ("unread-ring-cuts-nothing", cuts::a_reader_learns_from_where_a_log_lost_its_end),

@@ -14,13 +14,13 @@ use crate::ends::{Gate, OPEN, quiet};
 use crate::replica::{Host, Running, entries, journal, options, shipping};
 
 /// The archive of a store, and its note.
-struct Backups {
+pub struct Backups {
     bucket: Bucket,
     folder: tempfile::TempDir,
 }
 
 impl Backups {
-    fn new(memory: &Arc<InMemory>) -> Self {
+    pub fn new(memory: &Arc<InMemory>) -> Self {
         Self { bucket: Bucket::of(memory.clone(), "backups").unwrap(), folder: tempfile::tempdir().unwrap() }
     }
 
@@ -28,7 +28,7 @@ impl Backups {
         Archive::new(self.bucket.clone(), self.folder.path().join("note"), "host").unwrap().take_over()
     }
 
-    fn back_up(&self, running: &Running) -> Result<Option<brooklet_archive::Archived>, Error> {
+    pub fn back_up(&self, running: &Running) -> Result<Option<brooklet_archive::Archived>, Error> {
         running.replica.back_up(&running.store, &mut self.archive(), || true)
     }
 
@@ -37,16 +37,16 @@ impl Backups {
     }
 }
 
-fn append(running: &Running, entries: std::ops::Range<u64>) {
+pub fn append(running: &Running, entries: std::ops::Range<u64>) {
     entries.for_each(|n| running.append(&format!("entry {n}")).wait().unwrap());
 }
 
-fn numbered(count: u64) -> Vec<String> {
+pub fn numbered(count: u64) -> Vec<String> {
     (0..count).map(|n| format!("entry {n}")).collect()
 }
 
 /// Waits until the log begins behind a record.
-fn settle(running: &Running, record: u64) -> Mark {
+pub fn settle(running: &Running, record: u64) -> Mark {
     let shipper = running.replica.shipper().unwrap();
     while shipper.status().record != Some(record) || shipper.status().is_recording {
         assert!(shipper.error().is_none());

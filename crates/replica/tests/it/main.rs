@@ -9,6 +9,7 @@ mod model;
 #[cfg(feature = "seeded-bugs")]
 mod mutations;
 mod probe;
+mod read_replica;
 mod reopening;
 mod replica;
 mod s3;

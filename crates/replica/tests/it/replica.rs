@@ -85,7 +85,7 @@ impl Host {
     }
 
     /// Forgets the disk, makes the store anew from the log, and opens it.
-    fn succeed(self) -> Result<Running, Error> {
+    pub fn succeed(self) -> Result<Running, Error> {
         let replica = Replica::new(journal(&self.memory, 0, 0), self.shipping.clone());
         let (kept, _claim) = replica.kept(|number| panic!("backup {number} is not there"))?;
         let volume = Arc::new(MemVolume::new(9));

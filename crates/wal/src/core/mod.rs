@@ -480,6 +480,14 @@ impl Core {
         self.ring.trim(cursor.position);
     }
 
+    /// Moves the end of a log in which nothing waits and nothing is on its way: what comes next
+    /// continues another log, whose records are kept elsewhere.
+    pub fn skip(&mut self, lsn: u64, chain: u64) {
+        assert!(self.is_idle(), "a log that others continue has no records of its own");
+        (self.next.lsn, self.next.chain, self.next_lsn) = (lsn, chain, lsn);
+        self.stats.records += 1;
+    }
+
     /// Returns the log position of the next record.
     pub fn next_lsn(&self) -> u64 {
         self.next_lsn + (self.open.buf.len() - HEADER) as u64

@@ -19,7 +19,9 @@ use std::task::Waker;
 use brooklet_io::seeded::bug;
 use brooklet_wal::Waiters;
 
+use crate::memtable::{Memtable, Pending};
 use crate::model::{Bounds, Effect};
+use crate::state::spaces::TABLE;
 use crate::state::watchers::marks::{LogMarks, Marks, PrefixMarks};
 use crate::state::watchers::registry::Registry;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -171,6 +173,19 @@ impl Watchers {
         let logs = registry.logs.all().filter_map(|watcher| log(watcher));
         let prefixes = registry.prefixes.all().filter_map(|watcher| prefix(watcher));
         logs.chain(prefixes).for_each(|waiter| waiter.join(waiters));
+    }
+}
+
+impl Memtable {
+    /// Marks the effects of a visible block.
+    pub fn mark(&self, effects: &[Pending], marking: &mut Marking<'_>) {
+        for pending in effects {
+            let log = self.log(pending.slot);
+            let bounds = log.piece().and_then(|piece| piece.bounds);
+            if *log.key != *TABLE {
+                marking.mark(&log.key, pending.effect, bounds);
+            }
+        }
     }
 }
 

@@ -55,7 +55,7 @@ impl Drop for Sorting {
 
 impl Unsorted {
     pub(super) fn new(import: Import, scratch: &Path) -> Result<Self, Error> {
-        import.store.inner().wal()?;
+        import.store.inner().writable()?;
         let options = FileOptions {
             blocks: BuilderOptions { bits_per_item: 0, ..BuilderOptions::default() },
             memory: import.memory,

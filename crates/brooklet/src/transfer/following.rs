@@ -1,0 +1,129 @@
+//! Following: a store that shows the log of another host while that host writes it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brooklet_io::Volume;
+use brooklet_wal::{Block, Cursor, SealedBlock};
+
+use crate::engine::recovery;
+use crate::error::Error;
+use crate::options::{Create, Options};
+use crate::store::Store;
+use crate::transfer::catch_up::{CaughtUp, behind, check};
+use crate::transfer::subscribe::damaged;
+use crate::volume::{self, Volumes};
+
+/// A store that follows the log of another host: a read replica. The [`Store`] serves reads, tails
+/// and watches, and refuses writes by [`Error::ReadOnly`]. [`take`](Self::take) shows what the log
+/// has next.
+///
+/// The file holds what the last checkpoint held. The store takes checkpoints as usual, at least one
+/// for each 16 MiB of records, and one when it is closed. A store that is killed gets the blocks
+/// behind its last checkpoint once more.
+///
+/// ```no_run
+/// # fn next_blocks() -> Vec<brooklet::SealedBlock> { Vec::new() }
+/// # fn main() -> Result<(), brooklet::Error> {
+/// let mut following = brooklet::Options::new().follow("replica.brooklet", 0x57e)?;
+/// let store = following.store().clone();
+/// following.take(&next_blocks())?; // such as a mirror kept them
+/// println!("{:?}", store.read_available("doc/7", ..)?.next());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Following {
+    store: Store,
+    /// The end of what the store shows. The numbers only keep blocks in order.
+    end: Cursor,
+}
+
+impl Options {
+    /// Opens the store at `path`, which follows the log of the store `store`. Blocks of that log,
+    /// such as a [mirror](Self::mirror) kept them, come by [`Following::take`].
+    /// [`succeed`](Self::succeed) makes such a file. [`catch_up`](Self::catch_up) continues one.
+    ///
+    /// # Errors
+    /// The errors of [`open`](Self::open); [`Error::Damaged`] if the file is one of another store;
+    /// [`Error::MirrorRefused`] if a space of the store is kept in memory.
+    pub fn follow(mut self, path: impl AsRef<Path>, store: u128) -> Result<Following, Error> {
+        self.create = Create::Never;
+        self.read_only = false;
+        self.validate()?;
+        let (path, options) = self.settled(path.as_ref())?;
+        let volumes = volume::open(&path, &options)?;
+        options.follow_in(volumes, store)
+    }
+
+    /// Follows like [`follow`](Self::follow), on a volume.
+    #[doc(hidden)]
+    pub fn follow_on(self, volume: Arc<dyn Volume>, store: u128) -> Result<Following, Error> {
+        self.validate()?;
+        self.follow_in(Volumes { data: volume, ring: None }, store)
+    }
+
+    fn follow_in(mut self, volumes: Volumes, store: u128) -> Result<Following, Error> {
+        // A commit of the store's own would be one that the log lacks.
+        (self.sweeps, self.mirror) = (false, None);
+        (self.read_only, self.beside_writer) = (false, false);
+        let _span = tracing::info_span!("follow", store = volumes.data.info().name).entered();
+        let (volumes, tethers) = volumes.tethered();
+        let mut opened = recovery::load(&volumes, &self)?;
+        check(&opened, store)?;
+        // Nothing may bypass the log.
+        (opened.superblock.mirrored, opened.follows) = (true, true);
+        recovery::claim(&mut opened, &self)?;
+        let end = opened.recovery.next;
+        let store = Store::start(opened, self, tethers)?;
+        store.shared().publish_metrics()?;
+        Ok(Following { store, end })
+    }
+}
+
+impl Following {
+    /// Returns the store. Its clones show what comes later, too.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Returns the place in the log up to which the store shows all commits.
+    pub fn end(&self) -> u64 {
+        self.end.lsn
+    }
+
+    /// Shows the next blocks of the log, one after the other. Blocks that the store has are
+    /// skipped. Waits while memory is full. When the call returns, readers see all commits of the
+    /// blocks; they see each commit as a whole.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the blocks do not follow one another, or a run does not read back;
+    /// [`Error::Stopped`] if the store has stopped. After an error, the store shows a part of the
+    /// blocks, each as a whole, and the call can be made again.
+    pub fn take(&mut self, blocks: &[SealedBlock]) -> Result<CaughtUp, Error> {
+        let Some(rest) = behind(blocks, self.end)? else { return Ok(CaughtUp::of(blocks, self.end)) };
+        for block in rest {
+            let next = Cursor { seq: self.end.seq + 1, lsn: block.end, chain: block.sum, ..self.end };
+            // An empty block is a sign of its owner.
+            let shown = if block.begin < block.end {
+                let records = block.records().ok_or_else(|| damaged("a block does not decompress"))?;
+                Some(Arc::new(Block::recovered(self.end, next, records)))
+            } else {
+                None
+            };
+            self.store.inner().show(shown.as_ref(), next)?;
+            self.end = next;
+        }
+        Ok(CaughtUp::Done)
+    }
+
+    /// Takes a checkpoint, so that the file has all that the store shows, and closes the store.
+    ///
+    /// # Errors
+    /// The errors of [`Store::checkpoint`] and [`Store::close`].
+    pub fn close(self) -> Result<(), Error> {
+        let inner = self.store.inner();
+        let end = Cursor { seq: inner.recovery.next.seq, ..self.end };
+        inner.continue_at(end).and(self.store.close())
+    }
+}

@@ -1,0 +1,366 @@
+//! A read replica: a thread reads the log behind its owner, and shows it in a store of this host.
+
+mod file;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use brooklet::{Options, Store};
+use brooklet_archive::Bucket;
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use self::file::File;
+use crate::claim::Claim;
+use crate::drive::{Listener, follow_with};
+use crate::error::Error;
+use crate::followed::sealed;
+use crate::journal::Journal;
+use crate::machine::follower::{Follower, FollowerState};
+use crate::object::Object;
+use crate::place::StoreId;
+use crate::standby::{Begin, begin, block_on_while, find, insist};
+
+/// Time without a sign of the owner after which the replica looks whether it has missed a trim of
+/// the log.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The pause between two requests is the time since the last commit, divided by this number.
+const IDLE_SHARE: u32 = 16;
+/// Longest sleep of a caller that waits for the replica, before it looks whether it is to go on.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Settings of a [`ReadReplica`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReadReplicaOptions {
+    /// Options of the store that serves the reads.
+    pub store: Options,
+    /// Shortest pause between two requests for the next object of the log. Default: 20 ms.
+    pub poll: Duration,
+    /// Longest pause, while the owner commits nothing. Default: 200 ms.
+    pub rest: Duration,
+    backups: Bucket,
+}
+
+impl ReadReplicaOptions {
+    /// Returns the default settings. `backups` is the place of the backups that shorten the log;
+    /// for `brooklet serve --replicate`, the place `backups` below the log.
+    pub fn new(backups: Bucket) -> Self {
+        let (poll, rest) = (Duration::from_millis(20), Duration::from_millis(200));
+        Self { store: Options::new(), poll, rest, backups }
+    }
+}
+
+/// How far a [`ReadReplica`] is behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lag {
+    /// The place in the log up to which readers see all commits, in bytes.
+    pub shown: u64,
+    /// The place up to which the replica has read the log. It may be more while a file is made.
+    pub read: u64,
+    /// Time since the replica had all of the log, as far as it knows: since it sent its last
+    /// request that found nothing newer. Readers see all that was in the bucket before. `None`
+    /// until the replica has had all of the log once.
+    pub age: Option<Duration>,
+    /// Time since the last object of an owner was read. An owner appends one each second. `None`
+    /// before the first.
+    pub silence: Option<Duration>,
+    /// Name and address of the owner, as its claim says.
+    pub owner: Option<(String, String)>,
+    /// Number of times that the file was made anew, because the log was trimmed past it.
+    pub made_anew: u64,
+}
+
+impl Lag {
+    /// Returns the bytes of the log that were read, and are not shown yet.
+    pub fn bytes(&self) -> u64 {
+        self.read.saturating_sub(self.shown)
+    }
+}
+
+/// A store that follows the log of another host, and serves reads. It never claims the log, and
+/// takes nothing over.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use brooklet_archive::Bucket;
+/// use brooklet_replica::{BucketJournal, ReadReplica, ReadReplicaOptions};
+/// # use brooklet::{MirrorOptions, Options};
+/// # use brooklet_replica::{Replica, ShipperOptions};
+/// # let (dir, bucket) = (tempfile::tempdir()?, tempfile::tempdir()?);
+/// # let (path, address) = (dir.path().join("replica"), bucket.path().to_str().unwrap());
+/// # let replica = Replica::new(BucketJournal::new(&Bucket::open(address)?), ShipperOptions::default());
+/// # let owner = Options::new().mirror(MirrorOptions::new(replica)).open(dir.path().join("owner"))?;
+/// # owner.append("doc/7", "an edit")?.wait()?;
+///
+/// let journal = BucketJournal::new(&Bucket::open(address)?);             // such as s3://bucket/logs
+/// let options = ReadReplicaOptions::new(Bucket::open(&format!("{address}/backups"))?);
+/// let replica = ReadReplica::open(&path, journal, options, || true)?;
+/// let entry = replica.store().read("doc/7", ..)?.next().unwrap()?;
+/// assert_eq!(entry.payload, "an edit");
+/// println!("{:?}", replica.lag().age);
+/// replica.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct ReadReplica {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    ends: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    store: Option<Store>,
+    lag: Lag,
+    /// When the replica had all of the log.
+    had_all: Option<Instant>,
+    /// When the last object was read.
+    sign: Option<Instant>,
+    /// The end of the thread.
+    end: Option<Result<(), Arc<Error>>>,
+}
+
+impl ReadReplica {
+    /// Opens the file at `path` as a replica of the store whose log `journal` keeps, and makes the
+    /// file if there is none. Returns once readers see all that the log had at the call, and once
+    /// the log has a commit. Returns [`Error::GivenUp`] if `goes_on` returned false meanwhile.
+    ///
+    /// If the log was trimmed past the file, the replica makes the file anew from the backup, with
+    /// a warning; also later, at any time.
+    ///
+    /// # Errors
+    /// [`Error::NoLog`]; [`Error::Diverged`] if the file has commits that the log lacks, such as
+    /// one of a former owner: it stays as it is. Also the errors of the bucket, of the backup and
+    /// of the store.
+    pub fn open(
+        path: impl AsRef<Path>,
+        journal: impl Journal,
+        options: ReadReplicaOptions,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Self, Error> {
+        let (shared, path) = (Arc::<Shared>::default(), path.as_ref().to_path_buf());
+        let (journal, follows, at) = (Arc::new(journal), shared.clone(), path.clone());
+        let run = move || follows.run(&journal, &at, options);
+        let thread = thread::Builder::new().name("brooklet-replica".into()).spawn(run);
+        let replica = Self { shared, thread: Some(thread.map_err(Error::Thread)?), path };
+        let mut state = replica.shared.state();
+        while state.had_all.is_none() {
+            if let Some(end) = state.end.take() {
+                let error = end.err().and_then(Arc::into_inner);
+                return Err(error.unwrap_or(Error::GivenUp));
+            }
+            if !goes_on() {
+                return Err(Error::GivenUp);
+            }
+            state = replica.shared.wait(state);
+        }
+        drop(state);
+        Ok(replica)
+    }
+
+    /// Returns the store. It shows what the log brings, and refuses writes by
+    /// [`brooklet::Error::ReadOnly`]. After the file was made anew, this returns another store, and
+    /// the earlier one shows what it showed, and changes no more: so ask again at times.
+    ///
+    /// # Panics
+    /// Never: an open replica has a store.
+    pub fn store(&self) -> Store {
+        self.shared.state().store.clone().expect("an open replica has a store")
+    }
+
+    /// Returns how far the replica is behind.
+    pub fn lag(&self) -> Lag {
+        let state = self.shared.state();
+        let (age, silence) = (state.had_all, state.sign);
+        let since = |at: Option<Instant>| at.map(|at| at.elapsed());
+        Lag { age: since(age), silence: since(silence), ..state.lag.clone() }
+    }
+
+    /// Returns the error that ended the following, if it ended. The store then shows what it
+    /// showed, and changes no more.
+    pub fn error(&self) -> Option<Arc<Error>> {
+        self.shared.state().end.clone()?.err()
+    }
+
+    /// Waits until readers see all commits before a place in the log, such as
+    /// [`View::lsn`](brooklet::View::lsn) of the owner's store, or until the timeout. Returns
+    /// whether they do.
+    pub fn wait_for(&self, place: u64, timeout: Duration) -> bool {
+        let begin = Instant::now();
+        let mut state = self.shared.state();
+        while state.lag.shown < place {
+            if state.end.is_some() || begin.elapsed() >= timeout {
+                return false;
+            }
+            state = self.shared.wait(state);
+        }
+        true
+    }
+
+    /// Ends the following, and closes the store. The file keeps what the store showed.
+    ///
+    /// # Errors
+    /// The error that ended the following before, or that of the closing.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end();
+        match self.shared.state().end.take() {
+            Some(Err(error)) => Err(Arc::into_inner(error).unwrap_or(Error::TaskEnded)),
+            Some(Ok(())) => Ok(()),
+            None => Err(Error::TaskEnded),
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            self.shared.state().end = Some(Err(Arc::new(Error::TaskEnded)));
+        }
+    }
+}
+
+impl Drop for ReadReplica {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for ReadReplica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadReplica({}, {:?})", self.path.display(), self.lag())
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, for a moment at most.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn change(&self, how: impl FnOnce(&mut State)) {
+        how(&mut self.state());
+        self.changed.notify_all();
+    }
+
+    /// Follows the log until the replica is closed, or an error.
+    fn run<J: Journal>(&self, journal: &Arc<J>, path: &Path, options: ReadReplicaOptions) {
+        let (poll, rest) = (options.poll, options.rest);
+        let mut following =
+            Following { file: File::new(path, options), shared: self, poll, rest, last: None, none: None };
+        let followed = block_on_while(following.follow(journal), &|| !self.ends.load(Ordering::Relaxed));
+        let ended = followed.map(drop).and(following.file.close());
+        if let Err(error) = &ended {
+            tracing::error!(%error, "the replica follows the log no more");
+        }
+        self.change(|state| state.end = Some(ended.map_err(Arc::new)));
+    }
+}
+
+/// What the thread of a replica holds.
+struct Following<'a> {
+    file: File,
+    shared: &'a Shared,
+    poll: Duration,
+    rest: Duration,
+    /// When the last commits were read.
+    last: Option<Instant>,
+    /// When the log had nothing more, last.
+    none: Option<Instant>,
+}
+
+impl Following<'_> {
+    async fn follow<J: Journal>(&mut self, journal: &Arc<J>) -> Result<(), Error> {
+        let store: StoreId = insist(|| find(&**journal)).await?.ok_or(Error::NoLog)?;
+        loop {
+            let Begin { at, record, backup, claim } = begin(&**journal, store).await?;
+            self.file.begin(store, backup);
+            claim.iter().for_each(|claim| self.claimed(claim));
+            let mut at = at;
+            loop {
+                let mut follower = Follower::new(store, at, record, SILENCE, Duration::ZERO);
+                match follow_with(journal, store, &mut follower, self).await? {
+                    // The next round begins behind the newest backup.
+                    FollowerState::Behind => break,
+                    FollowerState::Broken(place) => {
+                        let what = "it does not follow the object before it";
+                        return Err(Error::Damaged { object: place.to_string(), what });
+                    }
+                    // It looked: the log was not trimmed past this place.
+                    FollowerState::Silent => self.none.map_or(Ok(()), |then| self.had_all(then))?,
+                    _ => {}
+                }
+                at = follower.at();
+            }
+        }
+    }
+
+    /// Notes that the log had nothing more at a moment.
+    fn had_all(&mut self, then: Instant) -> Result<(), Error> {
+        self.file.read_all()?;
+        self.show();
+        if self.file.store().is_some() {
+            self.shared.change(|state| state.had_all = Some(then));
+        }
+        Ok(())
+    }
+
+    fn show(&self) {
+        let (file, store) = (&self.file, self.file.store());
+        self.shared.change(|state| {
+            state.store = store.or(state.store.take());
+            let lag = &mut state.lag;
+            (lag.shown, lag.read, lag.made_anew) = (file.shown(), file.read(), file.made_anew());
+        });
+    }
+}
+
+impl Listener for Following<'_> {
+    fn found(&mut self, object: Object<Bytes>) -> Result<(), Error> {
+        let blocks = sealed(&object)?;
+        let now = Instant::now();
+        if blocks.iter().any(|block| block.begin < block.end) {
+            self.last = Some(now);
+        }
+        self.file.take(blocks)?;
+        self.show();
+        self.shared.change(|state| state.sign = Some(now));
+        Ok(())
+    }
+
+    fn claimed(&mut self, claim: &Claim) {
+        let owner = (claim.owner.clone(), claim.address.clone());
+        self.shared.change(|state| state.lag.owner = Some(owner));
+    }
+
+    fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
+        self.none = none.or(self.none);
+        // A log that was trimmed past this place looks as one without a next object. But an owner
+        // that trims gives signs.
+        let sign = self.shared.state().sign;
+        if let (Some(then), Some(sign)) = (none, sign)
+            && then.saturating_duration_since(sign) < SILENCE
+        {
+            self.had_all(then)?;
+        }
+        let idle = self.last.map_or(self.rest, |last| last.elapsed() / IDLE_SHARE);
+        Ok(idle.min(self.rest).max(self.poll))
+    }
+}

@@ -1,0 +1,223 @@
+//! The file of a read replica: it follows the log, or is made from the backup and the log behind
+//! it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brooklet::{CaughtUp, Following, Kept, Progress, SealedBlock, Store, View};
+use brooklet_archive::Which;
+
+use super::ReadReplicaOptions;
+use crate::error::Error;
+use crate::place::StoreId;
+
+/// Memory for the table of a backup's parts, in bytes.
+const READ_AHEAD: usize = 32 << 20;
+
+/// Bytes of blocks that are held until they are compared with a file that was found.
+const PORTION: usize = 16 << 20;
+
+pub(super) struct File {
+    path: PathBuf,
+    options: ReadReplicaOptions,
+    log: Option<Log>,
+    following: Option<Following>,
+    /// The end of what was read.
+    read: u64,
+    made_anew: u64,
+}
+
+/// The log that is read.
+struct Log {
+    store: StoreId,
+    /// The backup behind which it begins.
+    backup: Option<u64>,
+    view: Option<View>,
+    /// Whether no block was read yet.
+    is_new: bool,
+    /// What the next blocks are for.
+    held: Held,
+}
+
+/// The blocks that are not shown yet.
+enum Held {
+    /// None: the file follows the log.
+    Nothing,
+    /// These are compared with the file that was found. They may be all since the log's begin.
+    Compared { blocks: Vec<SealedBlock>, is_whole: bool },
+    /// A file is made of all blocks since the log's begin.
+    Made(Vec<SealedBlock>),
+}
+
+impl File {
+    pub fn new(path: &Path, options: ReadReplicaOptions) -> Self {
+        Self { path: path.into(), options, log: None, following: None, read: 0, made_anew: 0 }
+    }
+
+    /// Takes the begin of the log: what comes next may not continue what was read before.
+    pub fn begin(&mut self, store: StoreId, backup: Option<u64>) {
+        let held = match &self.following {
+            Some(_) => Held::Nothing,
+            None if self.path.exists() => Held::Compared { blocks: Vec::new(), is_whole: true },
+            None => Held::Made(Vec::new()),
+        };
+        self.log = Some(Log { store, backup, view: None, is_new: true, held });
+    }
+
+    /// Takes the next blocks of the log.
+    pub fn take(&mut self, new: Vec<SealedBlock>) -> Result<(), Error> {
+        let (Some(last), Some(log)) = (new.last(), &mut self.log) else { return Ok(()) };
+        self.read = last.end;
+        let is_new = std::mem::replace(&mut log.is_new, false);
+        match (&mut log.held, &mut self.following) {
+            (Held::Made(blocks), _) => {
+                blocks.extend(new);
+                self.make()
+            }
+            (Held::Compared { blocks, .. }, _) => {
+                blocks.extend(new);
+                let bytes: usize = blocks.iter().map(|block| block.bytes.len()).sum();
+                if bytes < PORTION { Ok(()) } else { self.compare(false) }
+            }
+            (Held::Nothing, Some(following)) => match following.take(&new).map_err(Error::Store)? {
+                CaughtUp::Done | CaughtUp::Ahead => Ok(()),
+                CaughtUp::Outdated if is_new => {
+                    log.held = Held::Made(new);
+                    self.make()
+                }
+                CaughtUp::Outdated | CaughtUp::Apart => {
+                    let end = following.end();
+                    Err(Error::Diverged { from: new[0].begin.min(end), end })
+                }
+            },
+            (Held::Nothing, None) => Ok(()),
+        }
+    }
+
+    /// Takes that the log has nothing more at the moment.
+    pub fn read_all(&mut self) -> Result<(), Error> {
+        match &self.log {
+            Some(Log { held: Held::Compared { .. }, is_new: false, .. }) => self.compare(true),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares a file that was found with blocks of the log, and lets it catch up with them. A
+    /// file with commits that the log lacks is not written: they would be shown, and their owner
+    /// may yet ship them.
+    fn compare(&mut self, is_all: bool) -> Result<(), Error> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let Held::Compared { blocks, is_whole } = &mut log.held else { return Ok(()) };
+        let options = &self.options.store;
+        let done = options.clone().catch_up(&self.path, log.store.0, blocks, || false);
+        match done.map_err(Error::Store)? {
+            CaughtUp::Done => {
+                log.held = Held::Nothing;
+                let following = options.clone().follow(&self.path, log.store.0).map_err(Error::Store)?;
+                self.following = Some(following);
+                Ok(())
+            }
+            CaughtUp::Ahead if !is_all => {
+                (*blocks, *is_whole) = (Vec::new(), false);
+                Ok(())
+            }
+            CaughtUp::Outdated if *is_whole => {
+                log.held = Held::Made(std::mem::take(blocks));
+                self.make()
+            }
+            _ => {
+                let from = blocks.first().map_or(self.read, |first| first.begin);
+                Err(Error::Diverged { from, end: self.read })
+            }
+        }
+    }
+
+    /// Makes the file, once the log reaches the backup.
+    fn make(&mut self) -> Result<(), Error> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let Held::Made(blocks) = &mut log.held else { return Ok(()) };
+        if let (None, Some(number)) = (&log.view, log.backup) {
+            let backup = self.options.backups.backup(Which::Number(number))?;
+            log.view = Some(backup.view(READ_AHEAD)?);
+        }
+        // The owner has made the backup some blocks behind the begin of the log.
+        let from = log.view.as_ref().map_or(0, View::lsn);
+        if blocks.last().is_none_or(|last| last.end < from) {
+            return Ok(());
+        }
+        let needed = blocks.iter().position(|block| block.end > from);
+        blocks.drain(..needed.unwrap_or(blocks.len() - 1));
+        let kept = Kept { store: log.store.0, backup: log.view.take(), blocks: std::mem::take(blocks) };
+        log.held = Held::Nothing;
+        let part = with_suffix(&self.path, ".new");
+        remove(&part)?;
+        let options = self.options.store.clone();
+        let made = options.clone().succeed(&part, &kept, Progress::ignore).and_then(|store| store.close());
+        made.map_err(Error::Store)?;
+        self.put_away()?;
+        std::fs::rename(&part, &self.path).map_err(|cause| io("renaming", &part, cause))?;
+        self.following = Some(options.follow(&self.path, kept.store).map_err(Error::Store)?);
+        Ok(())
+    }
+
+    /// Moves a file aside that ends before the log begins, if the log may lack some of it.
+    fn put_away(&mut self) -> Result<(), Error> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        self.made_anew += 1;
+        let what = "the log was trimmed past the file of the replica: the file is made anew from the backup";
+        if let Some(old) = self.following.take() {
+            tracing::warn!(file = %self.path.display(), "{what}");
+            // Those who read in it keep it until they end.
+            return old.store().close().map_err(Error::Store);
+        }
+        let names = (1_u64..).map(|number| with_suffix(&self.path, &format!(".replaced-{number}")));
+        let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
+        let aside = names.into_iter().find(is_free).expect("some number is free");
+        tracing::warn!(file = %self.path.display(), aside = %aside.display(), "{what}");
+        std::fs::rename(&self.path, &aside).map_err(|cause| io("renaming", &self.path, cause))
+    }
+
+    /// Closes the store, with all that it shows in the file.
+    pub fn close(&mut self) -> Result<(), Error> {
+        self.following.take().map_or(Ok(()), |following| following.close().map_err(Error::Store))
+    }
+
+    pub fn store(&self) -> Option<Store> {
+        Some(self.following.as_ref()?.store().clone())
+    }
+
+    /// Returns the end of what readers see.
+    pub fn shown(&self) -> u64 {
+        self.following.as_ref().map_or(0, Following::end)
+    }
+
+    /// Returns the end of what was read.
+    pub fn read(&self) -> u64 {
+        self.read.max(self.shown())
+    }
+
+    pub fn made_anew(&self) -> u64 {
+        self.made_anew
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(io("removing", path, cause)),
+        _ => Ok(()),
+    }
+}
+
+fn io(doing: &str, path: &Path, cause: std::io::Error) -> Error {
+    let doing = format!("{doing} {}", path.display());
+    Error::Store(brooklet::Error::Io { doing, cause: Arc::new(cause) })
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
