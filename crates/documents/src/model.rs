@@ -137,11 +137,21 @@ pub trait Model: Send + Sync + 'static {
     /// Returns one change with the effect of several in this order, on every state that takes
     /// these. `None` if the model has none: then [`changes`](crate::Documents::changes) returns the
     /// updates only, and [`rewind`](crate::Documents::rewind) goes back by one version only.
+    ///
+    /// A rewind to a version whose state the document has already passes no change: the answer is a
+    /// change without an effect.
     fn compose(&self, changes: &[Self::Change]) -> Option<Self::Change> {
         match changes {
             [one] => Some(one.clone()),
             _ => None,
         }
+    }
+
+    /// Returns a change that gives any document this state, if the model has one. A
+    /// [`rewind`](crate::Documents::rewind) writes it where it is shorter than the undo of all
+    /// updates since then.
+    fn replace(&self, _state: &Self::State) -> Option<Self::Change> {
+        None
     }
 
     /// Returns the bytes of memory that a state takes, about. The call is made after each change,

@@ -220,6 +220,10 @@ impl Model for Json {
         JsonChange::compose(changes)
     }
 
+    fn replace(&self, state: &JsonState) -> Option<JsonChange> {
+        Some(JsonChange::replace(state.value.clone()))
+    }
+
     fn size(&self, state: &JsonState) -> usize {
         // Values in memory take some times the room of their text.
         state.size.saturating_mul(4)

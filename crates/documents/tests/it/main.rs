@@ -11,6 +11,7 @@ mod opaque;
 mod panics;
 mod refusals;
 mod restore;
+mod rewinds;
 mod snapshots;
 #[path = "../../examples/traces/text.rs"]
 mod text;
