@@ -327,6 +327,17 @@ async fn documents_are_beside_streams_of_the_same_name() {
 
 /// A store that has stopped says so; it does not keep clients waiting.
 #[tokio::test]
+async fn a_damaged_document_can_be_deleted_and_made_again() {
+    let server = Server::new().await;
+    server.document("d", json!(1)).await;
+    server.store.append("documents/dd", "damage").unwrap().wait().unwrap();
+    let refused = server.problem("DELETE", "d", &[("if-match", "\"1\"")], "").await;
+    assert_eq!(refused, (500, "failed".into()));
+    assert_eq!(server.send("DELETE", &at("d"), &[("if-match", "*")], "").await.status, 204);
+    assert_eq!(server.document("d", json!(2)).await, 3);
+}
+
+#[tokio::test]
 async fn a_store_that_is_closed_is_a_problem() {
     let server = Server::new().await;
     server.document("d", json!(1)).await;

@@ -104,8 +104,11 @@ impl Face {
     pub async fn delete(self: &Arc<Self>, name: Vec<u8>, asked: Asked) -> Result<Response<Body>, Problem> {
         expect_no_part(&asked)?;
         let tags = asked.if_match.ok_or_else(condition_missing)?;
-        let work =
-            move |face: &Self| face.at_version(&name, &tags, |version| face.documents.delete(&name, version));
+        let work = move |face: &Self| match tags {
+            // A document that is damaged has no version.
+            Tags::Any => Ok(face.documents.discard(&name)?),
+            tags => face.at_version(&name, &tags, |version| face.documents.delete(&name, version)),
+        };
         self.blocking(&self.writes, work).await?;
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
