@@ -10,6 +10,10 @@ use crate::json::size::{element, member, merged, size};
 use crate::json::{Json, JsonChange, JsonState};
 use crate::refusal::{Refusal, RefusalKind};
 
+/// The values that the operations of a patch replace have together at most this number of times the
+/// size that a state may have. Without a limit, a few bytes for each operation would copy the state.
+const REPLACED: usize = 4;
+
 impl Json {
     /// Applies a merge patch. The undo is a patch.
     pub(super) fn apply_merge(&self, state: &mut JsonState, patch: &Value) -> Result<JsonChange, Refusal> {
@@ -34,13 +38,14 @@ impl Json {
     /// Applies a patch: all of it, or nothing. The undo is a patch.
     pub(super) fn apply_patch(&self, state: &mut JsonState, patch: &Patch) -> Result<JsonChange, Refusal> {
         let before = state.size;
-        let mut undo = Vec::with_capacity(patch.len());
+        let mut undo = Undo::new(patch.len(), self.max_size.max(before).saturating_mul(REPLACED));
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {
             self.apply_operation(state, operation, &mut undo).map_err(|refusal| {
                 let what = format!("operation {at} at \"{}\": {refusal}", operation.path());
                 Refusal::new(refusal.kind(), what)
             })
         });
+        let mut undo = undo.steps;
         undo.reverse();
         if let Err(refusal) = applied.and_then(|()| self.check_growth(before, state.size)) {
             for operation in &undo {
@@ -61,17 +66,19 @@ impl Json {
         &self,
         state: &mut JsonState,
         operation: &PatchOperation,
-        undo: &mut Vec<PatchOperation>,
+        undo: &mut Undo,
     ) -> Result<(), Refusal> {
         match operation {
             PatchOperation::Add(AddOperation { path, value }) => self.add(state, path, value.clone(), undo),
             PatchOperation::Remove(RemoveOperation { path }) => remove(state, path, undo),
             PatchOperation::Replace(ReplaceOperation { path, value }) => {
                 self.check_depth(value, path.count())?;
-                let old = at(&state.value, path)?.clone();
+                let old = at(&state.value, path)?;
+                let dropped = size(old);
+                let back = undo.keep(old)?;
                 run(&mut state.value, operation)?;
-                state.size = state.size + size(value) - size(&old);
-                undo.push(replace(path.clone(), old));
+                state.size = state.size + size(value) - dropped;
+                undo.steps.push(replace(path.clone(), back));
                 Ok(())
             }
             // A move by `json_patch` loses the value if the new place is invalid. In two steps, the
@@ -84,8 +91,11 @@ impl Json {
                     let what = "a value cannot move into itself";
                     return Err(Refusal::new(RefusalKind::InvalidPointer, what));
                 }
-                let value = at(&state.value, &step.from)?.clone();
                 remove(state, &step.from, undo)?;
+                let Some(PatchOperation::Add(AddOperation { value, .. })) = undo.steps.last() else {
+                    unreachable!("the undo of a removal is an addition")
+                };
+                let value = value.clone();
                 self.add(state, &step.path, value, undo)
             }
             PatchOperation::Copy(step) => {
@@ -107,17 +117,23 @@ impl Json {
         state: &mut JsonState,
         path: &PointerBuf,
         value: Value,
-        undo: &mut Vec<PatchOperation>,
+        undo: &mut Undo,
     ) -> Result<(), Refusal> {
         self.check_depth(&value, path.count())?;
         let (added, dropped, back) = match path.split_back() {
-            None => (size(&value), size(&state.value), replace(PointerBuf::new(), state.value.clone())),
+            None => {
+                let back = replace(PointerBuf::new(), undo.keep(&state.value)?);
+                (size(&value), size(&state.value), back)
+            }
             Some((parent, last)) => match at(&state.value, parent)? {
                 Value::Object(members) => {
                     let key = last.decoded();
                     let added = member(&key, &value);
                     match members.get(key.as_ref()) {
-                        Some(old) => (added, member(&key, old), replace(path.clone(), old.clone())),
+                        Some(old) => {
+                            let back = replace(path.clone(), undo.keep(old)?);
+                            (added, member(&key, old), back)
+                        }
                         None => (added, 0, PatchOperation::Remove(RemoveOperation { path: path.clone() })),
                     }
                 }
@@ -135,24 +151,25 @@ impl Json {
         let add = PatchOperation::Add(AddOperation { path: path.clone(), value });
         run(&mut state.value, &add)?;
         state.size = state.size + added - dropped;
-        undo.push(back);
+        undo.steps.push(back);
         Ok(())
     }
 }
 
-fn remove(state: &mut JsonState, path: &PointerBuf, undo: &mut Vec<PatchOperation>) -> Result<(), Refusal> {
-    let old = at(&state.value, path)?.clone();
+fn remove(state: &mut JsonState, path: &PointerBuf, undo: &mut Undo) -> Result<(), Refusal> {
+    let old = at(&state.value, path)?;
     let Some((parent, last)) = path.split_back() else {
         let what = "the whole document cannot be removed: delete the document, or replace it by null";
         return Err(Refusal::new(RefusalKind::InvalidPointer, what));
     };
     let dropped = match at(&state.value, parent)? {
-        Value::Object(_) => member(&last.decoded(), &old),
-        _ => element(&old),
+        Value::Object(_) => member(&last.decoded(), old),
+        _ => element(old),
     };
+    let back = undo.keep(old)?;
     run(&mut state.value, &PatchOperation::Remove(RemoveOperation { path: path.clone() }))?;
     state.size -= dropped;
-    undo.push(PatchOperation::Add(AddOperation { path: path.clone(), value: old }));
+    undo.steps.push(PatchOperation::Add(AddOperation { path: path.clone(), value: back }));
     Ok(())
 }
 
@@ -181,6 +198,31 @@ pub(super) fn refusal(kind: &PatchErrorKind) -> Refusal {
             Refusal::new(RefusalKind::TestFailed, "the value is another one than the test expects")
         }
         _ => nowhere(),
+    }
+}
+
+/// The undo of a patch while the patch is applied, last step last.
+struct Undo {
+    steps: Vec<PatchOperation>,
+    /// Size of the values that the undo may still take up.
+    left: usize,
+}
+
+impl Undo {
+    fn new(steps: usize, left: usize) -> Self {
+        Self { steps: Vec::with_capacity(steps), left }
+    }
+
+    /// Returns a copy of a value that an operation replaces or removes.
+    fn keep(&mut self, old: &Value) -> Result<Value, Refusal> {
+        match self.left.checked_sub(size(old)) {
+            Some(left) => self.left = left,
+            None => {
+                let what = "the operations replace too many large values: send them in several patches";
+                return Err(Refusal::new(RefusalKind::TooLarge, what));
+            }
+        }
+        Ok(old.clone())
     }
 }
 

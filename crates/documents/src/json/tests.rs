@@ -272,3 +272,32 @@ fn merge_patches_without_a_merge_patch_of_the_same_effect_are_not_composed() {
     assert_eq!(compose(&[]), Some(patch(&[])));
     assert_eq!(JsonChange::compose(&[JsonChange::merge(json!({})), patch(&[])]), None);
 }
+
+/// Each operation may replace a large value, which the undo then has.
+#[test]
+fn the_values_that_a_patch_replaces_have_a_limit_together() {
+    let model = Json::new().max_size(1000);
+    let from = || state(json!({"b": "x".repeat(300)}));
+    let copies = |count| vec![json!({"op": "copy", "from": "/b", "path": "/x"}); count];
+    let moves = |count: usize| {
+        let both = [
+            json!({"op": "move", "from": "/b", "path": "/c"}),
+            json!({"op": "move", "from": "/c", "path": "/b"}),
+        ];
+        both.into_iter().cycle().take(count).collect::<Vec<_>>()
+    };
+    let wholes = |count| vec![json!({"op": "copy", "from": "", "path": ""}); count];
+    let in_and_out = |count: usize| {
+        let both = [json!({"op": "copy", "from": "/b", "path": "/x"}), json!({"op": "remove", "path": "/x"})];
+        both.into_iter().cycle().take(count).collect::<Vec<_>>()
+    };
+    for few in [copies(10), moves(10), wholes(10), in_and_out(20)] {
+        let mut now = from();
+        let undo = model.apply(&mut now, &patch(&few)).unwrap().unwrap();
+        model.apply(&mut now, &undo).unwrap();
+        assert_eq!(now, from());
+    }
+    for many in [copies(30), moves(30), wholes(30), in_and_out(60)] {
+        assert_eq!(refusal(model, from(), &patch(&many)), RefusalKind::TooLarge);
+    }
+}
