@@ -7,6 +7,7 @@ mod golden;
 mod history;
 mod model;
 mod moving;
+mod no_undo;
 mod opaque;
 mod panics;
 mod refusals;
