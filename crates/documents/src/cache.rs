@@ -100,6 +100,7 @@ impl<M: Model> Cache<M> {
         let mut slots = self.lock();
         let Slots { by_name, bytes: all, .. } = &mut *slots;
         let Some(held) = by_name.get_mut(name) else { return };
+        let bytes = if bytes == 0 { 0 } else { bytes + name.len() };
         *all = *all - held.bytes + bytes;
         held.bytes = bytes;
         if bytes == 0 {

@@ -6,7 +6,7 @@ use json_patch::{
 };
 use serde_json::{Map, Value};
 
-use crate::json::size::{element, member, merged, size};
+use crate::json::size::{Size, element, member, merged, merged_member, size};
 use crate::json::{Json, JsonChange, JsonState};
 use crate::refusal::{Refusal, RefusalKind};
 
@@ -29,7 +29,7 @@ impl Json {
             }
         }
         let after = state.size + plan.more - plan.less;
-        self.check_growth(state.size, after)?;
+        self.check_growth(state.size.text, after.text)?;
         json_patch::merge(&mut state.value, patch);
         state.size = after;
         Ok(JsonChange::Patch(Patch(plan.undo)))
@@ -38,7 +38,7 @@ impl Json {
     /// Applies a patch: all of it, or nothing. The undo is a patch.
     pub(super) fn apply_patch(&self, state: &mut JsonState, patch: &Patch) -> Result<JsonChange, Refusal> {
         let before = state.size;
-        let mut undo = Undo::new(patch.len(), self.max_size.max(before).saturating_mul(REPLACED));
+        let mut undo = Undo::new(patch.len(), self.max_size.max(before.text).saturating_mul(REPLACED));
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {
             self.apply_operation(state, operation, &mut undo).map_err(|refusal| {
                 let what = format!("operation {at} at \"{}\": {refusal}", operation.path());
@@ -47,7 +47,7 @@ impl Json {
         });
         let mut undo = undo.steps;
         undo.reverse();
-        if let Err(refusal) = applied.and_then(|()| self.check_growth(before, state.size)) {
+        if let Err(refusal) = applied.and_then(|()| self.check_growth(before.text, state.size.text)) {
             for operation in &undo {
                 run(&mut state.value, operation)?;
             }
@@ -101,7 +101,7 @@ impl Json {
             PatchOperation::Copy(step) => {
                 let value = at(&state.value, &step.from)?;
                 // Copies of copies grow fast: the limit holds after each of them.
-                self.check_size(state.size + size(value))?;
+                self.check_size(state.size.text + size(value).text)?;
                 let value = value.clone();
                 self.add(state, &step.path, value, undo)
             }
@@ -134,7 +134,11 @@ impl Json {
                             let back = replace(path.clone(), undo.keep(old)?);
                             (added, member(&key, old), back)
                         }
-                        None => (added, 0, PatchOperation::Remove(RemoveOperation { path: path.clone() })),
+                        None => (
+                            added,
+                            Size::default(),
+                            PatchOperation::Remove(RemoveOperation { path: path.clone() }),
+                        ),
                     }
                 }
                 Value::Array(elements) => {
@@ -143,7 +147,7 @@ impl Json {
                         last.to_index().ok().and_then(|index| index.for_len_incl(elements.len()).ok());
                     let index = index.ok_or_else(nowhere)?;
                     let path = parent.with_trailing_token(Token::from(index));
-                    (element(&value), 0, PatchOperation::Remove(RemoveOperation { path }))
+                    (element(&value), Size::default(), PatchOperation::Remove(RemoveOperation { path }))
                 }
                 _ => return Err(nowhere()),
             },
@@ -168,7 +172,7 @@ fn remove(state: &mut JsonState, path: &PointerBuf, undo: &mut Undo) -> Result<(
     };
     let back = undo.keep(old)?;
     run(&mut state.value, &PatchOperation::Remove(RemoveOperation { path: path.clone() }))?;
-    state.size -= dropped;
+    state.size = state.size - dropped;
     undo.steps.push(PatchOperation::Add(AddOperation { path: path.clone(), value: back }));
     Ok(())
 }
@@ -215,7 +219,7 @@ impl Undo {
 
     /// Returns a copy of a value that an operation replaces or removes.
     fn keep(&mut self, old: &Value) -> Result<Value, Refusal> {
-        match self.left.checked_sub(size(old)) {
+        match self.left.checked_sub(size(old).text) {
             Some(left) => self.left = left,
             None => {
                 let what = "the operations replace too many large values: send them in several patches";
@@ -230,8 +234,8 @@ impl Undo {
 #[derive(Default)]
 struct Plan {
     undo: Vec<PatchOperation>,
-    less: usize,
-    more: usize,
+    less: Size,
+    more: Size,
 }
 
 impl Plan {
@@ -242,18 +246,18 @@ impl Plan {
             match (target.get(key), value) {
                 (Some(Value::Object(target)), Value::Object(patch)) => self.merge(target, patch, path),
                 (Some(old), Value::Null) => {
-                    self.less += member(key, old);
+                    self.less = self.less + member(key, old);
                     self.undo
                         .push(PatchOperation::Add(AddOperation { path: path.clone(), value: old.clone() }));
                 }
                 (Some(old), value) => {
-                    self.less += size(old);
-                    self.more += merged(value);
+                    self.less = self.less + size(old);
+                    self.more = self.more + merged(value);
                     self.undo.push(replace(path.clone(), old.clone()));
                 }
                 (None, Value::Null) => {}
                 (None, value) => {
-                    self.more += key.len() + 4 + merged(value);
+                    self.more = self.more + merged_member(key, value);
                     self.undo.push(PatchOperation::Remove(RemoveOperation { path: path.clone() }));
                 }
             }

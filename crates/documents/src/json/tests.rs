@@ -301,3 +301,24 @@ fn the_values_that_a_patch_replaces_have_a_limit_together() {
         assert_eq!(refusal(model, from(), &patch(&many)), RefusalKind::TooLarge);
     }
 }
+
+#[test]
+fn the_memory_of_tiny_objects_counts() {
+    let model = Json::new();
+    let memory = |text: String| model.size(&Json::parse(text.as_bytes()).unwrap());
+    let many = |part: &str| memory(format!("[{}]", vec![part; 1000].join(",")));
+    // An object has room for eleven members, an array for four values.
+    let object = 11 * (size_of::<String>() + size_of::<Value>());
+    assert!((1000 * object..2000 * object).contains(&many("{\"\":0}")));
+    assert!((128_000..300_000).contains(&many("[0]")));
+    assert!((32_000..64_000).contains(&many("0")));
+    // Text takes little more than its length.
+    assert!((100_000..110_000).contains(&memory(format!("\"{}\"", "x".repeat(100_000)))));
+    // A change keeps the number up to date.
+    let mut now = state(json!({}));
+    let empty = model.size(&now);
+    let undo = model.apply(&mut now, &JsonChange::merge(json!({"a": [{"": 0}], "b": {"c": null}}))).unwrap();
+    assert!(model.size(&now) > empty + 2 * object);
+    model.apply(&mut now, &undo.unwrap()).unwrap();
+    assert_eq!(model.size(&now), empty);
+}

@@ -3,7 +3,7 @@
 use brooklet_documents::{Bytes, Documents, Opaque};
 use serde_json::json;
 
-use crate::common::{World, options, set};
+use crate::common::{World, options, set, state};
 
 #[test]
 fn documents_in_memory_stay_within_the_budget() {
@@ -24,6 +24,18 @@ fn documents_in_memory_stay_within_the_budget() {
 }
 
 #[test]
+#[test]
+fn names_are_within_the_budget() {
+    let world = World::new(options());
+    let bytes = |name: &str| {
+        let before = world.documents.cache().bytes;
+        world.documents.create(name, "r", &state(json!({}))).unwrap();
+        world.documents.cache().bytes - before
+    };
+    let short = bytes("a");
+    assert!(bytes(&"b".repeat(900)) >= short + 899);
+}
+
 fn names_without_a_document_take_no_memory() {
     let world = World::new(options());
     for name in 0..100 {
