@@ -53,7 +53,11 @@ impl Face {
                 Ok(answer(StatusCode::OK, self.blocking(&self.writes, replace).await?))
             }
             (None, None) => Err(condition_missing()),
-            _ => {
+            (None, Some(Tags::Versions(_))) => {
+                let why = "If-None-Match of PUT has to be *, to create: send If-Match to replace";
+                Err(Problem::new(Kind::BadRequest, why))
+            }
+            (Some(_), Some(_)) => {
                 let why = "the conditions exclude each other: send If-None-Match: * to create, or If-Match to replace";
                 Err(Problem::new(Kind::BadRequest, why))
             }
@@ -76,7 +80,7 @@ impl Face {
                 return Err(Problem::new(Kind::MediaType, why).with(ACCEPT_PATCH, PATCHES));
             }
         };
-        let tags = asked.if_match.ok_or_else(condition_missing)?;
+        let tags = only_if_match(&asked)?;
         let work = move |face: &Self| {
             let change = parse(body.text())?;
             face.at_version(&name, &tags, |version| {
@@ -92,7 +96,7 @@ impl Face {
             let why = "POST is for ?rewind=VERSION: change a document by PATCH, and create it by PUT";
             return Err(Problem::new(Kind::BadRequest, why));
         };
-        let tags = asked.if_match.ok_or_else(condition_missing)?;
+        let tags = only_if_match(&asked)?;
         let work = move |face: &Self| {
             face.at_version(&name, &tags, |version| {
                 face.documents.rewind(&name, version, asked.request.clone(), to)
@@ -103,7 +107,7 @@ impl Face {
 
     pub async fn delete(self: &Arc<Self>, name: Vec<u8>, asked: Asked) -> Result<Response<Body>, Problem> {
         expect_no_part(&asked)?;
-        let tags = asked.if_match.ok_or_else(condition_missing)?;
+        let tags = only_if_match(&asked)?;
         let work = move |face: &Self| match tags {
             // A document that is damaged has no version.
             Tags::Any => Ok(face.documents.discard(&name)?),
@@ -149,6 +153,15 @@ fn expect_no_part(asked: &Asked) -> Result<(), Problem> {
         Part::Now => Ok(()),
         _ => Err(Problem::new(Kind::BadRequest, "the query is not for this method: omit it")),
     }
+}
+
+/// Returns the condition of a change, which has one.
+fn only_if_match(asked: &Asked) -> Result<Tags, Problem> {
+    if asked.if_none_match.is_some() {
+        let why = "If-None-Match is for PUT, GET and HEAD: send If-Match alone";
+        return Err(Problem::new(Kind::BadRequest, why));
+    }
+    asked.if_match.clone().ok_or_else(condition_missing)
 }
 
 fn condition_missing() -> Problem {
