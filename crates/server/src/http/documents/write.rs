@@ -44,13 +44,14 @@ impl Face {
                 Ok(answer(StatusCode::CREATED, self.blocking(&self.writes, create).await?))
             }
             (Some(tags), None) => {
+                let document = name.clone();
                 let replace = move |face: &Self| {
                     let change = JsonChange::replace(Json::parse(body.text())?.into_value());
                     face.at_version(&name, &tags, |version| {
                         face.documents.patch(&name, version, asked.request.clone(), &change)
                     })
                 };
-                Ok(answer(StatusCode::OK, self.blocking(&self.writes, replace).await?))
+                Ok(answer(StatusCode::OK, self.change(&document, false, replace).await?))
             }
             (None, None) => Err(condition_missing()),
             (None, Some(Tags::Versions(_))) => {
@@ -81,13 +82,14 @@ impl Face {
             }
         };
         let tags = only_if_match(&asked)?;
+        let document = name.clone();
         let work = move |face: &Self| {
             let change = parse(body.text())?;
             face.at_version(&name, &tags, |version| {
                 face.documents.patch(&name, version, asked.request.clone(), &change)
             })
         };
-        Ok(answer(StatusCode::OK, self.blocking(&self.writes, work).await?))
+        Ok(answer(StatusCode::OK, self.change(&document, false, work).await?))
     }
 
     /// Goes back to an earlier version.
@@ -97,12 +99,13 @@ impl Face {
             return Err(Problem::new(Kind::BadRequest, why));
         };
         let tags = only_if_match(&asked)?;
+        let document = name.clone();
         let work = move |face: &Self| {
             face.at_version(&name, &tags, |version| {
                 face.documents.rewind(&name, version, asked.request.clone(), to)
             })
         };
-        Ok(answer(StatusCode::OK, self.blocking(&self.writes, work).await?))
+        Ok(answer(StatusCode::OK, self.change(&document, true, work).await?))
     }
 
     pub async fn delete(self: &Arc<Self>, name: Vec<u8>, asked: Asked) -> Result<Response<Body>, Problem> {
