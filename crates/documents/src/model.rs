@@ -111,9 +111,9 @@ pub trait Model: Send + Sync + 'static {
     fn decode(&self, bytes: &Bytes) -> Result<Self::Change, Refusal>;
 
     /// Applies a change, and returns the change that undoes it, or `None` if the model has no undo.
-    /// A model has undo for all changes or for none: from the last update, a snapshot learns whether
-    /// the history before it needs an older snapshot to go on from. A change that is refused leaves
-    /// the state as it was.
+    /// A model has undo for all changes or for none: from the last update, a snapshot learns
+    /// whether the history before it needs an older snapshot to go on from. A change that is
+    /// refused leaves the state as it was.
     ///
     /// # Errors
     /// The reason.

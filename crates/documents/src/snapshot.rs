@@ -123,7 +123,7 @@ impl<M: Model> Documents<M> {
             let history = asked.unwrap_or_else(|| kept(after.asked));
             let asked = asked.unwrap_or(after.asked);
             let has_undo = self.has_undo(name, key, &after)?;
-            // A snapshot without updates behind it serves again, if it has the history that is asked for.
+            // A snapshot without updates behind it serves again, if it notes the history asked for.
             if open.head.updates_since() > 0 || kept(asked) != kept(after.asked) {
                 let open = self.ensure(name, key, slot, true)?.ok_or_else(|| Error::not_found(name))?;
                 let state = open.state.as_ref().expect("the state was loaded");

@@ -11,7 +11,7 @@ use crate::json::{Json, JsonChange, JsonState};
 use crate::refusal::{Refusal, RefusalKind};
 
 /// The values that the operations of a patch replace have together at most this number of times the
-/// size that a state may have. Without a limit, a few bytes for each operation would copy the state.
+/// size that a state may have. Without a limit, each operation of a few bytes could copy the state.
 const REPLACED: usize = 4;
 
 impl Json {

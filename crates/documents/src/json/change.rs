@@ -147,8 +147,8 @@ impl JsonChange {
         decoded.map_err(|error| malformed(&error))
     }
 
-    /// Composes changes of one kind; none of them are an empty patch. `None` for changes of both kinds, and for merge patches that
-    /// have together no merge patch of the same effect.
+    /// Composes changes of one kind; none of them are an empty patch. `None` for changes of both
+    /// kinds, and for merge patches that have together no merge patch of the same effect.
     pub(super) fn compose(changes: &[Self]) -> Option<Self> {
         let Some((first, others)) = changes.split_first() else {
             return Some(Self::Patch(Patch(Vec::new())));
