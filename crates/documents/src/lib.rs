@@ -32,8 +32,8 @@
 //!
 //! `codec` and `format` (the entries), `head` (all that a patch needs besides the state), `load`,
 //! `cache`, `documents` (gets, creations, deletions), `patch`, `rewind`, `many`, `history`,
-//! `snapshot` with `due`, `watch`, `moving`, `restore`; `model`, `json` and `opaque` (states and changes);
-//! `request`, `options`, `refusal`, `error`.
+//! `snapshot` with `due`, `watch`, `moving`, `restore`; `model`, `json` and `opaque` (states and
+//! changes); `request`, `options`, `refusal`, `error`.
 
 #![forbid(unsafe_code)]
 

@@ -442,7 +442,7 @@ impl World {
 
     fn snapshot(&mut self) -> bool {
         let (name, history) = (self.name(), self.rng.below(16));
-        // Another handle may take it, which reads what is durable. The first one then has an old head.
+        // Another handle may take it, which reads what is durable. The first one has an old head.
         let mut other = None;
         if self.rng.percent(50) {
             if self.store.flush().is_err() {
