@@ -100,12 +100,21 @@ impl<M: Model> Cache<M> {
         let mut slots = self.lock();
         let Slots { by_name, bytes: all, .. } = &mut *slots;
         let Some(held) = by_name.get_mut(name) else { return };
+        let bytes = if bytes == 0 { 0 } else { bytes + name.len() };
         *all = *all - held.bytes + bytes;
         held.bytes = bytes;
         if bytes == 0 {
             slots.evict(name);
         }
         slots.shrink(self.budget);
+    }
+
+    /// Returns whether the state of a document is in memory, or its slot is in use.
+    pub fn has_state(&self, name: &[u8]) -> bool {
+        let slots = self.lock();
+        let Some(held) = slots.by_name.get(name) else { return false };
+        let slot = held.slot.0.try_lock();
+        slot.map_or(true, |slot| slot.open.as_ref().is_some_and(|open| open.state.is_some()))
     }
 
     /// Returns the number of documents, how many of them have a state, and the bytes of all.

@@ -236,6 +236,12 @@ impl<M: Model> Documents<M> {
         CacheInfo { documents, states, bytes, loads: self.core.loads.load(Ordering::Relaxed) }
     }
 
+    /// Returns whether the state of a document is in memory, or another call has the document in
+    /// use. For programs that limit the number of loads at once. Does not wait.
+    pub fn is_loaded(&self, name: impl AsRef<[u8]>) -> bool {
+        self.core.cache.has_state(name.as_ref())
+    }
+
     /// Runs a step on a document, with its slot locked. Returns the last write that the result may
     /// depend on. The step begins again if another handle wrote the document meanwhile.
     pub(crate) fn enter<R>(

@@ -199,6 +199,16 @@ impl Error {
         }
     }
 
+    /// Returns whether the document cannot be read because it is damaged, in an entry or in the
+    /// store: [`restore`](crate::Documents::restore) or [`discard`](crate::Documents::discard) it.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Store(error) => error.kind() == brooklet::ErrorKind::Damaged,
+            _ => false,
+        }
+    }
+
     pub(crate) fn not_found(name: &[u8]) -> Self {
         Self::NotFound { document: text(name) }
     }

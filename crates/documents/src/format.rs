@@ -20,7 +20,7 @@
 //!          created   number: version less the version at which the document was created
 //!          model     bytes: its name
 //!          model's version   number
-//!          history   number: versions before this one that were asked to stay
+//!          history   number: versions before this one that the last call of `snapshot` asked to stay. In a creation, no call has
 //!          marks     number, then for each older snapshot that the log holds, oldest first: two numbers, version less the
 //!                    version of the snapshot, and number of this entry less the number of the entry of the snapshot
 //!          ids       number, then for each remembered request id, oldest first: id as bytes, 8 bytes of hash, number: version

@@ -25,6 +25,10 @@ pub(crate) struct Head {
     pub bytes_since: u64,
     /// Version at which a snapshot was last tried.
     pub tried: u64,
+    /// Number of versions that the last call of `snapshot` asked to keep.
+    pub asked: u64,
+    /// Whether updates have an undo; `None` as long as none was seen.
+    pub has_undo: Option<bool>,
 }
 
 impl Head {
@@ -45,6 +49,9 @@ impl Head {
             ids,
             bytes_since: 0,
             tried: version,
+            // Nobody has asked for history at a creation.
+            asked: if snapshot.is_creation { 0 } else { snapshot.history },
+            has_undo: None,
         }
     }
 
@@ -53,6 +60,7 @@ impl Head {
         self.version = update.meta.version;
         self.next += 1;
         self.bytes_since += len as u64;
+        self.has_undo = Some(update.undo.is_some() && self.has_undo.unwrap_or(true));
         self.ids.extend(update.meta.request.clone());
         // An id is known for a number of versions, whenever snapshots are taken.
         while self.ids.front().is_some_and(|used| used.version.saturating_add(remember) <= self.version) {

@@ -31,9 +31,9 @@
 //! # The modules
 //!
 //! `codec` and `format` (the entries), `head` (all that a patch needs besides the state), `load`,
-//! `cache`, `documents` (gets, creations, deletions), `patch`, `many`, `history`, `snapshot` with
-//! `due`, `watch`, `moving`, `restore`; `model`, `json` and `opaque` (states and changes);
-//! `request`, `options`, `refusal`, `error`.
+//! `cache`, `documents` (gets, creations, deletions), `patch`, `rewind`, `many`, `history`,
+//! `snapshot` with `due`, `watch`, `moving`, `restore`; `model`, `json` and `opaque` (states and
+//! changes); `request`, `options`, `refusal`, `error`.
 
 #![forbid(unsafe_code)]
 
@@ -60,6 +60,7 @@ mod patch;
 mod refusal;
 mod request;
 mod restore;
+mod rewind;
 mod snapshot;
 mod watch;
 

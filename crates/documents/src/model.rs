@@ -111,7 +111,9 @@ pub trait Model: Send + Sync + 'static {
     fn decode(&self, bytes: &Bytes) -> Result<Self::Change, Refusal>;
 
     /// Applies a change, and returns the change that undoes it, or `None` if the model has no undo.
-    /// A change that is refused leaves the state as it was.
+    /// A model has undo for all changes or for none: from the last update, a snapshot learns
+    /// whether the history before it needs an older snapshot to go on from. A change that is
+    /// refused leaves the state as it was.
     ///
     /// # Errors
     /// The reason.
@@ -137,11 +139,21 @@ pub trait Model: Send + Sync + 'static {
     /// Returns one change with the effect of several in this order, on every state that takes
     /// these. `None` if the model has none: then [`changes`](crate::Documents::changes) returns the
     /// updates only, and [`rewind`](crate::Documents::rewind) goes back by one version only.
+    ///
+    /// A rewind to a version whose state the document has already passes no change: the answer is a
+    /// change without an effect.
     fn compose(&self, changes: &[Self::Change]) -> Option<Self::Change> {
         match changes {
             [one] => Some(one.clone()),
             _ => None,
         }
+    }
+
+    /// Returns a change that gives any document this state, if the model has one. A
+    /// [`rewind`](crate::Documents::rewind) writes it where it is shorter than the undo of all
+    /// updates since then.
+    fn replace(&self, _state: &Self::State) -> Option<Self::Change> {
+        None
     }
 
     /// Returns the bytes of memory that a state takes, about. The call is made after each change,

@@ -11,8 +11,9 @@ use crate::model::Model;
 impl<M: Model> Documents<M> {
     /// Moves a document below another prefix of the same store, with its versions, its history and
     /// its request ids, and waits until the move is durable. A prefix in another
-    /// [space](brooklet::Space) gives the document the class, the retention and the quota of that
-    /// space. A [watch](Self::watch) of the document returns that it was deleted.
+    /// [space](brooklet::Space) gives the document the class and the quota of that space. The space
+    /// must have no retention, which would drop entries that a document needs. A
+    /// [watch](Self::watch) of the document returns that it was deleted.
     ///
     /// The move is one commit, so its entries must fit into one; a
     /// [snapshot](Self::snapshot) that keeps less history makes them fewer. Only between a space

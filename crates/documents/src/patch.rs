@@ -6,9 +6,9 @@ use brooklet::{Bytes, Commit, Ticket};
 
 use crate::cache::{Open, Slot};
 use crate::documents::{Answer, Documents, expect, repeated};
-use crate::error::{Error, Result, text};
-use crate::format::{DocEntry, UpdateEntry};
-use crate::load::{guarded, trusted};
+use crate::error::{Error, Result};
+use crate::format::UpdateEntry;
+use crate::load::guarded;
 use crate::model::Model;
 use crate::request::{Call, Request, content};
 
@@ -106,36 +106,6 @@ impl<M: Model> Documents<M> {
         }
     }
 
-    /// Goes back to an earlier version, by an update that undoes the updates since then. Waits
-    /// until the update is durable. Returns the new version.
-    ///
-    /// # Errors
-    /// [`Error::HistoryGone`] if the version is older than the history; [`Error::NoSuchVersion`] if
-    /// the document is not past the version; [`Error::NoUndo`] if the model has no undo, or none
-    /// for several updates together; the errors of [`patch`](Self::patch).
-    pub fn rewind(
-        &self,
-        name: impl AsRef<[u8]>,
-        expected: u64,
-        request: impl Into<Request>,
-        to: u64,
-    ) -> Result<Answer> {
-        let (name, request) = (name.as_ref(), request.into());
-        request.check()?;
-        let content = content(Call::Rewind, &[&to.to_le_bytes()]);
-        self.settled(name, |slot, key| {
-            let open = self.opened(name, key, slot)?;
-            if let Some(answer) = repeated(name, &open.head, &request, content)? {
-                return Ok(answer);
-            }
-            expect(name, &open.head, expected)?;
-            let change = self.undo_to(name, key, open, to)?;
-            let bytes = Bytes::from(guarded(name, || self.core.model.encode(&change))?);
-            let draft = Draft { change: &change, bytes, back: Some(to), request: &request, content };
-            self.write(name, key, slot, draft)
-        })
-    }
-
     /// Opens a document for a patch.
     pub(crate) fn opened<'a>(
         &self,
@@ -144,30 +114,6 @@ impl<M: Model> Documents<M> {
         slot: &'a mut Slot<M>,
     ) -> Result<&'a mut Open<M>> {
         self.ensure(name, key, slot, !M::UNSEEN)?.ok_or_else(|| Error::not_found(name))
-    }
-
-    /// Returns the change that undoes all updates after version `to`.
-    fn undo_to(&self, name: &[u8], key: &[u8], open: &Open<M>, to: u64) -> Result<M::Change> {
-        let (document, head, model) = (text(name), &open.head, &self.core.model);
-        if to >= head.version {
-            return Err(Error::NoSuchVersion { document, asked: to, head: head.version });
-        }
-        let oldest = head.oldest();
-        if to < oldest {
-            return Err(Error::HistoryGone { document, asked: to, oldest });
-        }
-        let no_undo = || Error::NoUndo { document: text(name), model: model.name().into() };
-        let first = u64::try_from(head.seq_of(to + 1)).unwrap_or(0);
-        let mut undos = Vec::new();
-        // The last updates of this handle may not be durable yet.
-        for entry in self.core.store.read_appended(key, first..head.next)?.rev() {
-            let entry = entry?;
-            if let DocEntry::Update(update) = DocEntry::of(name, &entry)? {
-                let undo = update.undo.ok_or_else(no_undo)?;
-                undos.push(trusted(name, entry.seq, || model.decode(&undo))?);
-            }
-        }
-        guarded(name, || Ok(model.compose(&undos)))?.ok_or_else(no_undo)
     }
 
     /// Applies a change to a state in memory, and returns the entry. Where this fails, the document
@@ -204,7 +150,8 @@ impl<M: Model> Documents<M> {
         Answer { version: open.head.version, repeated: false }
     }
 
-    fn write(
+    /// Writes a change of a document that is open.
+    pub(crate) fn write(
         &self,
         name: &[u8],
         key: &[u8],

@@ -67,7 +67,8 @@ impl<M: Model> Documents<M> {
     ///
     /// A document that exists is deleted, and made again with the state of the view, in one commit.
     /// So its history begins anew, with a version that no document of this name had before, which
-    /// the answer returns. The same request again returns the first answer.
+    /// the answer returns. The same request again returns the first answer. A document that is
+    /// damaged is replaced whatever `expected` is.
     ///
     /// ```
     /// use brooklet_documents::{Documents, Json, JsonChange, Options};
@@ -106,8 +107,15 @@ impl<M: Model> Documents<M> {
         self.settled(name, |slot, key| {
             let mut commit = Commit::new();
             let floor = self.core.keys.floor(name);
-            let next = match self.ensure(name, key, slot, false)? {
-                Some(open) => {
+            let next = match self.ensure(name, key, slot, false) {
+                Err(error) if error.is_damage() => {
+                    // Nobody knows the version that it has, so there is none to expect.
+                    let bounds = self.core.store.get_bounds(key)?.ok_or(error)?;
+                    commit.expect_next(key, bounds.next).delete(key);
+                    bounds.next
+                }
+                Err(error) => return Err(error),
+                Ok(Some(open)) => {
                     if let Some(answer) = repeated(name, &open.head, &request, content)? {
                         return Ok(answer);
                     }
@@ -118,8 +126,8 @@ impl<M: Model> Documents<M> {
                     commit.expect_next(key, open.head.next).delete(key);
                     open.head.next
                 }
-                None if expected > 0 => return Err(Error::not_found(name)),
-                None => {
+                Ok(None) if expected > 0 => return Err(Error::not_found(name)),
+                Ok(None) => {
                     let next = self.core.store.get_bounds(&floor)?.map_or(0, |bounds| bounds.next);
                     commit.expect_next(&floor, next).expect_absent(key);
                     next
@@ -131,6 +139,41 @@ impl<M: Model> Documents<M> {
             let state = (!M::UNSEEN).then(|| then.state.clone());
             slot.open = Some(Open { head: Head::new(&entry, next, next), state });
             Ok(Answer { version: next + 1, repeated: false })
+        })
+    }
+
+    /// Deletes a document whatever its version is, also if it is damaged, and waits until the
+    /// deletion is durable.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, Options};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// documents.create("notes", "r1", &json!({}).into())?;
+    /// documents.discard("notes")?;
+    /// assert!(documents.get("notes")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Invalid`]; [`Error::Store`].
+    pub fn discard(&self, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        self.settled(name, |slot, key| {
+            slot.open = None;
+            if let Some(last) = slot.last.take() {
+                last.wait()?;
+            }
+            let bounds = self.core.store.get_bounds(key)?.filter(|bounds| !bounds.is_empty());
+            let next = bounds.ok_or_else(|| Error::not_found(name))?.next;
+            let mut commit = Commit::new();
+            commit.expect_next(key, next).delete(key).begin_at(self.core.keys.floor(name), next);
+            slot.last = Some(self.core.store.commit(&commit)?);
+            Ok(())
         })
     }
 }

@@ -7,6 +7,7 @@ use brooklet::{Bytes, Commit};
 use crate::cache::Open;
 use crate::documents::Documents;
 use crate::error::{Error, Result};
+use crate::format::DocEntry;
 use crate::head::Head;
 use crate::load::guarded;
 use crate::model::Model;
@@ -17,8 +18,10 @@ impl<M: Model> Documents<M> {
     /// `history` versions, in one atomic step. Waits until the snapshot is durable. Returns its
     /// version.
     ///
-    /// Documents get snapshots by themselves, as the [options](crate::Options) say. Patches of the
-    /// same document wait while the model makes the bytes of the state.
+    /// Documents get snapshots by themselves, as the [options](crate::Options) say. These keep as
+    /// many versions as the last call of this method asked for, and at least
+    /// [`Options::history`](crate::Options::history). Patches of the same document wait while the
+    /// model makes the bytes of the state.
     ///
     /// ```
     /// use brooklet_documents::{Documents, Json, JsonChange, Options};
@@ -42,7 +45,8 @@ impl<M: Model> Documents<M> {
     /// [`Error::NotFound`]; [`Error::Refused`] if the state is over a limit of the model; the
     /// errors of [`get`](Self::get).
     pub fn snapshot(&self, name: impl AsRef<[u8]>, history: u64) -> Result<u64> {
-        self.take_snapshot(name.as_ref(), history, |_| true)?.ok_or_else(|| Error::not_found(name.as_ref()))
+        self.take_snapshot(name.as_ref(), Some(history), |_| true)?
+            .ok_or_else(|| Error::not_found(name.as_ref()))
     }
 
     /// Takes all snapshots that are due. Returns their number. For programs without the
@@ -84,7 +88,7 @@ impl<M: Model> Documents<M> {
     /// Takes a snapshot that is due. A failure is no failure of the document: the log has all
     /// updates.
     pub(crate) fn snapshot_if_due(&self, name: &[u8]) {
-        let taken = self.take_snapshot(name, self.core.options.history, |head| head.updates_since() > 0);
+        let taken = self.take_snapshot(name, None, |head| head.updates_since() > 0);
         if let Err(error) = taken {
             tracing::warn!(document = %name.escape_ascii(), %error, "a document got no snapshot");
             let (result, _) = self.enter(name, |slot, _| {
@@ -96,12 +100,12 @@ impl<M: Model> Documents<M> {
         }
     }
 
-    /// Takes a snapshot if the head requires one. Returns the version; `None` if the document does
-    /// not exist.
+    /// Takes a snapshot if the head requires one. `asked` is the history that a caller asks for.
+    /// Returns the version; `None` if the document does not exist.
     fn take_snapshot(
         &self,
         name: &[u8],
-        history: u64,
+        asked: Option<u64>,
         is_due: impl Fn(&Head) -> bool,
     ) -> Result<Option<u64>> {
         self.settled(name, |slot, key| {
@@ -115,24 +119,29 @@ impl<M: Model> Documents<M> {
             commit.expect_next(key, open.head.next);
             let mut after = open.head.clone();
             let mut folded = None;
-            // A snapshot without updates behind it serves again.
-            if open.head.updates_since() > 0 {
+            let kept = |asked: u64| asked.max(self.core.options.history);
+            let history = asked.unwrap_or_else(|| kept(after.asked));
+            let asked = asked.unwrap_or(after.asked);
+            let has_undo = self.has_undo(name, key, &after)?;
+            // A snapshot without updates behind it serves again, if it notes the history asked for.
+            if open.head.updates_since() > 0 || kept(asked) != kept(after.asked) {
                 let open = self.ensure(name, key, slot, true)?.ok_or_else(|| Error::not_found(name))?;
                 let state = open.state.as_ref().expect("the state was loaded");
                 let bytes = Bytes::from(guarded(name, || self.core.model.snapshot(state))?);
                 let meta = self.meta(version, &Request::anonymous(), 0);
                 let mut entry = self.snapshot_entry(meta, false, bytes.clone());
                 after.add_snapshot();
-                after.trim(after.first_kept(history, !M::UNSEEN));
+                after.trim(after.first_kept(history, has_undo));
+                after.asked = asked;
                 entry.created = after.created;
-                entry.history = history;
+                entry.history = asked;
                 entry.ids = after.ids().cloned().collect();
                 // The list of the entry ends before the entry itself.
                 entry.marks = after.marks[..after.marks.len() - 1].to_vec();
                 commit.append(key, entry.encode(after.next - 1));
                 folded = Some(bytes);
             } else {
-                after.trim(after.first_kept(history, !M::UNSEEN));
+                after.trim(after.first_kept(history, has_undo));
             }
             let open = slot.open.as_mut().expect("the document was opened");
             if after.first > open.head.first {
@@ -144,6 +153,23 @@ impl<M: Model> Documents<M> {
             self.take_over(name, open, after, folded, had_state);
             Ok(Some(version))
         })
+    }
+
+    /// Returns whether the model goes back from a snapshot by the undo of the updates before it, as
+    /// the last update shows.
+    fn has_undo(&self, name: &[u8], key: &[u8], head: &Head) -> Result<bool> {
+        if M::UNSEEN {
+            return Ok(false);
+        }
+        if let Some(has_undo) = head.has_undo {
+            return Ok(has_undo);
+        }
+        for entry in self.core.store.read_available(key, head.first..head.last_mark().seq)?.rev() {
+            if let DocEntry::Update(update) = DocEntry::of(name, &entry?)? {
+                return Ok(update.undo.is_some());
+            }
+        }
+        Ok(true)
     }
 
     /// Sets the document in memory to what the log has. A model that takes changes unseen has now a

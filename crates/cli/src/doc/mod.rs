@@ -290,9 +290,15 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
         Command::Restore(_) => Err(crate::missing::refuse("archives", "archive")),
         Command::Delete { place, expect } => {
             let version = place.write(Create::Never, store_args, |documents| {
-                let head = documents.version(place.name())?.ok_or_else(|| place.not_found())?;
+                let head = match documents.version(place.name()) {
+                    Err(error) if error.is_damage() && expect.is_none() => {
+                        documents.discard(place.name())?;
+                        return Ok(None);
+                    }
+                    head => head?.ok_or_else(|| place.not_found())?,
+                };
                 documents.delete(place.name(), expect.unwrap_or(head))?;
-                Ok(head)
+                Ok(Some(head))
             })?;
             out.put(&Deleted::new(place.name(), version))
         }

@@ -36,7 +36,11 @@ pub fn restore(args: &RestoreArgs, store_args: &StoreArgs, out: &mut Output) -> 
     let backup = Bucket::open(&args.bucket)?.backup(args.which.which())?;
     let view = backup.view(MEMORY)?;
     let answer = place.write(Create::Never, store_args, |documents| {
-        let head = documents.version(place.name())?.unwrap_or(0);
+        let head = match documents.version(place.name()) {
+            // The restore expects no version of it.
+            Err(error) if error.is_damage() => 0,
+            head => head?.unwrap_or(0),
+        };
         let expected = change.expect.unwrap_or(head);
         Ok(documents.restore(place.name(), expected, change.request(), &view, args.version)?)
     })?;

@@ -59,13 +59,13 @@ impl fmt::Display for Written<'_> {
 pub struct Deleted<'a> {
     #[serde(flatten)]
     name: Octets<'a>,
-    /// The version that the document had.
-    version: u64,
+    /// The version that the document had. A damaged document has none.
+    version: Option<u64>,
     deleted: bool,
 }
 
 impl<'a> Deleted<'a> {
-    pub fn new(name: &'a [u8], version: u64) -> Self {
+    pub fn new(name: &'a [u8], version: Option<u64>) -> Self {
         Self { name: Octets::document(name), version, deleted: true }
     }
 }

@@ -111,6 +111,16 @@ fn documents_move_and_come_back_from_a_backup() {
     place.ok(&[&restore[..], &["--backup", "0"]].concat());
     assert_eq!(stars(&place), 2);
     assert!(place.fails(3, &["doc", "restore", "STORE", "none", "bucket"]).contains("no document"));
+    let damage = ["append", "STORE", "documents/dnotes", "damage"];
+    place.ok(&damage);
+    assert!(place.fails(5, &["doc", "get", "STORE", "notes"]).contains("restore the document from a copy"));
+    place.ok(&restore);
+    assert_eq!(stars(&place), 2);
+    place.ok(&damage);
+    let deleted = place.json(&["doc", "delete", "STORE", "notes"]).remove(0);
+    assert_eq!((&deleted["version"], &deleted["deleted"]), (&json!(null), &json!(true)));
+    place.ok(&restore);
+    assert_eq!(stars(&place), 2);
 
     place.ok(&["doc", "patch", "STORE", "notes", r#"{"stars":4}"#]);
     assert_eq!(place.ok(&["doc", "move", "STORE", "notes", "closed/"]), "notes  below closed/\n");

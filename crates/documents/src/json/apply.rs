@@ -6,9 +6,13 @@ use json_patch::{
 };
 use serde_json::{Map, Value};
 
-use crate::json::size::{element, member, merged, size};
+use crate::json::size::{Size, element, member, merged, merged_member, size};
 use crate::json::{Json, JsonChange, JsonState};
 use crate::refusal::{Refusal, RefusalKind};
+
+/// The values that the operations of a patch replace have together at most this number of times the
+/// size that a state may have. Without a limit, each operation of a few bytes could copy the state.
+const REPLACED: usize = 4;
 
 impl Json {
     /// Applies a merge patch. The undo is a patch.
@@ -25,7 +29,7 @@ impl Json {
             }
         }
         let after = state.size + plan.more - plan.less;
-        self.check_growth(state.size, after)?;
+        self.check_growth(state.size.text, after.text)?;
         json_patch::merge(&mut state.value, patch);
         state.size = after;
         Ok(JsonChange::Patch(Patch(plan.undo)))
@@ -34,15 +38,16 @@ impl Json {
     /// Applies a patch: all of it, or nothing. The undo is a patch.
     pub(super) fn apply_patch(&self, state: &mut JsonState, patch: &Patch) -> Result<JsonChange, Refusal> {
         let before = state.size;
-        let mut undo = Vec::with_capacity(patch.len());
+        let mut undo = Undo::new(patch.len(), self.max_size.max(before.text).saturating_mul(REPLACED));
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {
             self.apply_operation(state, operation, &mut undo).map_err(|refusal| {
                 let what = format!("operation {at} at \"{}\": {refusal}", operation.path());
                 Refusal::new(refusal.kind(), what)
             })
         });
+        let mut undo = undo.steps;
         undo.reverse();
-        if let Err(refusal) = applied.and_then(|()| self.check_growth(before, state.size)) {
+        if let Err(refusal) = applied.and_then(|()| self.check_growth(before.text, state.size.text)) {
             for operation in &undo {
                 run(&mut state.value, operation)?;
             }
@@ -61,17 +66,19 @@ impl Json {
         &self,
         state: &mut JsonState,
         operation: &PatchOperation,
-        undo: &mut Vec<PatchOperation>,
+        undo: &mut Undo,
     ) -> Result<(), Refusal> {
         match operation {
             PatchOperation::Add(AddOperation { path, value }) => self.add(state, path, value.clone(), undo),
             PatchOperation::Remove(RemoveOperation { path }) => remove(state, path, undo),
             PatchOperation::Replace(ReplaceOperation { path, value }) => {
                 self.check_depth(value, path.count())?;
-                let old = at(&state.value, path)?.clone();
+                let old = at(&state.value, path)?;
+                let dropped = size(old);
+                let back = undo.keep(old)?;
                 run(&mut state.value, operation)?;
-                state.size = state.size + size(value) - size(&old);
-                undo.push(replace(path.clone(), old));
+                state.size = state.size + size(value) - dropped;
+                undo.steps.push(replace(path.clone(), back));
                 Ok(())
             }
             // A move by `json_patch` loses the value if the new place is invalid. In two steps, the
@@ -84,14 +91,17 @@ impl Json {
                     let what = "a value cannot move into itself";
                     return Err(Refusal::new(RefusalKind::InvalidPointer, what));
                 }
-                let value = at(&state.value, &step.from)?.clone();
                 remove(state, &step.from, undo)?;
+                let Some(PatchOperation::Add(AddOperation { value, .. })) = undo.steps.last() else {
+                    unreachable!("the undo of a removal is an addition")
+                };
+                let value = value.clone();
                 self.add(state, &step.path, value, undo)
             }
             PatchOperation::Copy(step) => {
                 let value = at(&state.value, &step.from)?;
                 // Copies of copies grow fast: the limit holds after each of them.
-                self.check_size(state.size + size(value))?;
+                self.check_size(state.size.text + size(value).text)?;
                 let value = value.clone();
                 self.add(state, &step.path, value, undo)
             }
@@ -107,18 +117,28 @@ impl Json {
         state: &mut JsonState,
         path: &PointerBuf,
         value: Value,
-        undo: &mut Vec<PatchOperation>,
+        undo: &mut Undo,
     ) -> Result<(), Refusal> {
         self.check_depth(&value, path.count())?;
         let (added, dropped, back) = match path.split_back() {
-            None => (size(&value), size(&state.value), replace(PointerBuf::new(), state.value.clone())),
+            None => {
+                let back = replace(PointerBuf::new(), undo.keep(&state.value)?);
+                (size(&value), size(&state.value), back)
+            }
             Some((parent, last)) => match at(&state.value, parent)? {
                 Value::Object(members) => {
                     let key = last.decoded();
                     let added = member(&key, &value);
                     match members.get(key.as_ref()) {
-                        Some(old) => (added, member(&key, old), replace(path.clone(), old.clone())),
-                        None => (added, 0, PatchOperation::Remove(RemoveOperation { path: path.clone() })),
+                        Some(old) => {
+                            let back = replace(path.clone(), undo.keep(old)?);
+                            (added, member(&key, old), back)
+                        }
+                        None => (
+                            added,
+                            Size::default(),
+                            PatchOperation::Remove(RemoveOperation { path: path.clone() }),
+                        ),
                     }
                 }
                 Value::Array(elements) => {
@@ -127,7 +147,7 @@ impl Json {
                         last.to_index().ok().and_then(|index| index.for_len_incl(elements.len()).ok());
                     let index = index.ok_or_else(nowhere)?;
                     let path = parent.with_trailing_token(Token::from(index));
-                    (element(&value), 0, PatchOperation::Remove(RemoveOperation { path }))
+                    (element(&value), Size::default(), PatchOperation::Remove(RemoveOperation { path }))
                 }
                 _ => return Err(nowhere()),
             },
@@ -135,24 +155,25 @@ impl Json {
         let add = PatchOperation::Add(AddOperation { path: path.clone(), value });
         run(&mut state.value, &add)?;
         state.size = state.size + added - dropped;
-        undo.push(back);
+        undo.steps.push(back);
         Ok(())
     }
 }
 
-fn remove(state: &mut JsonState, path: &PointerBuf, undo: &mut Vec<PatchOperation>) -> Result<(), Refusal> {
-    let old = at(&state.value, path)?.clone();
+fn remove(state: &mut JsonState, path: &PointerBuf, undo: &mut Undo) -> Result<(), Refusal> {
+    let old = at(&state.value, path)?;
     let Some((parent, last)) = path.split_back() else {
         let what = "the whole document cannot be removed: delete the document, or replace it by null";
         return Err(Refusal::new(RefusalKind::InvalidPointer, what));
     };
     let dropped = match at(&state.value, parent)? {
-        Value::Object(_) => member(&last.decoded(), &old),
-        _ => element(&old),
+        Value::Object(_) => member(&last.decoded(), old),
+        _ => element(old),
     };
+    let back = undo.keep(old)?;
     run(&mut state.value, &PatchOperation::Remove(RemoveOperation { path: path.clone() }))?;
-    state.size -= dropped;
-    undo.push(PatchOperation::Add(AddOperation { path: path.clone(), value: old }));
+    state.size = state.size - dropped;
+    undo.steps.push(PatchOperation::Add(AddOperation { path: path.clone(), value: back }));
     Ok(())
 }
 
@@ -184,12 +205,37 @@ pub(super) fn refusal(kind: &PatchErrorKind) -> Refusal {
     }
 }
 
+/// The undo of a patch while the patch is applied, last step last.
+struct Undo {
+    steps: Vec<PatchOperation>,
+    /// Size of the values that the undo may still take up.
+    left: usize,
+}
+
+impl Undo {
+    fn new(steps: usize, left: usize) -> Self {
+        Self { steps: Vec::with_capacity(steps), left }
+    }
+
+    /// Returns a copy of a value that an operation replaces or removes.
+    fn keep(&mut self, old: &Value) -> Result<Value, Refusal> {
+        match self.left.checked_sub(size(old).text) {
+            Some(left) => self.left = left,
+            None => {
+                let what = "the operations replace too many large values: send them in several patches";
+                return Err(Refusal::new(RefusalKind::TooLarge, what));
+            }
+        }
+        Ok(old.clone())
+    }
+}
+
 /// The undo of a merge patch, and the change of the size.
 #[derive(Default)]
 struct Plan {
     undo: Vec<PatchOperation>,
-    less: usize,
-    more: usize,
+    less: Size,
+    more: Size,
 }
 
 impl Plan {
@@ -200,18 +246,18 @@ impl Plan {
             match (target.get(key), value) {
                 (Some(Value::Object(target)), Value::Object(patch)) => self.merge(target, patch, path),
                 (Some(old), Value::Null) => {
-                    self.less += member(key, old);
+                    self.less = self.less + member(key, old);
                     self.undo
                         .push(PatchOperation::Add(AddOperation { path: path.clone(), value: old.clone() }));
                 }
                 (Some(old), value) => {
-                    self.less += size(old);
-                    self.more += merged(value);
+                    self.less = self.less + size(old);
+                    self.more = self.more + merged(value);
                     self.undo.push(replace(path.clone(), old.clone()));
                 }
                 (None, Value::Null) => {}
                 (None, value) => {
-                    self.more += key.len() + 4 + merged(value);
+                    self.more = self.more + merged_member(key, value);
                     self.undo.push(PatchOperation::Remove(RemoveOperation { path: path.clone() }));
                 }
             }

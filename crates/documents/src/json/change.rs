@@ -147,10 +147,12 @@ impl JsonChange {
         decoded.map_err(|error| malformed(&error))
     }
 
-    /// Composes changes of one kind. `None` for changes of both kinds, and for merge patches that
-    /// have together no merge patch of the same effect.
+    /// Composes changes of one kind; none of them are an empty patch. `None` for changes of both
+    /// kinds, and for merge patches that have together no merge patch of the same effect.
     pub(super) fn compose(changes: &[Self]) -> Option<Self> {
-        let (first, others) = changes.split_first()?;
+        let Some((first, others)) = changes.split_first() else {
+            return Some(Self::Patch(Patch(Vec::new())));
+        };
         let mut all = first.clone();
         for change in others {
             match (&mut all, change) {

@@ -13,7 +13,8 @@ use brooklet::Bytes;
 use serde_json::Value;
 
 pub use crate::json::change::JsonChange;
-use crate::json::size::{is_within, size};
+use crate::json::size::{Size, is_within, size};
+use crate::json::weight::VALUE;
 use crate::model::Model;
 use crate::refusal::{Refusal, RefusalKind};
 
@@ -52,7 +53,7 @@ pub struct Json {
 pub struct JsonState {
     value: Value,
     /// Size of the value, kept up to date by each change.
-    size: usize,
+    size: Size,
 }
 
 impl JsonState {
@@ -78,7 +79,7 @@ impl JsonState {
     /// Returns the size of the value: its length as JSON text without spaces, about. An escaped
     /// character counts as one or more bytes as in UTF-8, and a number as 8 bytes.
     pub fn size(&self) -> usize {
-        self.size
+        self.size.text
     }
 }
 
@@ -93,7 +94,8 @@ impl Deref for JsonState {
 impl From<Value> for JsonState {
     fn from(value: Value) -> Self {
         // A value that is too deep to be measured is refused by `create`.
-        let size = if is_within(&value, MOST_DEPTH) { size(&value) } else { usize::MAX };
+        let most = Size { text: usize::MAX, memory: usize::MAX };
+        let size = if is_within(&value, MOST_DEPTH) { size(&value) } else { most };
         Self { value, size }
     }
 }
@@ -180,7 +182,7 @@ impl Model for Json {
 
     fn snapshot(&self, state: &JsonState) -> Result<Vec<u8>, Refusal> {
         self.check_depth(&state.value, 0)?;
-        self.check_size(state.size)?;
+        self.check_size(state.size.text)?;
         serde_json::to_vec(&state.value).map_err(|error| malformed(&error))
     }
 
@@ -220,9 +222,12 @@ impl Model for Json {
         JsonChange::compose(changes)
     }
 
+    fn replace(&self, state: &JsonState) -> Option<JsonChange> {
+        Some(JsonChange::replace(state.value.clone()))
+    }
+
     fn size(&self, state: &JsonState) -> usize {
-        // Values in memory take some times the room of their text.
-        state.size.saturating_mul(4)
+        state.size.memory.saturating_add(VALUE)
     }
 }
 

@@ -269,6 +269,56 @@ fn merge_patches_without_a_merge_patch_of_the_same_effect_are_not_composed() {
         compose(&[json!({"a": {"b": 1}}), json!({"a": {"c": null}})]),
         Some(JsonChange::merge(merged))
     );
-    assert_eq!(compose(&[]), None);
+    assert_eq!(compose(&[]), Some(patch(&[])));
     assert_eq!(JsonChange::compose(&[JsonChange::merge(json!({})), patch(&[])]), None);
+}
+
+/// Each operation may replace a large value, which the undo then has.
+#[test]
+fn the_values_that_a_patch_replaces_have_a_limit_together() {
+    let model = Json::new().max_size(1000);
+    let from = || state(json!({"b": "x".repeat(300)}));
+    let copies = |count| vec![json!({"op": "copy", "from": "/b", "path": "/x"}); count];
+    let moves = |count: usize| {
+        let both = [
+            json!({"op": "move", "from": "/b", "path": "/c"}),
+            json!({"op": "move", "from": "/c", "path": "/b"}),
+        ];
+        both.into_iter().cycle().take(count).collect::<Vec<_>>()
+    };
+    let wholes = |count| vec![json!({"op": "copy", "from": "", "path": ""}); count];
+    let in_and_out = |count: usize| {
+        let both = [json!({"op": "copy", "from": "/b", "path": "/x"}), json!({"op": "remove", "path": "/x"})];
+        both.into_iter().cycle().take(count).collect::<Vec<_>>()
+    };
+    for few in [copies(10), moves(10), wholes(10), in_and_out(20)] {
+        let mut now = from();
+        let undo = model.apply(&mut now, &patch(&few)).unwrap().unwrap();
+        model.apply(&mut now, &undo).unwrap();
+        assert_eq!(now, from());
+    }
+    for many in [copies(30), moves(30), wholes(30), in_and_out(60)] {
+        assert_eq!(refusal(model, from(), &patch(&many)), RefusalKind::TooLarge);
+    }
+}
+
+#[test]
+fn the_memory_of_tiny_objects_counts() {
+    let model = Json::new();
+    let memory = |text: String| model.size(&Json::parse(text.as_bytes()).unwrap());
+    let many = |part: &str| memory(format!("[{}]", vec![part; 1000].join(",")));
+    // An object has room for eleven members, an array for four values.
+    let object = 11 * (size_of::<String>() + size_of::<Value>());
+    assert!((1000 * object..2000 * object).contains(&many("{\"\":0}")));
+    assert!((128_000..300_000).contains(&many("[0]")));
+    assert!((32_000..64_000).contains(&many("0")));
+    // Text takes little more than its length.
+    assert!((100_000..110_000).contains(&memory(format!("\"{}\"", "x".repeat(100_000)))));
+    // A change keeps the number up to date.
+    let mut now = state(json!({}));
+    let empty = model.size(&now);
+    let undo = model.apply(&mut now, &JsonChange::merge(json!({"a": [{"": 0}], "b": {"c": null}}))).unwrap();
+    assert!(model.size(&now) > empty + 2 * object);
+    model.apply(&mut now, &undo.unwrap()).unwrap();
+    assert_eq!(model.size(&now), empty);
 }

@@ -4,16 +4,19 @@ use serde_json::Value;
 
 use super::numbers::string_end;
 
-const VALUE: usize = size_of::<Value>();
+/// A value in its place.
+pub(super) const VALUE: usize = size_of::<Value>();
 /// The first allocation of an array: four values.
-const ARRAY: usize = 4 * VALUE + 16;
+pub(super) const ARRAY: usize = 4 * VALUE + 16;
 /// A node of an object: eleven members.
-const OBJECT: usize = 11 * (size_of::<String>() + VALUE) + 32;
+pub(super) const OBJECT: usize = 11 * (size_of::<String>() + VALUE) + 32;
+/// A member of an object: its nodes are two thirds full, about.
+pub(super) const MEMBER: usize = (size_of::<String>() + VALUE) * 3 / 2;
 /// One more part: an array that doubles holds three places for each value, and nodes of an object
 /// may be half empty.
 const PART: usize = 4 * VALUE;
 /// The allocation of a string, besides its bytes.
-const STRING: usize = 32;
+pub(super) const STRING: usize = 32;
 
 /// Returns the most bytes of memory that the values of `text` take, about. Text that is no JSON
 /// has a weight, too: the parser reads it up to its fault.

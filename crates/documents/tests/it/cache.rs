@@ -3,7 +3,7 @@
 use brooklet_documents::{Bytes, Documents, Opaque};
 use serde_json::json;
 
-use crate::common::{World, options, set};
+use crate::common::{World, options, set, state};
 
 #[test]
 fn documents_in_memory_stay_within_the_budget() {
@@ -17,10 +17,23 @@ fn documents_in_memory_stay_within_the_budget() {
     assert!((2..100).contains(&info.documents), "{info:?}");
     // The last ones are there, and the first ones are loaded again.
     let loads = world.documents.cache().loads;
+    assert!(world.documents.is_loaded("doc 199") && !world.documents.is_loaded("doc 0"));
     assert_eq!(world.value("doc 199"), json!({"n": 3}));
     assert_eq!(world.documents.cache().loads, loads);
     assert_eq!(world.value("doc 0"), json!({"n": 3}));
     assert_eq!(world.documents.cache().loads, loads + 1);
+}
+
+#[test]
+fn names_are_within_the_budget() {
+    let world = World::new(options());
+    let bytes = |name: &str| {
+        let before = world.documents.cache().bytes;
+        world.documents.create(name, "r", &state(json!({}))).unwrap();
+        world.documents.cache().bytes - before
+    };
+    let short = bytes("a");
+    assert!(bytes(&"b".repeat(900)) >= short + 899);
 }
 
 #[test]

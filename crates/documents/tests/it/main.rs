@@ -7,10 +7,12 @@ mod golden;
 mod history;
 mod model;
 mod moving;
+mod no_undo;
 mod opaque;
 mod panics;
 mod refusals;
 mod restore;
+mod rewinds;
 mod snapshots;
 #[path = "../../examples/traces/text.rs"]
 mod text;

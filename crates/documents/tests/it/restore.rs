@@ -2,10 +2,10 @@
 
 use brooklet::Progress;
 use brooklet_archive::{Archive, Bucket, Which};
-use brooklet_documents::{Error, Event};
+use brooklet_documents::{Error, ErrorKind, Event};
 use serde_json::json;
 
-use crate::common::{World, options, set};
+use crate::common::{World, options, set, state};
 
 #[test]
 fn a_deleted_document_comes_back_under_a_new_version() {
@@ -107,4 +107,42 @@ fn one_document_comes_back_from_an_archive() {
     world.documents.restore("doc", 7, "r", &view, Some(3)).unwrap();
     assert_eq!(world.value("doc"), json!({"n": 3}));
     assert_eq!(world.value("other"), json!({"n": 7}));
+}
+
+/// The error of a damaged document names this remedy.
+#[test]
+fn a_damaged_document_comes_back() {
+    let mut world = World::new(options());
+    world.count_to("doc", 5);
+    let view = world.store.view().unwrap();
+    world.store.append("docs/ddoc", b"damage").unwrap().wait().unwrap();
+    world.reopen();
+    let documents = &world.documents;
+    assert_eq!(documents.get("doc").unwrap_err().kind(), ErrorKind::Damaged);
+    let made = documents.restore("doc", 5, "r", &view, Some(4)).unwrap();
+    // No version of the damaged document comes again.
+    assert_eq!((made.version, made.repeated), (7, false));
+    assert_eq!(world.value("doc"), json!({"n": 4}));
+    assert!(world.documents.restore("doc", 5, "r", &view, Some(4)).unwrap().repeated);
+    world.kill();
+    assert_eq!(world.value("doc"), json!({"n": 4}));
+}
+
+#[test]
+fn a_damaged_document_can_be_deleted() {
+    let mut world = World::new(options());
+    world.count_to("doc", 5);
+    world.store.append("docs/ddoc", b"damage").unwrap().wait().unwrap();
+    world.reopen();
+    assert_eq!(world.documents.delete("doc", 5).unwrap_err().kind(), ErrorKind::Damaged);
+    world.documents.discard("doc").unwrap();
+    assert_eq!(world.documents.get("doc").unwrap(), None);
+    assert_eq!(world.documents.discard("doc").unwrap_err().kind(), ErrorKind::NotFound);
+    // Versions go on behind those of the damaged document.
+    assert_eq!(world.documents.create("doc", "again", &state(json!({"n": 1}))).unwrap().version, 7);
+    let submitted = world.documents.submit("doc", 7, "on", &set(2)).unwrap();
+    world.documents.discard("doc").unwrap();
+    drop(submitted);
+    world.kill();
+    assert_eq!(world.documents.get("doc").unwrap(), None);
 }

@@ -132,3 +132,46 @@ fn a_load_reads_nothing_before_the_last_snapshot() {
     world.count_to("doc", 9);
     assert!(world.documents.history("doc").unwrap().next().unwrap().is_err());
 }
+
+/// History that a call asked for is still there after the snapshots that come by themselves.
+#[test]
+fn history_that_was_asked_for_stays() {
+    let mut world = World::new(options().history(3).snapshot_updates(10));
+    world.count_to("doc", 40);
+    world.documents.snapshot("doc", 30).unwrap();
+    for head in [45, 60, 75] {
+        world.count_to("doc", head);
+        world.documents.maintain();
+        assert_eq!(world.documents.at("doc", head - 30).unwrap().state.value(), &json!({"n": head - 30}));
+        world.kill();
+        world.count_to("doc", head);
+    }
+    // Until another call asks for less. The options are the least.
+    world.documents.snapshot("doc", 1).unwrap();
+    world.kill();
+    world.count_to("doc", 86);
+    assert_eq!(world.documents.maintain(), 1);
+    assert!(world.documents.at("doc", 83).is_ok());
+    assert!(world.documents.at("doc", 82).is_err());
+}
+
+/// Whoever asks for history right after a snapshot has nothing else to write.
+#[test]
+fn history_that_was_asked_for_without_news_stays() {
+    let mut world = World::new(options().history(3).snapshot_updates(10));
+    world.count_to("doc", 10);
+    world.documents.snapshot("doc", 9).unwrap();
+    world.documents.snapshot("doc", 20).unwrap();
+    world.kill();
+    world.count_to("doc", 21);
+    assert_eq!(world.documents.maintain(), 1);
+    for version in 1..=21 {
+        assert_eq!(world.documents.at("doc", version).unwrap().state.value(), &json!({"n": version}));
+    }
+    world.documents.snapshot("doc", 5).unwrap();
+    world.kill();
+    world.count_to("doc", 32);
+    assert_eq!(world.documents.maintain(), 1);
+    assert!(world.documents.at("doc", 27).is_ok());
+    assert!(world.documents.at("doc", 26).is_err());
+}

@@ -14,15 +14,42 @@ export function merge(value, patch) {
   return merged;
 }
 
-/** The value after the operations of a patch (RFC 6902) that the undo of a merge patch has. */
+/** The value after the operations of a patch (RFC 6902), which the server has taken. */
 function apply(value, operations) {
   const root = { "": structuredClone(value) };
-  for (const { op, path, value: part } of operations) {
+  const place = (path) => {
     const names = path.split("/").map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
     const last = names.pop();
-    const parent = names.reduce((at, name) => at[name], path === "" ? root : { "": root[""] });
-    if (op === "remove") delete parent[last];
+    return [names.reduce((at, name) => at[name], path === "" ? root : { "": root[""] }), last];
+  };
+  const at = (path) => {
+    const [parent, last] = place(path);
+    return parent[last];
+  };
+  const set = (path, part) => {
+    const [parent, last] = place(path);
+    parent[last] = part;
+  };
+  const remove = (path) => {
+    const [parent, last] = place(path);
+    if (Array.isArray(parent)) parent.splice(Number(last), 1);
+    else delete parent[last];
+  };
+  const add = (path, part) => {
+    const [parent, last] = place(path);
+    if (Array.isArray(parent)) parent.splice(last === "-" ? parent.length : Number(last), 0, part);
     else parent[last] = part;
+  };
+  for (const { op, path, from, value: part } of operations) {
+    if (op === "remove") remove(path);
+    else if (op === "replace") set(path, part);
+    else if (op === "add") add(path, part);
+    else if (op === "copy") add(path, structuredClone(at(from)));
+    else if (op === "move" && from !== path) {
+      const moved = at(from);
+      remove(from);
+      add(path, moved);
+    }
   }
   return root[""];
 }

@@ -124,6 +124,42 @@ async fn changes_name_the_version_that_they_are_for() {
 }
 
 #[tokio::test]
+async fn no_condition_is_passed_over() {
+    let server = Server::new().await;
+    server.document("d", json!({"a": 1})).await;
+    server.merge("d", 1, json!({"a": 2})).await;
+    let both = [("if-match", "*"), ("if-none-match", "\"2\""), MERGE];
+    for (method, path, body) in [("PATCH", "d", "{}"), ("POST", "d?rewind=1", ""), ("DELETE", "d", "")] {
+        assert_eq!(server.problem(method, path, &both, body).await, (400, "bad-request".into()), "{method}");
+    }
+    let reply = server.send("PUT", &at("d"), &[("if-none-match", "\"2\"")], "{}").await;
+    assert!(reply.text().contains("If-None-Match of PUT has to be *"), "{}", reply.text());
+    for (path, tags, status) in [
+        ("d", "\"1\"", 412),
+        ("d", "\"2\"", 200),
+        ("d", "*", 200),
+        ("d?at=1", "\"1\"", 200),
+        ("d?at=1", "\"2\"", 412),
+        ("none", "\"1\"", 404),
+    ] {
+        let reply = server.send("GET", &at(path), &[("if-match", tags)], "").await;
+        assert_eq!(reply.status, status, "{path} {tags}");
+        if !path.contains('?') {
+            let head = server.send("HEAD", &at(path), &[("if-match", tags)], "").await;
+            assert_eq!((head.status, head.header("etag")), (status, reply.header("etag")));
+        }
+    }
+    // Tags are compared by their characters, and may have commas.
+    for tags in ["\"02\"", "\"+2\"", "\"a,2\"", "\"2 \""] {
+        let reply = server.patch(&at("d"), &[MERGE, ("if-match", tags)], "{}").await;
+        assert_eq!(reply.problem(), (412, "conflict".into()), "{tags}");
+        let reply = server.send("GET", &at("d"), &[("if-none-match", tags)], "").await;
+        assert_eq!(reply.status, 200, "{tags}");
+    }
+    assert_eq!(server.problem("DELETE", "d", &[("if-match", "\"\"2\"\"")], "").await.0, 400);
+}
+
+#[tokio::test]
 async fn a_request_that_comes_again_gets_its_first_answer() {
     let server = Server::new().await;
     let with =
@@ -326,6 +362,17 @@ async fn documents_are_beside_streams_of_the_same_name() {
 }
 
 /// A store that has stopped says so; it does not keep clients waiting.
+#[tokio::test]
+async fn a_damaged_document_can_be_deleted_and_made_again() {
+    let server = Server::new().await;
+    server.document("d", json!(1)).await;
+    server.store.append("documents/dd", "damage").unwrap().wait().unwrap();
+    let refused = server.problem("DELETE", "d", &[("if-match", "\"1\"")], "").await;
+    assert_eq!(refused, (500, "failed".into()));
+    assert_eq!(server.send("DELETE", &at("d"), &[("if-match", "*")], "").await.status, 204);
+    assert_eq!(server.document("d", json!(2)).await, 3);
+}
+
 #[tokio::test]
 async fn a_store_that_is_closed_is_a_problem() {
     let server = Server::new().await;

@@ -12,6 +12,8 @@ pub struct PlainDoc {
     pub versions: BTreeMap<u64, Value>,
     /// The requests that happened: version and content.
     pub requests: BTreeMap<String, (u64, String)>,
+    /// The versions that rewinds made, and where they went back to.
+    pub back: BTreeMap<u64, u64>,
 }
 
 /// All documents, and the greatest version that each name ever had.

@@ -1,5 +1,7 @@
 //! The world of one case: a disk, a store, documents, and the model beside them.
 
+mod rewinds;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,10 +38,12 @@ pub struct Counts {
     snapshots: u64,
     missed: u64,
     gone: u64,
+    undos: u64,
+    others: u64,
 }
 
 impl Counts {
-    fn all(&mut self) -> [(&'static str, &mut u64); 13] {
+    fn all(&mut self) -> [(&'static str, &mut u64); 15] {
         [
             ("made", &mut self.made),
             ("repeated", &mut self.repeated),
@@ -54,6 +58,8 @@ impl Counts {
             ("snapshots", &mut self.snapshots),
             ("missed", &mut self.missed),
             ("gone", &mut self.gone),
+            ("undos", &mut self.undos),
+            ("others", &mut self.others),
         ]
     }
 
@@ -83,6 +89,8 @@ pub struct World {
     possible: Vec<(Plain, Vec<&'static str>)>,
     /// For each name and creation, the oldest version that has to be in reach.
     kept_from: BTreeMap<(&'static str, u64), u64>,
+    /// For each name and creation, the history that a snapshot was asked to keep.
+    asked: BTreeMap<(&'static str, u64), u64>,
     /// The greatest version that each name ever had.
     greatest: BTreeMap<&'static str, u64>,
     /// All requests that were made, to be made again.
@@ -115,6 +123,7 @@ impl World {
             history,
             possible: vec![(Plain::default(), Vec::new())],
             kept_from: BTreeMap::new(),
+            asked: BTreeMap::new(),
             greatest: BTreeMap::new(),
             requests: Vec::new(),
             watchers: Vec::new(),
@@ -193,7 +202,8 @@ impl World {
             3..18 => self.patch(),
             18..21 => self.many(),
             21..24 => self.again(),
-            24..26 => self.rewind(),
+            24 => self.rewind(),
+            25 => self.undo_on_and_on(),
             26 => self.delete(),
             27..30 => self.look(),
             30 => self.snapshot(),
@@ -276,7 +286,7 @@ impl World {
     fn created(&mut self, name: &'static str, version: u64, id: String, value: Value) {
         let mut after = self.now().clone();
         let (versions, requests) = ([(version, value)].into(), [(id, (version, "create".into()))].into());
-        after.docs.insert(name, PlainDoc { versions, requests });
+        after.docs.insert(name, PlainDoc { versions, requests, back: BTreeMap::new() });
         self.kept_from.insert((name, version), version);
         self.wrote(after, vec![name]);
     }
@@ -358,35 +368,6 @@ impl World {
         goes_on
     }
 
-    fn rewind(&mut self) -> bool {
-        let (name, id) = (self.name(), self.id());
-        let Some(doc) = self.now().docs.get(name).cloned() else { return true };
-        let (head, created) = (doc.head(), doc.created());
-        let to = created.saturating_sub(1) + self.rng.below(head - created + 2);
-        let kept_from = self.kept_from[&(name, created)];
-        let mut after = self.now().clone();
-        if let Some(value) = doc.versions.get(&to) {
-            after.docs.get_mut(name).unwrap().add(&id, "rewind", value.clone());
-        }
-        match self.documents.rewind(name, head, id.as_str(), to) {
-            Ok(answer) => {
-                assert!(to < head && to >= created);
-                assert_eq!(answer, Answer { version: head + 1, repeated: false });
-                self.counts.rewinds += 1;
-                self.wrote(after, vec![name]);
-            }
-            Err(Error::NoSuchVersion { .. }) => assert!(to >= head),
-            Err(Error::HistoryGone { .. }) => assert!(to < kept_from, "{to} is in reach from {kept_from} on"),
-            Err(Error::Store(_)) => {
-                self.wrote(after, vec![name]);
-                return false;
-            }
-            Err(error) => panic!("{error}"),
-        }
-        self.answered(name);
-        true
-    }
-
     fn delete(&mut self) -> bool {
         let name = self.name();
         let Some(head) = self.now().docs.get(name).map(PlainDoc::head) else {
@@ -460,9 +441,28 @@ impl World {
     }
 
     fn snapshot(&mut self) -> bool {
-        let (name, history) = (self.name(), self.rng.below(8));
+        let (name, history) = (self.name(), self.rng.below(16));
+        // Another handle may take it, which reads what is durable. The first one has an old head.
+        let mut other = None;
+        if self.rng.percent(50) {
+            if self.store.flush().is_err() {
+                return false;
+            }
+            self.possible.drain(..self.possible.len() - 1);
+            self.counts.others += 1;
+            other = Some(Documents::open(&self.store, Json::new(), self.options.clone()).unwrap());
+        }
         self.kept(name, history);
-        match self.documents.snapshot(name, history) {
+        let created = self.now().docs.get(name).map(PlainDoc::created);
+        let asked = created.map(|created| self.asked.entry((name, created)).or_default());
+        let result = other.as_ref().unwrap_or(&self.documents).snapshot(name, history);
+        match (&result, asked) {
+            (Ok(_), Some(asked)) => *asked = history,
+            // Whether it happened is unknown.
+            (_, Some(asked)) => *asked = history.min(*asked),
+            _ => {}
+        }
+        match result {
             Ok(version) => assert_eq!(Some(version), self.now().docs.get(name).map(PlainDoc::head)),
             Err(Error::NotFound { .. }) => assert!(!self.now().docs.contains_key(name)),
             Err(Error::Store(_)) => return false,
@@ -474,7 +474,11 @@ impl World {
     }
 
     fn maintain(&mut self) -> bool {
-        NAMES.into_iter().for_each(|name| self.kept(name, self.history));
+        for name in NAMES {
+            let created = self.now().docs.get(name).map(PlainDoc::created);
+            let asked = created.and_then(|created| self.asked.get(&(name, created))).copied();
+            self.kept(name, asked.unwrap_or_default().max(self.history));
+        }
         self.counts.snapshots += self.documents.maintain() as u64;
         // A snapshot by itself has nobody who learns of its failure.
         !self.is_cut || self.store.flush().is_ok()
@@ -526,7 +530,8 @@ impl World {
                     let value = doc.now().clone();
                     let requests =
                         doc.requests.keys().map(|id| (id.clone(), (*version, "create".into()))).collect();
-                    *doc = PlainDoc { versions: [(*version, value)].into(), requests };
+                    let versions = [(*version, value)].into();
+                    *doc = PlainDoc { versions, requests, back: BTreeMap::new() };
                     self.kept_from.insert((name, *version), *version);
                 }
             }

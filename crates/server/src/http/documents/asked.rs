@@ -119,17 +119,33 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, Problem>
             return Ok(Some(Tags::Any));
         }
         let versions: &mut Vec<u64> = found.get_or_insert_default();
-        for tag in value.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
-            // A weak comparison is enough for If-None-Match. The server makes no weak tags.
-            let opaque = tag.strip_prefix("W/").filter(|_| *name == header::IF_NONE_MATCH).unwrap_or(tag);
-            let is_quoted = |tag: &str| tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"');
-            if !is_quoted(tag.strip_prefix("W/").unwrap_or(tag)) {
+        let mut rest = value;
+        loop {
+            rest = rest.trim_start_matches([',', ' ', '\t']);
+            if rest.is_empty() {
+                break;
+            }
+            let strong = rest.strip_prefix("W/");
+            let is_weak = strong.is_some();
+            // A tag has any characters but quotes: commas, too.
+            let tag = strong.unwrap_or(rest).strip_prefix('"').and_then(|rest| rest.split_once('"'));
+            let (opaque, after) = tag.ok_or_else(malformed)?;
+            rest = after.trim_start();
+            if !rest.is_empty() && !rest.starts_with(',') {
                 return Err(malformed());
             }
-            versions.extend(opaque.trim_matches('"').parse::<u64>().ok().filter(|_| is_quoted(opaque)));
+            // A weak comparison is enough for If-None-Match. The server makes no weak tags.
+            if !is_weak || *name == header::IF_NONE_MATCH {
+                versions.extend(version(opaque));
+            }
         }
     }
     Ok(found.map(Tags::Versions))
+}
+
+/// Returns the version of a tag that the server makes. Tags are compared by their characters.
+fn version(opaque: &str) -> Option<u64> {
+    opaque.parse::<u64>().ok().filter(|version| version.to_string() == opaque)
 }
 
 /// Returns the id and the author of a request.
@@ -191,7 +207,9 @@ mod tests {
         let list = ["\"1\", \"other\", W/\"2\"", "\"3\""];
         assert_eq!(of(header::IF_MATCH, &list).unwrap(), Some(Tags::Versions(vec![1, 3])));
         assert_eq!(of(header::IF_NONE_MATCH, &list).unwrap(), Some(Tags::Versions(vec![1, 2, 3])));
-        for bad in ["1", "\"1", "*, \"1\"", "W/1", "\""] {
+        let others = ["\"007\", \"+7\", \"a,\", \"1,2\" , \"\"", ",\"7\",, \"7 \",\t"];
+        assert_eq!(of(header::IF_MATCH, &others).unwrap(), Some(Tags::Versions(vec![7])));
+        for bad in ["1", "\"1", "*, \"1\"", "W/1", "\"", "\"1\" \"2\"", "\"\"7\"\""] {
             assert!(of(header::IF_MATCH, &[bad]).is_err(), "{bad}");
         }
     }

@@ -44,6 +44,8 @@ const PREFIX: &str = "/v1/documents/";
 const WRITERS: usize = 96;
 /// Fewer: each may build a document, and the text of a reply, before the reply's size is known.
 const READERS: usize = 16;
+/// Writers that may build a document, too: a request of a few bytes is enough for one of many MB.
+const LOADERS: usize = 16;
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// The documents of a store.
@@ -52,6 +54,7 @@ pub struct Face {
     config: Config,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
+    loads: Arc<Semaphore>,
     limits: Arc<Limits>,
     stop: CancellationToken,
 }
@@ -74,6 +77,7 @@ impl Face {
             documents: documents.expect("the options are valid"),
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
+            loads: Arc::new(Semaphore::new(LOADERS)),
             limits,
             config: config.clone(),
             stop,
@@ -104,6 +108,27 @@ impl Face {
             tracing::error!(%error, "a request on a document panicked");
             Err(Problem::new(Kind::Failed, "the server failed: see its log"))
         })
+    }
+
+    /// Changes a document, whose state the change needs: `reads_history` if it needs more.
+    async fn change<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &[u8],
+        reads_history: bool,
+        work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // The turn among the loaders comes first: who waits for it keeps nobody from writing.
+        let is_load = reads_history || !self.documents.is_loaded(name);
+        let turn = match is_load {
+            true => Some(self.loads.clone().acquire_owned().await.expect("it is never closed")),
+            false => None,
+        };
+        let work = move |face: &Self| {
+            let done = work(face);
+            drop(turn);
+            done
+        };
+        self.blocking(&self.writes, work).await
     }
 
     /// Makes the body of a reply, within the memory for replies.
@@ -160,4 +185,44 @@ fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
         (header::VARY, "Accept"),
     ];
     (status, headers, body.into()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A request of few bytes that loads a document has a turn among few.
+    #[tokio::test]
+    async fn writers_that_load_a_document_take_turns() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let open = || Face::new(&store, &config, Limits::new(&config), CancellationToken::new()).unwrap();
+        let first = open();
+        for name in ["hot", "cold"] {
+            first.documents.create(name, name, &json!({}).into()).unwrap();
+        }
+        let face = open();
+        face.documents.get("hot").unwrap();
+        let send = |method: &str, path: &str| {
+            let request = Request::builder().method(method).uri(format!("{PREFIX}{path}"));
+            let request =
+                request.header("if-match", "*").header("content-type", "application/merge-patch+json");
+            let (face, request) = (face.clone(), request.body(Body::from("{}")).unwrap());
+            tokio::spawn(async move { face.answer(request).await.map(|response| response.status()) })
+        };
+        let all = face.loads.clone().acquire_many_owned(LOADERS as u32).await.unwrap();
+        assert_eq!(send("PATCH", "hot").await.unwrap().unwrap(), StatusCode::OK);
+        let mut waiting = [send("PATCH", "cold"), send("POST", "hot?rewind=1")];
+        for request in &mut waiting {
+            assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
+        }
+        drop(all);
+        for request in waiting {
+            assert_eq!(request.await.unwrap().unwrap(), StatusCode::OK);
+        }
+    }
 }

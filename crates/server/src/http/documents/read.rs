@@ -27,8 +27,14 @@ impl Face {
         if asked.part != Part::Now {
             return Err(Problem::new(Kind::BadRequest, "HEAD is for the document as it is: omit the query"));
         }
-        let version = self.blocking(&self.reads, move |face| face.version(&name)).await?;
-        let is_known = asked.if_none_match.is_some_and(|tags| tags.have(version));
+        let Asked { if_match, if_none_match, .. } = asked;
+        let read = move |face: &Self| {
+            let version = face.version(&name)?;
+            expect(&name, if_match.as_ref(), version, version)?;
+            Ok(version)
+        };
+        let version = self.blocking(&self.reads, read).await?;
+        let is_known = if_none_match.is_some_and(|tags| tags.have(version));
         let status = if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
         let mut response = json(status, Body::empty());
         tag(&mut response, version);
@@ -48,16 +54,23 @@ impl Face {
         at: Option<u64>,
     ) -> Result<Response<Body>, Problem> {
         let work = move |face: &Self| {
-            if let Some(known) = &asked.if_none_match {
-                let version = face.version(&name)?;
-                if known.have(at.unwrap_or(version)) && at.is_none_or(|at| at <= version) {
-                    return Ok(((at.unwrap_or(version), false), Vec::new()));
+            let Asked { if_match, if_none_match, .. } = &asked;
+            if if_match.is_some() || if_none_match.is_some() {
+                let head = face.version(&name)?;
+                let version = at.unwrap_or(head);
+                if version <= head {
+                    expect(&name, if_match.as_ref(), version, head)?;
+                }
+                if version <= head && if_none_match.as_ref().is_some_and(|tags| tags.have(version)) {
+                    return Ok(((version, false), Vec::new()));
                 }
             }
             let found = match at {
                 Some(version) => face.documents.at(&name, version)?,
                 None => face.documents.get(&name)?.ok_or_else(|| not_found(&name))?,
             };
+            // Another change may have come meanwhile.
+            expect(&name, if_match.as_ref(), found.version, found.version)?;
             let body = serde_json::to_vec(found.state.value()).expect("a state is JSON");
             Ok(((found.version, true), body))
         };
@@ -113,8 +126,24 @@ impl Tags {
     }
 }
 
+/// Refuses to answer with a version that `If-Match` does not name.
+fn expect(name: &[u8], tags: Option<&Tags>, version: u64, head: u64) -> Result<(), Problem> {
+    match tags {
+        Some(tags) if !tags.have(version) => {
+            let expected = if let Tags::Versions(versions) = tags { versions.first() } else { None };
+            let (document, expected) = (text_of(name), expected.copied().unwrap_or(0));
+            Err(Error::Conflict { document, expected, head }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn text_of(name: &[u8]) -> String {
+    format!("\"{}\"", name.escape_ascii())
+}
+
 pub fn not_found(name: &[u8]) -> Problem {
-    Error::NotFound { document: format!("\"{}\"", name.escape_ascii()) }.into()
+    Error::NotFound { document: text_of(name) }.into()
 }
 
 /// Sets the tag of a version.

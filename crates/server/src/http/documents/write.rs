@@ -44,16 +44,21 @@ impl Face {
                 Ok(answer(StatusCode::CREATED, self.blocking(&self.writes, create).await?))
             }
             (Some(tags), None) => {
+                let document = name.clone();
                 let replace = move |face: &Self| {
                     let change = JsonChange::replace(Json::parse(body.text())?.into_value());
                     face.at_version(&name, &tags, |version| {
                         face.documents.patch(&name, version, asked.request.clone(), &change)
                     })
                 };
-                Ok(answer(StatusCode::OK, self.blocking(&self.writes, replace).await?))
+                Ok(answer(StatusCode::OK, self.change(&document, false, replace).await?))
             }
             (None, None) => Err(condition_missing()),
-            _ => {
+            (None, Some(Tags::Versions(_))) => {
+                let why = "If-None-Match of PUT has to be *, to create: send If-Match to replace";
+                Err(Problem::new(Kind::BadRequest, why))
+            }
+            (Some(_), Some(_)) => {
                 let why = "the conditions exclude each other: send If-None-Match: * to create, or If-Match to replace";
                 Err(Problem::new(Kind::BadRequest, why))
             }
@@ -76,14 +81,15 @@ impl Face {
                 return Err(Problem::new(Kind::MediaType, why).with(ACCEPT_PATCH, PATCHES));
             }
         };
-        let tags = asked.if_match.ok_or_else(condition_missing)?;
+        let tags = only_if_match(&asked)?;
+        let document = name.clone();
         let work = move |face: &Self| {
             let change = parse(body.text())?;
             face.at_version(&name, &tags, |version| {
                 face.documents.patch(&name, version, asked.request.clone(), &change)
             })
         };
-        Ok(answer(StatusCode::OK, self.blocking(&self.writes, work).await?))
+        Ok(answer(StatusCode::OK, self.change(&document, false, work).await?))
     }
 
     /// Goes back to an earlier version.
@@ -92,20 +98,24 @@ impl Face {
             let why = "POST is for ?rewind=VERSION: change a document by PATCH, and create it by PUT";
             return Err(Problem::new(Kind::BadRequest, why));
         };
-        let tags = asked.if_match.ok_or_else(condition_missing)?;
+        let tags = only_if_match(&asked)?;
+        let document = name.clone();
         let work = move |face: &Self| {
             face.at_version(&name, &tags, |version| {
                 face.documents.rewind(&name, version, asked.request.clone(), to)
             })
         };
-        Ok(answer(StatusCode::OK, self.blocking(&self.writes, work).await?))
+        Ok(answer(StatusCode::OK, self.change(&document, true, work).await?))
     }
 
     pub async fn delete(self: &Arc<Self>, name: Vec<u8>, asked: Asked) -> Result<Response<Body>, Problem> {
         expect_no_part(&asked)?;
-        let tags = asked.if_match.ok_or_else(condition_missing)?;
-        let work =
-            move |face: &Self| face.at_version(&name, &tags, |version| face.documents.delete(&name, version));
+        let tags = only_if_match(&asked)?;
+        let work = move |face: &Self| match tags {
+            // A document that is damaged has no version.
+            Tags::Any => Ok(face.documents.discard(&name)?),
+            tags => face.at_version(&name, &tags, |version| face.documents.delete(&name, version)),
+        };
         self.blocking(&self.writes, work).await?;
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
@@ -146,6 +156,15 @@ fn expect_no_part(asked: &Asked) -> Result<(), Problem> {
         Part::Now => Ok(()),
         _ => Err(Problem::new(Kind::BadRequest, "the query is not for this method: omit it")),
     }
+}
+
+/// Returns the condition of a change, which has one.
+fn only_if_match(asked: &Asked) -> Result<Tags, Problem> {
+    if asked.if_none_match.is_some() {
+        let why = "If-None-Match is for PUT, GET and HEAD: send If-Match alone";
+        return Err(Problem::new(Kind::BadRequest, why));
+    }
+    asked.if_match.clone().ok_or_else(condition_missing)
 }
 
 fn condition_missing() -> Problem {
