@@ -288,20 +288,7 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
         Command::Restore(args) => restore::restore(&args, store_args, out),
         #[cfg(not(feature = "archive"))]
         Command::Restore(_) => Err(crate::missing::refuse("archives", "archive")),
-        Command::Delete { place, expect } => {
-            let version = place.write(Create::Never, store_args, |documents| {
-                let head = match documents.version(place.name()) {
-                    Err(error) if error.is_damage() && expect.is_none() => {
-                        documents.discard(place.name())?;
-                        return Ok(None);
-                    }
-                    head => head?.ok_or_else(|| place.not_found())?,
-                };
-                documents.delete(place.name(), expect.unwrap_or(head))?;
-                Ok(Some(head))
-            })?;
-            out.put(&Deleted::new(place.name(), version))
-        }
+        Command::Delete { place, expect } => delete(&place, expect, store_args, out),
         Command::Watch { place, since, limit } => watch::run(&place, since, limit, store_args, out),
         Command::Changes { place, since, merged } => {
             if !merged {
@@ -317,6 +304,26 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             }
         }
     }
+}
+
+fn delete(
+    place: &Place,
+    expect: Option<u64>,
+    store_args: &StoreArgs,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let version = place.write(Create::Never, store_args, |documents| {
+        let head = match documents.version(place.name()) {
+            Err(error) if error.is_damage() && expect.is_none() => {
+                documents.discard(place.name())?;
+                return Ok(None);
+            }
+            head => head?.ok_or_else(|| place.not_found())?,
+        };
+        documents.delete(place.name(), expect.unwrap_or(head))?;
+        Ok(Some(head))
+    })?;
+    out.put(&Deleted::new(place.name(), version))
 }
 
 fn put(
