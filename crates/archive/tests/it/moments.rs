@@ -192,7 +192,7 @@ impl World {
     fn maybe_cut_off(&mut self) {
         self.maybe = self.last();
         if self.rng.percent(15) {
-            let requests = self.rng.below(12);
+            let requests = self.rng.below(8);
             self.faulty.dies_unheard(self.rng.percent(50));
             self.faulty.live(Some(requests));
         }
@@ -383,4 +383,30 @@ pub fn clocks_that_are_set_hide_nothing() {
 pub fn backups_without_commits_between_leave_holes() {
     let seen = runs(Kinds { alone: true, ..Kinds::default() }, 6);
     assert!(seen.holes > 100, "{seen:?}");
+}
+
+/// The host itself made the backup: nobody else owns the archive.
+#[test]
+pub fn a_backup_whose_answer_is_lost_is_gone_on_from() {
+    let mut met = 0;
+    for requests in 0..16 {
+        let mut world = World::new(1, Kinds::default());
+        let back_up = |world: &mut World| world.archive.backup(&world.store, |_| ControlFlow::Continue(()));
+        world.commit();
+        back_up(&mut world).unwrap();
+        world.commit();
+        world.archive.ship().unwrap().unwrap();
+        world.commit();
+        world.faulty.dies_unheard(true);
+        world.faulty.live(Some(requests));
+        let done = back_up(&mut world);
+        world.faulty.live(None);
+        met += u64::from(done.is_err() && bucket(&world.memory).backups().unwrap().len() == 2);
+        world.commit();
+        world.archive.ship().unwrap();
+        back_up(&mut world).unwrap();
+        world.commit();
+        assert!(world.archive.ship().unwrap().is_some(), "after {requests} requests");
+    }
+    assert!(met > 0, "no answer to the creation of a backup was lost");
 }

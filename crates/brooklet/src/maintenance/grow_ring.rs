@@ -52,7 +52,7 @@ impl Maintenance {
     /// is one.
     pub fn lasting_ring_refusal(&self) -> Option<&str> {
         let lasts = self.ring_refused.as_ref().is_some_and(|it| !it.until_checkpoint);
-        self.ring_refusal().filter(|_| lasts || bug("blocks-in-the-ring-bar-growth"))
+        self.ring_refusal().filter(|_| lasts)
     }
 
     /// Grows the ring to `size` bytes. Returns `false` if the ring cannot grow now.

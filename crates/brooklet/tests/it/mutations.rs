@@ -7,7 +7,7 @@ use brooklet::io::seeded::{met, plant};
 
 use crate::{
     catch_up, cuts, damage, damaged_runs, following, forks, full, kept, live, names, refusals, restart,
-    ring_growth, spaces, tails,
+    spaces, tails,
 };
 
 const BUGS: &[(&str, fn())] = &[
@@ -50,7 +50,6 @@ const BUGS: &[(&str, fn())] = &[
     ),
     ("last-resort-beside-readers", full::deletes_go_on_after_readers),
     ("left-memory-counts-nothing", spaces::memory::a_space_that_does_not_fit_in_memory_keeps_its_quota),
-    ("blocks-in-the-ring-bar-growth", ring_growth::a_commit_waits_for_the_checkpoint_that_lets_the_ring_grow),
     ("rules-are-not-stored", spaces::rules::rules_hold_whatever_happens),
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),

@@ -215,7 +215,7 @@ fn a_full_disk_keeps_the_ring_small() {
 /// The new ring is not twice as large, and the blocks in the old one lie around its end: the new
 /// one would have no room for the commit.
 #[test]
-pub fn a_commit_waits_for_the_checkpoint_that_lets_the_ring_grow() {
+fn a_commit_waits_for_the_checkpoint_that_lets_the_ring_grow() {
     for live in 0..12 {
         let volume = MemVolume::new(1);
         let options = growing().ring_size(96 * KIB).max_payload(24 << 10);

@@ -1,5 +1,6 @@
 //! Many threads on the same documents.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -22,10 +23,11 @@ fn concurrent_clients_apply_each_request_once() {
     for name in ["a", "b", "c"] {
         documents.create(name, "c", &state(json!([]))).unwrap();
     }
-    let conflicts = AtomicU64::new(0);
+    // At first, all know the same versions, and two have the same document.
+    let (conflicts, ready) = (AtomicU64::new(0), Barrier::new(THREADS as usize));
     thread::scope(|scope| {
         for client in 0..THREADS {
-            let (documents, conflicts) = (&documents, &conflicts);
+            let (documents, conflicts, ready) = (&documents, &conflicts, &ready);
             scope.spawn(move || {
                 for step in 0..STEPS {
                     let name = ["a", "b", "c"][(client + step) as usize % 3];
@@ -33,6 +35,9 @@ fn concurrent_clients_apply_each_request_once() {
                     let change = JsonChange::parse_patch(&serde_json::to_vec(&change).unwrap()).unwrap();
                     let request = format!("{client} {step}");
                     let mut expected = documents.get(name).unwrap().unwrap().version;
+                    if step == 0 {
+                        ready.wait();
+                    }
                     let made = loop {
                         match documents.patch(name, expected, request.as_str(), &change) {
                             Ok(answer) => break answer.version,
