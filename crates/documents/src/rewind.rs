@@ -51,8 +51,10 @@ impl<M: Model> Documents<M> {
                     let draft = Draft { change: &change, bytes, back: Some(to), request: &request, content };
                     return self.write(name, key, slot, draft);
                 }
-                // Another handle has dropped entries: the head is not that of the log.
+                // Another handle has dropped entries: the head is not that of the log. The head is
+                // read from what is durable.
                 slot.open = None;
+                self.core.store.flush()?;
             }
             Err(Error::HistoryGone { document: text(name), asked: to, oldest: expected })
         })
@@ -77,8 +79,10 @@ impl<M: Model> Documents<M> {
             return Ok(replacement);
         }
         let decode = |(seq, undo): &(u64, Bytes)| trusted(name, *seq, || model.decode(undo));
-        let undos = undos.iter().map(decode).collect::<Result<Vec<_>>>()?;
-        let change = guarded(name, || Ok(model.compose(&undos)))?.ok_or_else(|| self.no_undo(name))?;
+        let decoded = undos.iter().map(decode).collect::<Result<Vec<_>>>()?;
+        let Some(change) = guarded(name, || Ok(model.compose(&decoded)))? else {
+            return self.replacement(name, open, &undos)?.ok_or_else(|| self.no_undo(name)).map(Some);
+        };
         let bytes = guarded(name, || model.encode(&change))?;
         Ok(Some((change, bytes.into())))
     }
@@ -108,7 +112,8 @@ impl<M: Model> Documents<M> {
                 Some(back) => back,
                 None => {
                     let undo = update.undo.ok_or_else(|| self.no_undo(name))?;
-                    undos.push((entry.seq, undo));
+                    // A copy: the undo itself holds the memory of its entry, and of those around it.
+                    undos.push((entry.seq, Bytes::copy_from_slice(&undo)));
                     version
                 }
             };

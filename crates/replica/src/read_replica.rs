@@ -3,6 +3,7 @@
 mod file;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,8 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReadReplicaOptions {
-    /// Options of the store that serves the reads.
+    /// Options of the store that serves the reads. Name no ring of its own
+    /// ([`ring_at`](Options::ring_at)): the replica could not make its file anew.
     pub store: Options,
     /// Shortest pause between two requests for the next object of the log. Default: 20 ms.
     pub poll: Duration,
@@ -153,7 +155,12 @@ impl ReadReplica {
     ) -> Result<Self, Error> {
         let (shared, path) = (Arc::<Shared>::default(), path.as_ref().to_path_buf());
         let (journal, follows, at) = (Arc::new(journal), shared.clone(), path.clone());
-        let run = move || follows.run(&journal, &at, options);
+        let run = move || {
+            let run = AssertUnwindSafe(|| follows.run(&journal, &at, options));
+            if catch_unwind(run).is_err() {
+                follows.change(|state| state.end = Some(Err(Arc::new(Error::TaskEnded))));
+            }
+        };
         let thread = thread::Builder::new().name("brooklet-replica".into()).spawn(run);
         let replica = Self { shared, thread: Some(thread.map_err(Error::Thread)?), path };
         let mut state = replica.shared.state();

@@ -161,7 +161,9 @@ impl Inner {
             return Ok(Cut::Unknown);
         }
         if from.seq == to.seq {
-            return Ok(Cut::Nothing);
+            // A store that follows another moves on without blocks of its own.
+            let is_same = (from.lsn, from.chain) == (to.lsn, to.chain);
+            return Ok(if is_same { Cut::Nothing } else { Cut::Unknown });
         }
         // This opening has seen a proof of all blocks before its end. The ring may not hold the
         // proof of the last one: a superblock was it.

@@ -1,6 +1,5 @@
 //! Replays the recovered blocks into the state.
 
-use std::slice;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
@@ -47,8 +46,9 @@ impl StoreState {
     /// Returns the logs of a block whose states only the runs know.
     pub fn unknown_in(&mut self, block: &Block) -> Result<Vec<Box<[u8]>>, Error> {
         let mut unknown: Vec<Box<[u8]>> = Vec::new();
-        // Without a run, no log is in one.
-        if self.runs.is_empty() {
+        // Without a run, no log is in one. But the active memtable gets the states of logs that the
+        // frozen one knows.
+        if self.runs.is_empty() && (self.frozen.is_none() || bug("follower-forgets-the-frozen")) {
             return Ok(unknown);
         }
         for record in Records::new(block.data()) {
@@ -71,7 +71,6 @@ impl StoreState {
     pub fn replay_and_show(&mut self, block: &Arc<Block>, waiters: &mut Waiters) -> Result<(), Error> {
         self.active.replay(block, &mut self.effects, &mut self.spaces).ok_or_else(malformed)?;
         self.claim_table();
-        self.subscribers.publish(slice::from_ref(block));
         if let Some(mut marking) =
             self.watchers.marking(waiters).filter(|_| !bug("follower-tells-no-watcher"))
         {

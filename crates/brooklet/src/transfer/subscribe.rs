@@ -81,7 +81,8 @@ impl Store {
     /// [`Error::ReadOnly`].
     pub fn subscribe(&self, most: usize) -> Result<Subscription, Error> {
         let inner = self.inner();
-        inner.wal()?;
+        // The records of a store that follows another begin at the checkpoints of that one.
+        inner.writable()?;
         let (store, clock) = (inner.maintenance().superblock.id, inner.options.clock.clone());
         let mut state = inner.state();
         let (at, clocks) = (state.runs.lsn(), (millis(&*clock), clock.now().as_millis() as u64));

@@ -65,11 +65,16 @@ pub struct Owner {
 
 impl Owner {
     pub fn new(seed: u64) -> Self {
+        let owner = Self::without_spaces(seed);
+        owner.store().create_space("few", SpaceConfig::new().max_logs(8).max_bytes(1 << 20)).unwrap();
+        owner
+    }
+
+    pub fn without_spaces(seed: u64) -> Self {
         let volume = Arc::new(MemVolume::new(seed));
         let (log, clock) = (Arc::new(Log::default()), Arc::<ManualClock>::default());
         let mirrored = timed(seed, clock.clone()).mirror(MirrorOptions::new(log.clone()));
         let store = mirrored.create_on(volume.clone()).unwrap();
-        store.create_space("few", SpaceConfig::new().max_logs(8).max_bytes(1 << 20)).unwrap();
         Self { volume, log, before: Vec::new(), store: Some(store), clock, rng: Rng::new(seed), seed }
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use brooklet::io::{Fault, MemVolume, Rng};
 use brooklet::{
-    CaughtUp, Commit, Error, ErrorKind, Kept, Options, Progress, SealedBlock, SpaceConfig, Store, TailEvent,
+    CaughtUp, Commit, Cut, Error, ErrorKind, Kept, Options, Progress, Retention, SealedBlock, SpaceConfig,
+    Store, TailEvent,
 };
 
 use crate::catch_up::{Owner, opened, options, told};
@@ -150,6 +151,33 @@ fn a_store_that_follows_accepts_no_write() {
     refused(store.create_space("more", SpaceConfig::new()).map(drop).unwrap_err());
     store.flush().unwrap();
     assert!(told(store) == before);
+    // Its records begin at the checkpoints of the owner, and so could not be restored.
+    refused(store.subscribe(1 << 20).map(drop).unwrap_err());
+}
+
+/// A store without any run freezes its memtable, and the owner goes on with a log of it.
+#[test]
+pub fn the_states_of_a_frozen_memtable_count_without_runs() {
+    for retains in [false, true] {
+        let owner = Owner::without_spaces(3);
+        let file = made(&owner, 0, 3);
+        let mut following = follow(&file, &owner);
+        let mut frozen = 0;
+        for n in 0..60 {
+            let ticket = match retains && n % 2 == 1 {
+                true => owner.store().set_retention("log", Retention::new().entries(1000 + n)),
+                false => owner.store().append("log", [7; 2000]),
+            };
+            ticket.unwrap().wait().unwrap();
+            owner.store().flush().unwrap();
+            following.take(&owner.blocks()).unwrap();
+            assert!(told(following.store()) == told(owner.store()), "{n}");
+            following.store().step().unwrap();
+            let info = following.store().info().unwrap();
+            frozen += u64::from(info.checkpointing && info.runs.is_empty());
+        }
+        assert!(frozen > 0, "no memtable was frozen without runs");
+    }
 }
 
 #[test]
@@ -233,4 +261,27 @@ fn readers_see_each_commit_as_a_whole() {
     let info = following.store().info().unwrap();
     assert!(looks.0 > 3 && info.maintenance.checkpoints > 3, "{} {:?}", looks.0, info.maintenance);
     assert!(told(following.store()) == told(owner.store()));
+}
+
+/// The blocks of the owner do not pass through the ring of the store that follows.
+#[test]
+fn a_reader_beside_does_not_know_what_a_log_lost() {
+    let owner = Owner::new(4);
+    let write = |from: u64| {
+        owner.store().append_many("log", ["a", "b", "c"]).unwrap().wait().unwrap();
+        owner.store().truncate("log", from).unwrap().wait().unwrap();
+        owner.store().flush().unwrap();
+    };
+    write(2);
+    let file = made(&owner, owner.blocks().len(), 4);
+    let mut following = follow(&file, &owner);
+    let look = || options(5).beside_writer(true).open_on(Arc::new(file.clone())).unwrap();
+    let before = look();
+    write(1);
+    following.take(&owner.blocks()).unwrap();
+    following.store().checkpoint().unwrap();
+    let now = look();
+    assert_eq!(now.bounds("log").unwrap().next, 1);
+    assert_eq!(now.cut_since(&before, "log").unwrap(), Cut::Unknown);
+    assert_eq!(look().cut_since(&now, "log").unwrap(), Cut::Nothing);
 }

@@ -16,6 +16,7 @@ const BUGS: &[(&str, fn())] = &[
     ("successor-sweeps", catch_up::a_file_that_catches_up_commits_nothing),
     ("successor-passes-damage-over", catch_up::a_damaged_run_ends_the_catching_up),
     ("empty-blocks-do-not-count", catch_up::empty_blocks_count),
+    ("follower-forgets-the-frozen", following::the_states_of_a_frozen_memtable_count_without_runs),
     ("follower-asks-no-run", following::a_store_that_follows_shows_what_the_owner_shows),
     ("follower-waits-for-no-room", following::memory_stays_within_its_budget),
     ("follower-keeps-its-place", following::a_store_that_is_killed_goes_on_from_its_last_checkpoint),

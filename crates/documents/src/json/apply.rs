@@ -11,7 +11,7 @@ use crate::json::{Json, JsonChange, JsonState};
 use crate::refusal::{Refusal, RefusalKind};
 
 /// The values that the operations of a patch replace have together at most this number of times the
-/// size that a state may have. Without a limit, each operation of a few bytes could copy the state.
+/// size that a state may have, besides the values that the patch itself brings. Without a limit, each operation of a few bytes could copy the state.
 const REPLACED: usize = 4;
 
 impl Json {
@@ -38,7 +38,14 @@ impl Json {
     /// Applies a patch: all of it, or nothing. The undo is a patch.
     pub(super) fn apply_patch(&self, state: &mut JsonState, patch: &Patch) -> Result<JsonChange, Refusal> {
         let before = state.size;
-        let mut undo = Undo::new(patch.len(), self.max_size.max(before.text).saturating_mul(REPLACED));
+        let most = |before: usize| self.max_size.max(before).saturating_mul(REPLACED);
+        // Values that the patch itself brings may be replaced again.
+        let brought: Size = patch.iter().filter_map(brought).map(size).sum();
+        let left = Size {
+            text: most(before.text).saturating_add(brought.text),
+            memory: most(before.memory).saturating_add(brought.memory),
+        };
+        let mut undo = Undo::new(patch.len(), left);
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {
             self.apply_operation(state, operation, &mut undo).map_err(|refusal| {
                 let what = format!("operation {at} at \"{}\": {refusal}", operation.path());
@@ -209,18 +216,28 @@ pub(super) fn refusal(kind: &PatchErrorKind) -> Refusal {
 struct Undo {
     steps: Vec<PatchOperation>,
     /// Size of the values that the undo may still take up.
-    left: usize,
+    left: Size,
+}
+
+/// Returns the value that an operation brings.
+fn brought(operation: &PatchOperation) -> Option<&Value> {
+    match operation {
+        PatchOperation::Add(AddOperation { value, .. })
+        | PatchOperation::Replace(ReplaceOperation { value, .. }) => Some(value),
+        _ => None,
+    }
 }
 
 impl Undo {
-    fn new(steps: usize, left: usize) -> Self {
+    fn new(steps: usize, left: Size) -> Self {
         Self { steps: Vec::with_capacity(steps), left }
     }
 
     /// Returns a copy of a value that an operation replaces or removes.
     fn keep(&mut self, old: &Value) -> Result<Value, Refusal> {
-        match self.left.checked_sub(size(old).text) {
-            Some(left) => self.left = left,
+        let Size { text, memory } = size(old);
+        match self.left.text.checked_sub(text).zip(self.left.memory.checked_sub(memory)) {
+            Some((text, memory)) => self.left = Size { text, memory },
             None => {
                 let what = "the operations replace too many large values: send them in several patches";
                 return Err(Refusal::new(RefusalKind::TooLarge, what));

@@ -83,6 +83,9 @@ impl JsonState {
     }
 }
 
+/// Most bytes of memory of a byte of text: of an object with one member that has no name.
+const MOST: usize = 48;
+
 impl Deref for JsonState {
     type Target = Value;
 
@@ -227,7 +230,8 @@ impl Model for Json {
     }
 
     fn size(&self, state: &JsonState) -> usize {
-        state.size.memory.saturating_add(VALUE)
+        // An empty array takes no memory of its own, and counts as much as one that is not.
+        state.size.memory.min(state.size.text.saturating_mul(MOST)).saturating_add(VALUE)
     }
 }
 

@@ -146,15 +146,15 @@ impl Connection {
                 // A plain wake-up would not let the runtime look at sockets first.
                 return pin!(tokio::task::yield_now()).poll(cx).map(Ok);
             }
-            if state.is_behind {
-                return Poll::Pending;
-            }
             // Replies of later requests are taken only once the output has room for them.
             let has_rest = state.is_slow || !self.requests.is_empty() || !state.is_done;
             if had_output && self.output.is_empty() && has_rest && !state.leaves {
                 // Requests or replies may have been held back for lack of room; no other event
                 // reports the new room.
                 continue;
+            }
+            if state.is_behind {
+                return Poll::Pending;
             }
             if self.has_more && !state.waits && self.requests.is_empty() && is_flushed {
                 self.parse(state.limits);
@@ -265,6 +265,7 @@ impl Connection {
         let slow = self.note_memory(&mut engine, outgoing);
         let limits =
             Limits { bulk: engine.settings.max_bulk, request: engine.settings.max_request, is_known: true };
+        let is_handing = engine.is_handing(self.seat.id);
         let (Some(is_slow), Some(client)) = (slow, engine.client(self.seat.id)) else {
             return State {
                 waits: false,
@@ -277,6 +278,8 @@ impl Connection {
                 limits,
             };
         };
+        // The reply of a commit that is on its way comes once the commit has ended.
+        let is_done = client.is_done() && client.handed.is_none() && !is_handing;
         if client.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             client.waker = Some(cx.waker().clone());
         }
@@ -288,7 +291,7 @@ impl Connection {
             is_behind: client.is_behind && !client.is_leaving,
             leaves: client.is_leaving,
             is_killed: client.is_killed,
-            is_done: client.is_done(),
+            is_done,
             is_slow,
             limits: Limits { is_known: client.user.is_some(), ..limits },
         }

@@ -194,7 +194,7 @@ impl Engine {
         let mut is_first = true;
         while (std::mem::take(&mut is_first) || goes_on())
             && client.wait.is_none()
-            && !client.is_leaving
+            && (!client.is_leaving || client.handed.is_some())
             && !client.is_killed
             && self.may_reply(&client)
         {

@@ -276,7 +276,8 @@ impl Engine {
             let is_over = |since, seconds| seconds > 0 && is_after(since, seconds);
             let is_slow =
                 client.slow_since.is_some_and(|since| is_after(since, settings.soft_output_seconds));
-            let waits = client.waits() || !client.is_done() || client.subscriptions.is_any();
+            let works = client.work.is_some() || client.is_behind;
+            let waits = works || client.waits() || !client.is_done() || client.subscriptions.is_any();
             if buffered > settings.hard_output || is_slow {
                 leaving.push((client.id, "it does not take its replies"));
             } else if client.user.is_none() && is_over(client.stranger_since, settings.auth_timeout) {

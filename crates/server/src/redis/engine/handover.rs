@@ -11,11 +11,12 @@ use std::mem::take;
 use std::sync::mpsc::SendError;
 
 use super::Engine;
-use crate::redis::client::{Client, Work};
+use crate::redis::client::{Client, ClientId, Work};
 use crate::redis::commands::{self, Spec, flags};
+use crate::redis::events::COMMANDS;
 use crate::redis::fail::Portion;
 use crate::redis::keys::Handed;
-use crate::redis::proto::{Args, size_of_args};
+use crate::redis::proto::Args;
 use crate::redis::pubsub::MAX_STEPS;
 use crate::redis::reply::Reply;
 
@@ -30,7 +31,6 @@ impl Engine {
         let may_wait = !client.is_killed && self.outbox.is_empty();
         let Some(helper) = self.helper.as_ref().filter(|_| may_wait) else { return };
         let Some(mut handover) = self.keys.begin_handover() else { return };
-        let bytes = size_of_args(&work.request);
         // Nothing asks for the words of the command any more.
         handover.take_words(work.request.split_off(1));
         if let Err(SendError(handover)) = helper.send(handover) {
@@ -39,9 +39,13 @@ impl Engine {
         }
         self.handing = Some(client.id);
         let told = client.reply.split_off(start);
-        client.work_bytes += bytes + told.len();
         work.rest = rest(told);
         client.work = Some(work);
+    }
+
+    /// Returns whether the helper has a commit of this client.
+    pub fn is_handing(&self, id: ClientId) -> bool {
+        self.handing == Some(id)
     }
 
     /// Ends a long commit: all wait for it no longer.
@@ -74,7 +78,8 @@ impl Engine {
     pub(super) fn is_behind(&mut self, client: &mut Client, requests: &VecDeque<Args>) -> bool {
         client.is_behind = self.handing.is_some()
             && match requests.front() {
-                _ if client.work.is_some() => true,
+                // A reply whose commit has ended waits for no other commit.
+                _ if client.work.is_some() => client.handed.is_none(),
                 Some(request) => !self.is_apart(client, request),
                 None => false,
             };
@@ -86,8 +91,16 @@ impl Engine {
         let Some(spec) = commands::resolve(request).filter(|spec| spec.takes(request.len())) else {
             return true;
         };
+        // A pause promises that no write follows. A listener expects all events from here on. And a
+        // space is found by its name in the store.
+        let is_apart = match spec.name {
+            "client|pause" => false,
+            "subscribe" | "psubscribe" => !self.settings.events.has(COMMANDS),
+            "select" => request[1].iter().all(u8::is_ascii_digit),
+            _ => is_of_connection(spec),
+        };
         let is_queued = client.queue.is_some() && !spec.has(flags::CONTROLS_TRANSACTION);
-        if is_queued || self.allowed(client, spec, request).is_err() || is_of_connection(spec) {
+        if is_queued || self.allowed(client, spec, request).is_err() || is_apart {
             return true;
         }
         let keys = spec.keys(request);

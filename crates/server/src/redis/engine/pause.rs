@@ -63,7 +63,8 @@ impl Engine {
         // The work of a client with a queue is its EXEC.
         let is_write = client.work.as_ref().is_some_and(|work| work.spec.has(flags::WRITE));
         let may_write = is_write || client.queue.is_some();
-        client.is_held_back = is_paused && may_write;
+        // A commit that has ended is not held back any more: only its reply is left.
+        client.is_held_back = is_paused && may_write && client.handed.is_none();
         client.is_held_back
     }
 

@@ -154,7 +154,7 @@ impl Keyspace {
         self.merge_key(&plain);
         let id = self.cache.find(&plain);
         self.scratch = plain;
-        let Some(slot) = id.map(|id| self.cache.get(id)).filter(|_| self.clearings.is_empty()) else {
+        let Some(slot) = id.map(|id| self.cache.get(id)).filter(|_| !self.is_clearing_any()) else {
             return false;
         };
         slot.value.is_in_memory() && slot.expire.is_none_or(|at| at > self.now)

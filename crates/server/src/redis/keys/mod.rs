@@ -529,6 +529,11 @@ impl Keyspace {
     /// Slots from before the call are no longer valid, except slots of changed keys.
     pub fn make_room(&mut self) {
         const EXCESS: usize = 16 << 20;
+        // Beside a long commit, a command's keys were seen in memory, and must stay until its end:
+        // the store may have new values of them.
+        if self.is_handing {
+            return;
+        }
         if self.cache.bytes() > self.cache.budget().saturating_add(EXCESS) {
             self.trim_cache();
         }
