@@ -112,7 +112,7 @@ impl<M: Model> Documents<M> {
                 Some(back) => back,
                 None => {
                     let undo = update.undo.ok_or_else(|| self.no_undo(name))?;
-                    // A copy: the undo itself holds the memory of its entry, and of those around it.
+                    // A copy: the undo itself holds the memory of its entry and those around it.
                     undos.push((entry.seq, Bytes::copy_from_slice(&undo)));
                     version
                 }

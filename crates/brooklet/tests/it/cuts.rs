@@ -72,7 +72,8 @@ pub fn a_reader_learns_from_where_a_log_lost_its_end() {
     let last = look(&writer, &volume);
     assert_eq!(last.cut_since(&start, "log").unwrap(), Cut::Unknown);
     let other = MemVolume::new(2);
-    let other = look(&small::open_new(&other), &other);
+    let another = small::options().rng_seed(6).create_on(Arc::new(other.clone())).unwrap();
+    let other = look(&another, &other);
     assert_eq!(other.cut_since(&start, "log").unwrap(), Cut::From(0), "another store");
 }
 
@@ -83,6 +84,11 @@ fn a_ring_that_has_grown_since_does_not_tell() {
     let options = small::options().ring_size(1 << 20).with_first_ring(64 << 10).memory_budget(4 << 20);
     let writer = options.create_on(Arc::new(volume.clone())).unwrap();
     writer.append_many("log", ["a", "b", "c"]).unwrap().wait().unwrap();
+    // The ring has wrapped around, so that it does not grow in place.
+    for _ in 0..12 {
+        writer.append("fill", [7; 8000]).unwrap().wait().unwrap();
+        writer.checkpoint().unwrap();
+    }
     let start = look(&writer, &volume);
     let ring = writer.info().unwrap().ring_in_use;
     writer.truncate("log", 1).unwrap().wait().unwrap();

@@ -11,8 +11,11 @@ use crate::json::{Json, JsonChange, JsonState};
 use crate::refusal::{Refusal, RefusalKind};
 
 /// The values that the operations of a patch replace have together at most this number of times the
-/// size that a state may have, besides the values that the patch itself brings. Without a limit, each operation of a few bytes could copy the state.
+/// size that a state may have, besides the values that the patch itself brings. Without a limit,
+/// each operation of a few bytes could copy the state.
 const REPLACED: usize = 4;
+/// Bytes of memory that a byte of text takes in most states, or more than that.
+const MEMORY: usize = 8;
 
 impl Json {
     /// Applies a merge patch. The undo is a patch.
@@ -38,12 +41,12 @@ impl Json {
     /// Applies a patch: all of it, or nothing. The undo is a patch.
     pub(super) fn apply_patch(&self, state: &mut JsonState, patch: &Patch) -> Result<JsonChange, Refusal> {
         let before = state.size;
-        let most = |before: usize| self.max_size.max(before).saturating_mul(REPLACED);
+        let most = |limit: usize, before: usize| limit.max(before).saturating_mul(REPLACED);
         // Values that the patch itself brings may be replaced again.
         let brought: Size = patch.iter().filter_map(brought).map(size).sum();
         let left = Size {
-            text: most(before.text).saturating_add(brought.text),
-            memory: most(before.memory).saturating_add(brought.memory),
+            text: most(self.max_size, before.text).saturating_add(brought.text),
+            memory: most(self.max_size.saturating_mul(MEMORY), before.memory).saturating_add(brought.memory),
         };
         let mut undo = Undo::new(patch.len(), left);
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {

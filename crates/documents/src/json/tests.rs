@@ -297,6 +297,12 @@ fn the_values_that_a_patch_replaces_have_a_limit_together() {
         model.apply(&mut now, &undo).unwrap();
         assert_eq!(now, from());
     }
+    // Objects with one member each take little text, and much memory.
+    let objects = json!({"b": vec![json!({"": 0}); 25]});
+    let from_objects = || state(objects.clone());
+    let mut now = from_objects();
+    model.apply(&mut now, &patch(&copies(1))).unwrap().unwrap();
+    assert_eq!(refusal(model, from_objects(), &patch(&copies(6))), RefusalKind::TooLarge);
     for many in [copies(30), moves(30), wholes(30), in_and_out(60)] {
         assert_eq!(refusal(model, from(), &patch(&many)), RefusalKind::TooLarge);
     }
