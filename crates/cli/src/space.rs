@@ -229,15 +229,15 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
     }
 }
 
-/// Tells what a space is by now.
 /// Says that an import could not count its logs in their spaces.
 pub fn note_uncounted() {
     eprintln!(
         "note: some spaces do not count the new logs, or gave them no limits: configure these spaces again, by \
-         `brooklet space set`"
+         `brooklet space set`; a space that limits its logs first with other limits"
     );
 }
 
+/// Tells what a space is by now.
 fn show(store: &Store, name: &str, out: &mut Output) -> Result<(), Failure> {
     out.put(&Row::of(&store.space(name)?.info()?))?;
     Ok(store.close()?)

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use brooklet::{Options, Store};
+use brooklet::io::Process;
+use brooklet::{ErrorKind, Options, Store};
 use brooklet_archive::Bucket;
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -33,6 +34,8 @@ const SILENCE: Duration = Duration::from_secs(3);
 const IDLE_SHARE: u32 = 16;
 /// Longest sleep of a caller that waits for the replica, before it looks whether it is to go on.
 const LOOK: Duration = Duration::from_millis(50);
+/// The pause after an error that may pass; it doubles with each further error, up to the second.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
 
 /// Settings of a [`ReadReplica`].
 #[derive(Clone, Debug)]
@@ -114,13 +117,14 @@ pub struct ReadReplica {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     path: PathBuf,
+    process: Process,
 }
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    ends: AtomicBool,
+    ends: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -139,6 +143,9 @@ impl ReadReplica {
     /// Opens the file at `path` as a replica of the store whose log `journal` keeps, and makes the
     /// file if there is none. Returns once readers see all that the log had at the call, and once
     /// the log has a commit. Returns [`Error::GivenUp`] if `goes_on` returned false meanwhile.
+    ///
+    /// If the bucket fails later, or the disk is full, the replica shows what it has, and tries
+    /// again: [`lag`](Self::lag) returns how old that is.
     ///
     /// If the log was trimmed past the file, the replica makes the file anew from the backup, with
     /// a warning; also later, at any time.
@@ -162,7 +169,8 @@ impl ReadReplica {
             }
         };
         let thread = thread::Builder::new().name("brooklet-replica".into()).spawn(run);
-        let replica = Self { shared, thread: Some(thread.map_err(Error::Thread)?), path };
+        let process = Process::current();
+        let replica = Self { shared, thread: Some(thread.map_err(Error::Thread)?), path, process };
         let mut state = replica.shared.state();
         while state.had_all.is_none() {
             if let Some(end) = state.end.take() {
@@ -224,15 +232,20 @@ impl ReadReplica {
     pub fn close(mut self) -> Result<(), Error> {
         self.end();
         match self.shared.state().end.take() {
-            Some(Err(error)) => Err(Arc::into_inner(error).unwrap_or(Error::TaskEnded)),
+            Some(Err(error)) => Err(Arc::try_unwrap(error).unwrap_or_else(Error::Ended)),
             Some(Ok(())) => Ok(()),
             None => Err(Error::TaskEnded),
         }
     }
 
     fn end(&mut self) {
+        let thread = self.thread.take();
+        if !self.process.is_here() {
+            // The thread belongs to the parent process, and so may the lock.
+            return std::mem::forget(thread);
+        }
         self.shared.ends.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take()
+        if let Some(thread) = thread
             && thread.join().is_err()
         {
             self.shared.state().end = Some(Err(Arc::new(Error::TaskEnded)));
@@ -267,13 +280,29 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    fn is_ended(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
     /// Follows the log until the replica is closed, or an error.
     fn run<J: Journal>(&self, journal: &Arc<J>, path: &Path, options: ReadReplicaOptions) {
-        let (poll, rest) = (options.poll, options.rest);
-        let mut following =
-            Following { file: File::new(path, options), shared: self, poll, rest, last: None, none: None };
-        let followed = block_on_while(following.follow(journal), &|| !self.ends.load(Ordering::Relaxed));
-        let ended = followed.map(drop).and(following.file.close());
+        let (poll, rest, ends) = (options.poll, options.rest, self.ends.clone());
+        let mut following = Following {
+            file: File::new(path, options, ends),
+            shared: self,
+            poll,
+            rest,
+            last: None,
+            none: None,
+            again: AGAIN[0],
+        };
+        let followed = block_on_while(following.follow(journal), &|| !self.is_ended());
+        let followed = match followed {
+            // The replica was closed while it made its file.
+            Err(Error::Store(error)) if self.is_ended() && error.kind() == ErrorKind::Cancelled => Ok(()),
+            followed => followed.map(drop),
+        };
+        let ended = followed.and(following.file.close());
         if let Err(error) = &ended {
             tracing::error!(%error, "the replica follows the log no more");
         }
@@ -291,32 +320,50 @@ struct Following<'a> {
     last: Option<Instant>,
     /// When the log had nothing more, last.
     none: Option<Instant>,
+    /// The pause after the next error that may pass.
+    again: Duration,
 }
 
 impl Following<'_> {
     async fn follow<J: Journal>(&mut self, journal: &Arc<J>) -> Result<(), Error> {
         let store: StoreId = insist(|| find(&**journal)).await?.ok_or(Error::NoLog)?;
         loop {
-            let Begin { at, record, backup, claim } = begin(&**journal, store).await?;
-            self.file.begin(store, backup);
-            claim.iter().for_each(|claim| self.claimed(claim));
-            let mut at = at;
-            loop {
-                let mut follower = Follower::new(store, at, record, SILENCE, Duration::ZERO);
-                match follow_with(journal, store, &mut follower, self).await? {
-                    // The next round begins behind the newest backup.
-                    FollowerState::Behind => break,
-                    FollowerState::Broken(place) => {
-                        let what = "it does not follow the object before it";
-                        return Err(Error::Damaged { object: place.to_string(), what });
-                    }
-                    // It looked: the log was not trimmed past this place.
-                    FollowerState::Silent => self.none.map_or(Ok(()), |then| self.had_all(then))?,
-                    _ => {}
+            match self.follow_from_begin(journal, store).await {
+                Err(error) if self.is_open() && may_pass(&error) => {
+                    tracing::warn!(%error, "the replica could not go on; it begins again with the log");
+                    tokio::time::sleep(self.again).await;
+                    self.again = (2 * self.again).min(AGAIN[1]);
                 }
-                at = follower.at();
+                done => done?,
             }
         }
+    }
+
+    /// Follows the log from its begin, until it was trimmed past the replica.
+    async fn follow_from_begin<J: Journal>(&mut self, journal: &Arc<J>, store: StoreId) -> Result<(), Error> {
+        let Begin { mut at, record, backup, claim } = begin(&**journal, store).await?;
+        self.file.begin(store, backup);
+        claim.iter().for_each(|claim| self.claimed(claim));
+        loop {
+            let mut follower = Follower::new(store, at, record, SILENCE, Duration::ZERO);
+            match follow_with(journal, store, &mut follower, self).await? {
+                // The next round begins behind the newest backup.
+                FollowerState::Behind => return Ok(()),
+                FollowerState::Broken(place) => {
+                    let what = "it does not follow the object before it";
+                    return Err(Error::Damaged { object: place.to_string(), what });
+                }
+                // It looked: the log was not trimmed past this place.
+                FollowerState::Silent => self.none.map_or(Ok(()), |then| self.had_all(then))?,
+                _ => {}
+            }
+            at = follower.at();
+        }
+    }
+
+    /// Returns whether the replica has had all of the log once. Before, an error ends the opening.
+    fn is_open(&self) -> bool {
+        self.shared.state().had_all.is_some()
     }
 
     /// Notes that the log had nothing more at a moment.
@@ -325,6 +372,7 @@ impl Following<'_> {
         self.show();
         if self.file.store().is_some() {
             self.shared.change(|state| state.had_all = Some(then));
+            self.again = AGAIN[0];
         }
         Ok(())
     }
@@ -336,6 +384,15 @@ impl Following<'_> {
             let lag = &mut state.lag;
             (lag.shown, lag.read, lag.made_anew) = (file.shown(), file.read(), file.made_anew());
         });
+    }
+}
+
+/// Returns whether the same work may succeed later: the bucket answers again, or there is room.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Archive(error) => matches!(error, brooklet_archive::Error::Bucket { .. }),
+        Error::Store(error) => matches!(error.kind(), ErrorKind::Full | ErrorKind::Io),
+        error => error.is_temporary(),
     }
 }
 

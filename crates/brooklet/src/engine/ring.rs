@@ -91,7 +91,7 @@ impl Inner {
         let (size, limit) = maintenance.ring_sizes();
         ring.size.store(size, Ordering::Relaxed);
         ring.limit.store(limit, Ordering::Relaxed);
-        *held(&ring.refused) = maintenance.ring_refusal().map(str::to_owned);
+        *held(&ring.refused) = maintenance.lasting_ring_refusal().map(str::to_owned);
         Ok(grew)
     }
 

@@ -58,10 +58,16 @@ impl Rest<'_> {
             Some(after) => documents.updates(name, after),
             None => documents.history(name),
         };
+        // A call for all updates after a version fails if it cannot print them all.
+        let goes_on = self.head.is_some() && self.which.since.is_none();
         let mut updates = match found {
             Ok(updates) => updates,
-            Err(error) if self.head.is_some() && is_gone(error.kind()) => {
-                eprintln!("note: the document was deleted, or lost the rest of its history, meanwhile");
+            Err(error) if goes_on && error.kind() == ErrorKind::OutOfHistory => {
+                eprintln!("note: the document has lost updates meanwhile");
+                documents.history(name)?
+            }
+            Err(error) if goes_on && error.kind() == ErrorKind::NotFound => {
+                eprintln!("note: the document was deleted meanwhile");
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -81,10 +87,6 @@ impl Rest<'_> {
         }
         Ok(())
     }
-}
-
-fn is_gone(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::OutOfHistory)
 }
 
 #[cfg(test)]
@@ -133,6 +135,18 @@ mod tests {
     fn patch(documents: &Documents<Json>) {
         let change = JsonChange::merge(json!({"late": true}));
         documents.patch("notes", 40, Request::anonymous(), &change).unwrap();
+    }
+
+    fn shorten(documents: &Documents<Json>) {
+        documents.snapshot("notes", 5).unwrap();
+    }
+
+    #[test]
+    fn the_updates_that_are_left_follow() {
+        let printed = versions(Which::default(), shorten);
+        let (before, after): (Vec<u64>, Vec<u64>) = printed.iter().partition(|version| **version <= 35);
+        assert!(before.len() >= 3 && before.len() < 34, "{printed:?}");
+        assert_eq!(after, (36..41).collect::<Vec<_>>());
     }
 
     fn remake(documents: &Documents<Json>) {

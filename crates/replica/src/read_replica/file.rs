@@ -2,10 +2,12 @@
 //! it.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use brooklet::{CaughtUp, Following, Kept, Progress, SealedBlock, Store, View};
+use brooklet::{CaughtUp, Following, Kept, SealedBlock, Store, View};
 use brooklet_archive::Which;
 
 use super::ReadReplicaOptions;
@@ -21,6 +23,8 @@ const PORTION: usize = 16 << 20;
 pub(super) struct File {
     path: PathBuf,
     options: ReadReplicaOptions,
+    /// Set when nobody needs the file any more.
+    ends: Arc<AtomicBool>,
     log: Option<Log>,
     following: Option<Following>,
     /// The end of what was read.
@@ -51,8 +55,8 @@ enum Held {
 }
 
 impl File {
-    pub fn new(path: &Path, options: ReadReplicaOptions) -> Self {
-        Self { path: path.into(), options, log: None, following: None, read: 0, made_anew: 0 }
+    pub fn new(path: &Path, options: ReadReplicaOptions, ends: Arc<AtomicBool>) -> Self {
+        Self { path: path.into(), options, ends, log: None, following: None, read: 0, made_anew: 0 }
     }
 
     /// Takes the begin of the log: what comes next may not continue what was read before.
@@ -153,7 +157,12 @@ impl File {
         let part = with_suffix(&self.path, ".new");
         remove(&part)?;
         let options = self.options.store.clone();
-        let made = options.clone().succeed(&part, &kept, Progress::ignore).and_then(|store| store.close());
+        let ends = &self.ends;
+        let goes_on = |_| match ends.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let made = options.clone().succeed(&part, &kept, goes_on).and_then(|store| store.close());
         made.map_err(Error::Store)?;
         self.put_away()?;
         std::fs::rename(&part, &self.path).map_err(|cause| io("renaming", &part, cause))?;

@@ -2,6 +2,7 @@
 //! promises.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub struct Faulty {
     inner: Arc<InMemory>,
     failing: Failing,
     rng: Arc<Mutex<Rng>>,
+    is_cut_off: Arc<AtomicBool>,
+    /// Requests that failed because it was cut off.
+    refused: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +60,15 @@ enum Fate {
 
 impl Faulty {
     pub fn new(inner: Arc<InMemory>, failing: Failing, seed: u64) -> Self {
-        Self { inner, failing, rng: Arc::new(Mutex::new(Rng::new(seed))) }
+        let rng = Arc::new(Mutex::new(Rng::new(seed)));
+        Self { inner, failing, rng, is_cut_off: Arc::default(), refused: Arc::default() }
+    }
+
+    /// From now on all requests fail, or none for this reason. Returns the number of those that
+    /// have failed so.
+    pub fn cut_off(&self, is_cut_off: bool) -> u64 {
+        self.is_cut_off.store(is_cut_off, Ordering::Relaxed);
+        self.refused.load(Ordering::Relaxed)
     }
 
     fn below(&self, most: u64) -> u64 {
@@ -65,6 +77,10 @@ impl Faulty {
 
     /// Decides about a request, after a while.
     async fn fate(&self) -> Fate {
+        if self.is_cut_off.load(Ordering::Relaxed) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Fate::Refused;
+        }
         let Failing::Percent(percent) = self.failing else { return Fate::Fine };
         tokio::time::sleep(Duration::from_millis(1 + self.below(20))).await;
         if self.below(100) >= percent {

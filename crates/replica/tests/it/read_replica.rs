@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::backups::{Backups, append, numbered, settle};
+use crate::faulty::{Failing, Faulty};
 use crate::replica::{Host, Running, entries, journal, lazy, options, shipping};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -70,7 +71,11 @@ impl Reader {
     }
 
     fn open_with(&self, journal: impl Journal) -> Result<ReadReplica, Error> {
-        let mut options = ReadReplicaOptions::new(Bucket::of(self.memory.clone(), "backups").unwrap());
+        self.open_over(journal, Bucket::of(self.memory.clone(), "backups").unwrap())
+    }
+
+    fn open_over(&self, journal: impl Journal, backups: Bucket) -> Result<ReadReplica, Error> {
+        let mut options = ReadReplicaOptions::new(backups);
         options.store = Options::new().memory_budget(1 << 20);
         options.poll = Duration::from_millis(1);
         ReadReplica::open(self.path(), journal, options, || true)
@@ -234,6 +239,37 @@ fn a_replica_past_which_the_log_was_trimmed_makes_its_file_anew() {
     assert_eq!(shows(&replica, &running), numbered(33));
     // All that the old file had is in the log.
     assert_eq!((replica.lag().made_anew, reader.has_put_away()), (2, 1));
+    replica.close().unwrap();
+    running.kill();
+}
+
+/// The replica needs a backup, which the bucket does not return for a while.
+#[test]
+fn a_replica_outlives_a_bucket_that_fails() {
+    let memory = Arc::new(InMemory::new());
+    let backups = Backups::new(&memory);
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..10);
+    let (reader, stopped) = (Reader::new(&memory), Stopped::new(&memory));
+    let faulty = Faulty::new(memory.clone(), Failing::Percent(0), 1);
+    let bucket = Bucket::of(Arc::new(faulty.clone()), "backups").unwrap();
+    let replica = reader.open_over(stopped.clone(), bucket).unwrap();
+    shows(&replica, &running);
+    stopped.stop(true);
+    append(&running, 10..20);
+    backups.back_up(&running).unwrap().unwrap();
+    settle(&running, 0);
+    append(&running, 20..25);
+    faulty.cut_off(true);
+    stopped.stop(false);
+    while faulty.cut_off(true) == 0 {
+        assert!(replica.error().is_none(), "{:?}", replica.error());
+        std::thread::yield_now();
+    }
+    assert_eq!(entries(&replica.store()), numbered(10));
+    faulty.cut_off(false);
+    assert_eq!(shows(&replica, &running), numbered(25));
+    assert!(replica.error().is_none());
     replica.close().unwrap();
     running.kill();
 }

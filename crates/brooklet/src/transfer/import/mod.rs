@@ -53,7 +53,8 @@ pub struct ImportReport {
     pub skipped: u64,
     /// Whether spaces do not count the imported logs, or gave them no limits, because an error
     /// ended that work. The logs are in the store. [Configure](crate::Space::configure) these
-    /// spaces again.
+    /// spaces again; a space that limits its logs first with another retention, because only a
+    /// changed one is set on logs that exist.
     pub uncounted: bool,
 }
 

@@ -209,13 +209,14 @@ fn an_owner_that_slept_ends_and_comes_back_as_a_standby() {
     owner.signal(Signal::STOP);
     standby.wait_ready();
     next = standby.push(next, 50);
+    let is_sent = late.send(&["RPUSH list late".to_owned()]);
     owner.signal(Signal::CONT);
-    // The owner knows already that it is none, or finds out with this commit.
-    let answer = if late.send(&["RPUSH list late".to_owned()]) { late.line() } else { None };
+    // The owner finds out with this commit that it is none, or knows it before.
+    let answer = if is_sent { late.line() } else { None };
     assert!(answer.as_ref().is_none_or(|line| line.starts_with("-MISCONF")), "{answer:?}");
     let message = owner.end();
     assert!(message.starts_with("Some(7)") && message.contains("has taken the store over"), "{message}");
-    // Its file has a commit that the log lacks. Nobody was told of it.
+    // Its file may have a commit that the log lacks. Nobody was told of it.
     owner.start(bucket.path(), &["--standby"]);
     next = standby.push(next, 50);
     standby.kill();
@@ -223,7 +224,7 @@ fn an_owner_that_slept_ends_and_comes_back_as_a_standby() {
     assert_eq!(Client::at(&owner.socket()).list("list"), elements(next));
     let names = std::fs::read_dir(owner.place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let aside = names.filter(|name| name.to_str().unwrap().contains(".replaced-")).count();
-    assert_eq!(aside, 1, "the old file is kept");
+    assert!(aside <= 1, "the old file is kept if it has that commit");
     owner.signal(Signal::TERM);
     assert!(owner.end().starts_with("Some(0)"));
 }

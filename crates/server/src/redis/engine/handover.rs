@@ -56,6 +56,8 @@ impl Engine {
         match (by.and_then(|id| self.clients.remove(&id)), done) {
             (Some(mut client), done) => {
                 client.handed = Some(done.map(|committed| self.note_committed(&mut client, committed)));
+                // It may be leaving, and then it is not among those that wait.
+                client.wake();
                 self.clients.insert(client.id, client);
             }
             (None, Ok(committed)) => {

@@ -1,6 +1,7 @@
 //! Long commits that a helper hands to the store: others go on, and see nothing of them before.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use brooklet::Store;
@@ -8,6 +9,7 @@ use bytes::Bytes;
 
 use super::drafts::transaction;
 use super::portions::{Desk, many};
+use super::wakes::Count;
 use super::{at, words};
 use crate::redis::client::ClientId;
 use crate::redis::keys::Handover;
@@ -217,4 +219,42 @@ fn a_long_commit_needs_no_helper() {
     let (mut desk, handovers) = helped();
     drop(handovers);
     assert_eq!(desk.say(&[set_all("new"), words("GET key:4499")]), "+OK\r\n$3\r\nnew\r\n");
+}
+
+/// A server that stops answers a commit that is on its way, and wakes the connection for that.
+#[test]
+fn a_long_commit_is_answered_by_a_server_that_stops() {
+    let (mut desk, handovers) = helped();
+    let handover = pass(&mut desk, &handovers, vec![set_all("new")]);
+    desk.engine.say_goodbye();
+    desk.engine.run(desk.long, &mut VecDeque::new(), || true);
+    assert!(desk.engine.is_handing(desk.long) && desk.told(desk.long).is_empty());
+    let count = Arc::new(Count::default());
+    desk.engine.client(desk.long).unwrap().waker = Some(count.clone().into());
+    desk.engine.end_handover(handover.run());
+    assert!(count.woken() > 0, "nobody drives the connection");
+    desk.engine.run(desk.long, &mut VecDeque::new(), || true);
+    assert_eq!(desk.told(desk.long), "+OK\r\n");
+}
+
+/// What a pause, a subscription or the name of a space promises needs the end of the commit.
+#[test]
+fn what_depends_on_the_commit_waits_for_it() {
+    for request in ["CLIENT PAUSE 10 WRITE", "SELECT name", "SUBSCRIBE __keyevent@0__:set"] {
+        let (mut desk, handovers) = helped();
+        desk.say(&["CONFIG SET notify-keyspace-events KEA", "SET key:0 old", "FLUSHDB"].map(words));
+        let handover = pass(&mut desk, &handovers, vec![set_all("new")]);
+        assert_eq!(ask(&mut desk, &["PING", "SELECT 0", request]).len(), 1, "{request}");
+        desk.engine.end_handover(handover.run());
+    }
+}
+
+#[test]
+fn a_key_in_memory_is_read_beside_a_commit_after_a_flush_too() {
+    let (mut desk, handovers) = helped();
+    desk.say(&["SET key:1 old", "FLUSHDB", "SET key:0 old"].map(words));
+    let handover = pass(&mut desk, &handovers, vec![set_all("new")]);
+    assert!(ask(&mut desk, &["GET key:0"]).is_empty());
+    assert_eq!(desk.told(desk.other), "$3\r\nold\r\n");
+    assert_eq!(end(&mut desk, handover), "+OK\r\n");
 }

@@ -7,8 +7,15 @@ use std::task::Wake;
 
 use super::{World, at, words};
 
+/// Counts how often it wakes somebody.
 #[derive(Default)]
-struct Count(AtomicU64);
+pub struct Count(AtomicU64);
+
+impl Count {
+    pub fn woken(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
@@ -27,7 +34,7 @@ fn is_woken(request: &str, happens: impl FnOnce(&mut World)) -> bool {
     world.engine.client(id).unwrap().waker = Some(count.clone().into());
     assert!(world.engine.take_ready(id).is_empty(), "nothing is durable yet");
     happens(&mut world);
-    count.0.load(Ordering::Relaxed) > 0
+    count.woken() > 0
 }
 
 #[test]
