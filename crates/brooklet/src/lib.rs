@@ -141,6 +141,7 @@ pub use transfer::import::unsorted::Unsorted;
 pub use transfer::import::{Existing, Import, ImportReport};
 pub use transfer::offload::OffloadReport;
 pub use transfer::parts::Part;
+pub use transfer::recall::RecallReport;
 pub use transfer::salvage::Salvage;
 pub use transfer::subscribe::{Commits, Subscription};
 pub use transfer::succeed::Kept;

@@ -1,23 +1,22 @@
 //! The options of a store. The doc of an option states its default and the reason.
 
 pub mod mirror;
+pub mod offload;
 pub mod paths;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_codex::Source;
 use brooklet_io::{Clock, Files, SystemClock, SystemFiles, system_seed};
 
 use crate::error::Error;
-use crate::format::manifest::PartName;
 use crate::format::superblock::{MAX_RING, Superblock};
 use crate::model::keyed_hash::Secret;
 use crate::options::mirror::MirrorOptions;
+use crate::options::offload::OffloadReader;
 
 /// Default size of a ring, in bytes.
 const RING_SIZE: u64 = 64 << 20;
@@ -73,22 +72,11 @@ pub struct Options {
     pub(crate) seed: u64,
     pub(crate) secret: Secret,
     pub(crate) offload_reader: Option<OffloadReader>,
+    pub(crate) leave_offloaded: bool,
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) metrics_permissions: u32,
     pub(crate) files: Arc<dyn Files>,
     pub(crate) mirror: Option<MirrorOptions>,
-}
-
-type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
-
-/// A function that opens offloaded parts.
-#[derive(Clone)]
-pub(crate) struct OffloadReader(pub Arc<Open>);
-
-impl fmt::Debug for OffloadReader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Elsewhere")
-    }
 }
 
 /// The behavior of an opening where no store exists.
@@ -139,6 +127,7 @@ impl Options {
             seed: system_seed(),
             secret: Secret::of_system(),
             offload_reader: None,
+            leave_offloaded: false,
             metrics_file: None,
             metrics_permissions: PRIVATE,
             files: Arc::new(SystemFiles),
@@ -197,17 +186,6 @@ impl Options {
     /// [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) reports the actual size.
     pub fn ring_size(mut self, bytes: u64) -> Self {
         self.ring_size = Some(bytes);
-        self
-    }
-
-    /// Sets the function that opens [offloaded](crate::Store::offload) parts. Opening the store
-    /// calls the function for each of these parts. A store with offloaded parts cannot be opened
-    /// without this function, not even for reading only.
-    pub fn offload_reader(
-        mut self,
-        open: impl Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync + 'static,
-    ) -> Self {
-        self.offload_reader = Some(OffloadReader(Arc::new(open)));
         self
     }
 

@@ -55,6 +55,16 @@ impl Maintenance {
         least: u64,
     ) -> Result<Extent, Error> {
         let len = self.table_size().max(least.next_multiple_of(SECTOR));
+        self.extent_of(context, what, len)
+    }
+
+    /// Finds room for `len` bytes, under the same conditions. `len` is a multiple of the sector.
+    pub fn extent_of(
+        &mut self,
+        context: &Context<'_>,
+        what: &'static str,
+        len: u64,
+    ) -> Result<Extent, Error> {
         self.collect_garbage();
         for grown in [false, true] {
             if grown {

@@ -1,5 +1,5 @@
 //! Offloads a run whose parts are stored elsewhere: the store then reads the run from there, and
-//! frees its space in the heap.
+//! frees its space in the heap. Takes a run back whose parts were copied to the heap.
 //!
 //! Invariants:
 //! 1. A run is in the heap or offloaded as a whole. All offloaded runs are older than all runs in
@@ -13,6 +13,7 @@ use brooklet_io::seeded::bug;
 
 use crate::error::Error;
 use crate::maintenance::compaction::Compaction;
+use crate::maintenance::policy::POLICY;
 use crate::maintenance::{Context, Counted, Maintenance};
 use crate::run::table::Table;
 use crate::run::{Run, RunSet};
@@ -64,4 +65,47 @@ impl Maintenance {
         self.tidy(context);
         Ok(true)
     }
+
+    /// Replaces the tables of `run`, which is offloaded, by `tables`, their copies in the heap.
+    /// Returns `false`, and frees the copies, if another call was faster. `checkpoint` is the size of
+    /// a checkpoint's run, in bytes.
+    pub fn take_back(
+        &mut self,
+        context: &Context<'_>,
+        run: &Arc<Run>,
+        tables: Vec<Arc<Table>>,
+        checkpoint: u64,
+    ) -> Result<bool, Error> {
+        if let Some(why) = context.wal.failure() {
+            return Err(why.into());
+        }
+        let old = context.state().runs.clone();
+        let here = old.here();
+        if old.iter().nth(here.len()).is_none_or(|newest| !Arc::ptr_eq(newest, run)) {
+            drop(old);
+            self.give_up_tables(tables);
+            return Ok(false);
+        }
+        let level = level_of(here, run, checkpoint);
+        let back = Arc::new(run.back(tables.clone(), level));
+        let next =
+            |old: &Arc<Run>| (if Arc::ptr_eq(old, run) { back.clone() } else { old.clone() }, old.dead());
+        let runs: Vec<Counted> = old.iter().map(next).collect();
+        let merging = old.merging().cloned();
+        drop((old, back));
+        self.replace(context, runs, merging, None).map_err(|build_error| {
+            let build_error = self.lose(tables, build_error);
+            self.import_failed(context, "a manifest in the heap", build_error)
+        })?;
+        self.tidy(context);
+        Ok(true)
+    }
+}
+
+/// Returns the level of a run that comes back behind the runs that are `here`. Its own level is not
+/// known any more: this is the level of a run of its size, and levels do not fall.
+fn level_of(here: &[Arc<Run>], run: &Run, checkpoint: u64) -> u64 {
+    let newer: u64 = here.iter().map(|run| run.bytes()).sum();
+    let level = POLICY.level_for(newer + run.len(), checkpoint);
+    here.last().map_or(level, |newest| newest.meta.level.max(level))
 }

@@ -4,7 +4,7 @@
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::memory_space::log::{Frozen, Log};
 use crate::memory_space::slots::COST;
-use crate::memory_space::{Logs, Lookup, Phase, Rejected};
+use crate::memory_space::{Logs, Lookup, Phase, Rejected, cost_of, tombstone_cost};
 use crate::memtable::seqs::Seqs;
 use crate::model::Bounds;
 use crate::model::commit::{Action, Op};
@@ -26,10 +26,17 @@ impl Logs {
         if ops.iter().all(|op| matches!(op.action, Action::Expect(_))) {
             return Err(Error::EmptyCommit.into());
         }
-        self.make_room(ops)?;
+        let may_pass = self.may_pass_the_budget(ops)?;
+        // What is older than this may be dropped; the logs of the commit are newer.
+        let before = self.places.stamp();
+        for slot in
+            ops.iter().filter(|_| may_pass).filter_map(|op| self.places.find(op.key)).collect::<Vec<_>>()
+        {
+            self.places.touch(slot);
+        }
         let (bytes, logs) = (self.bytes, self.len());
         let mut saved = Vec::new();
-        let undoes = ops.len() > 1 || self.space.has_quota();
+        let undoes = ops.len() > 1 || self.space.has_quota() || may_pass;
         let mut seqs = Seqs::default();
         let done = ops.iter().try_for_each(|op| {
             if undoes {
@@ -38,6 +45,8 @@ impl Logs {
             self.apply(op, now).map(|seq| seq.into_iter().for_each(|seq| seqs.push(seq)))
         });
         let done = done.and_then(|()| self.check_quotas(logs, bytes));
+        // Last, so that a commit that is refused drops nothing.
+        let done = done.and_then(|()| if may_pass { self.make_room(before) } else { Ok(()) });
         if let Err(error) = done {
             saved.into_iter().for_each(|saved| self.restore(saved));
             return Err(error.into());
@@ -93,43 +102,60 @@ impl Logs {
         String::from_utf8_lossy(&self.prefix[..self.prefix.len() - 1]).into_owned()
     }
 
-    /// Makes room in memory for a commit, or refuses the commit.
-    fn make_room(&mut self, ops: &[Op<'_>]) -> Result<(), Error> {
+    /// Returns whether memory may not suffice for a commit. Refuses a commit that is larger than
+    /// all memory. A commit that adds nothing is never refused for its memory.
+    fn may_pass_the_budget(&mut self, ops: &[Op<'_>]) -> Result<bool, Error> {
         let budget = self.config.bytes as usize;
         let brings = |op: &Op<'_>| match op.action {
             Action::Append(payload) | Action::Snapshot(payload) => payload.len() + 4,
             Action::Begin(_) if self.places.find(op.key).is_none() => COST,
             _ => 0,
         };
-        let mut needed = ops.iter().map(brings).sum::<usize>();
-        if needed == 0 || self.memory + needed + ops.len() * (COST + 1024) <= budget {
-            return Ok(());
+        let needed = ops.iter().map(brings).sum::<usize>();
+        if needed > budget {
+            return Err(self.memory_full());
         }
-        needed += ops
-            .iter()
-            .filter(|op| self.places.find(op.key).is_none())
-            .map(|op| COST + op.key.len())
-            .sum::<usize>();
-        let before = self.places.stamp();
-        if self.config.when_full == WhenFull::DropOldest && needed <= budget {
-            for op in ops {
-                if let Some(slot) = self.places.find(op.key) {
-                    self.places.touch(slot);
-                }
-            }
-            while self.memory + needed > budget {
-                let Some(slot) = self.places.oldest(before) else { break };
-                self.dropped.push((*self.places.get(slot).key).into());
-                self.remove(slot);
-                self.counts.dropped += 1;
-                self.changed = true;
-            }
-        }
-        if self.memory + needed <= budget {
-            return Ok(());
-        }
+        Ok(needed > 0 && self.memory + needed + ops.len() * (COST + 1024) > budget)
+    }
+
+    fn memory_full(&mut self) -> Error {
         self.counts.refused += 1;
-        Err(Error::MemoryFull { space: self.name(), limit: self.config.bytes })
+        Error::MemoryFull { space: self.name(), limit: self.config.bytes }
+    }
+
+    /// Makes room in memory for a commit that was applied, or refuses it. Drops only logs that were
+    /// last written at `before` or earlier, and only if that suffices.
+    fn make_room(&mut self, before: u64) -> Result<(), Error> {
+        let budget = self.config.bytes as usize;
+        let Some(excess) = self.memory.checked_sub(budget).filter(|excess| *excess > 0) else {
+            return Ok(());
+        };
+        if self.config.when_full != WhenFull::DropOldest || !self.would_free(before, excess) {
+            return Err(self.memory_full());
+        }
+        while self.memory > budget {
+            let Some(slot) = self.places.oldest(before) else { break };
+            self.dropped.push((*self.places.get(slot).key).into());
+            self.remove(slot);
+            self.counts.dropped += 1;
+            self.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Returns whether dropping all logs that were last written at `before` or earlier would free
+    /// this memory.
+    fn would_free(&self, before: u64, excess: usize) -> bool {
+        let mut freed = 0;
+        self.places.older(before).any(|place| {
+            let tombstone = if place.created < self.generation && !self.tombstones.contains(&*place.key) {
+                tombstone_cost(&place.key)
+            } else {
+                0
+            };
+            freed += cost_of(place).saturating_sub(tombstone);
+            freed >= excess
+        })
     }
 
     /// Saves a log's state, to undo the current commit if it fails.

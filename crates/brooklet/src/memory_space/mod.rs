@@ -273,7 +273,7 @@ impl Logs {
         let place = self.places.remove(slot);
         let Bounds { first, next } = place.log.bounds();
         self.bytes -= place.log.sum(first..next);
-        self.memory -= COST + place.log.memory() + place.key.bytes_apart();
+        self.memory -= cost_of(&place);
         place
     }
 
@@ -397,6 +397,11 @@ impl<T> Lookup<T> {
             Lookup::Below => Lookup::Below,
         }
     }
+}
+
+/// Returns the memory of a log, in bytes.
+fn cost_of(place: &Place) -> usize {
+    COST + place.log.memory() + place.key.bytes_apart()
 }
 
 /// Returns the memory of a tombstone, in bytes.

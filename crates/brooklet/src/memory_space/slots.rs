@@ -82,6 +82,11 @@ impl Places {
         self.places.iter().filter(|place| !place.key.is_empty())
     }
 
+    /// Returns the logs that were last written at `before` or earlier, in no order.
+    pub fn older(&self, before: u64) -> impl Iterator<Item = &Place> {
+        self.iter().filter(move |place| place.stamp <= before)
+    }
+
     /// Adds a log. The key must be new.
     pub fn add(&mut self, key: &[u8], log: Log, created: u32, changed: u32) -> Slot {
         let hash = self.hash(key);

@@ -97,6 +97,11 @@ impl Run {
         Self::new(&self.table_cache, meta, tables, &self.from)
     }
 
+    /// Returns this run with `tables`, its tables in the heap, on this level.
+    pub fn back(&self, tables: Vec<Arc<Table>>, level: u64) -> Self {
+        Self::new(&self.table_cache, RunMeta { level, ..self.meta() }, tables, &self.from)
+    }
+
     /// Returns this run on the last level, so that no merge includes it.
     pub fn set_aside(&self) -> Self {
         self.gone(self.tables.clone())

@@ -12,7 +12,7 @@ use brooklet_codex::Source;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 
 use crate::error::{Error, is_full};
-use crate::format::manifest::{self, Manifest, TableMeta};
+use crate::format::manifest::{self, MAX_LEVEL, Manifest, PartName, TableMeta};
 use crate::format::superblock::{Place, Superblock};
 use crate::model::progress::Progress;
 use crate::options::{Create, Options};
@@ -99,9 +99,10 @@ pub(super) fn copy(
     view.here()?;
     view.expect_whole()?;
     let mut manifest = view.manifest();
+    let copied = leave(&mut manifest, volumes, options);
     let begin = superblock.heap_offset();
     let mut end = begin;
-    for table in manifest.runs.iter_mut().flat_map(|(_, tables)| tables) {
+    for table in manifest.runs[..copied].iter_mut().flat_map(|(_, tables)| tables) {
         (table.offset, table.extent) = (end, table.len.next_multiple_of(SECTOR as u64));
         end += table.extent;
     }
@@ -118,8 +119,9 @@ pub(super) fn copy(
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
     };
-    let sources = view.runs.iter().flat_map(|run| run.tables.iter());
-    let targets = manifest.runs.iter().flat_map(|(run, metas)| metas.iter().map(move |meta| (run.id, meta)));
+    let sources = view.runs.iter().take(copied).flat_map(|run| run.tables.iter());
+    let targets = &manifest.runs[..copied];
+    let targets = targets.iter().flat_map(|(run, metas)| metas.iter().map(move |meta| (run.id, meta)));
     let (mut tables, mut flushed) = (sources.zip(targets), begin);
     let mut copy_next = || {
         let Some((source, (run, meta))) = tables.next() else { return Ok::<_, Error>(None) };
@@ -155,6 +157,36 @@ pub(super) fn copy(
         }
     }
     put_manifest(&manifest, &encoded, end, volume, superblock)
+}
+
+/// Records the runs that stay where they are as offloaded: the oldest ones whose parts the reader
+/// opens, if they shall stay. Returns the number of the other runs.
+fn leave(manifest: &mut Manifest, volumes: &Volumes, options: &Options) -> usize {
+    let mut copied = manifest.runs.len();
+    let Some(reader) = options.offload_reader.as_ref().filter(|_| options.leave_offloaded) else {
+        return copied;
+    };
+    let table_cache = TableCache::new(volumes.data.clone(), options.cache_budget, Some(0), options.secret);
+    let opens = |run: u64, table: &TableMeta| {
+        let source = reader.0(PartName::of(table))?;
+        Table::offloaded(&table_cache, run, table.gone(), source).map(drop)
+    };
+    // A run that is being merged is not offloaded.
+    let merged = manifest.merged();
+    if manifest.merging.is_some() && merged.is_empty() {
+        return copied;
+    }
+    while copied > merged.end {
+        let (run, tables) = &mut manifest.runs[copied - 1];
+        if let Err(error) = tables.iter().try_for_each(|table| opens(run.id, table)) {
+            tracing::info!(run = run.id, %error, "this run and all newer ones are copied");
+            break;
+        }
+        run.level = MAX_LEVEL;
+        tables.iter_mut().for_each(|table| *table = table.gone());
+        copied -= 1;
+    }
+    copied
 }
 
 fn failed(volume: &Arc<dyn Volume>) -> impl FnOnce(std::io::Error) -> Error {

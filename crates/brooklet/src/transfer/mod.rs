@@ -7,6 +7,7 @@ pub mod following;
 pub mod import;
 pub mod offload;
 pub mod parts;
+pub mod recall;
 pub mod salvage;
 pub mod subscribe;
 pub mod succeed;

@@ -42,6 +42,7 @@ mod offload;
 mod parts;
 mod readme;
 mod reads;
+mod recall;
 mod refusals;
 mod restart;
 mod retention;

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, SealedBlock, Store, View, Waits};
-use brooklet_archive::{Bucket, Which};
+use brooklet_archive::{Bucket, Parts, Which};
 use brooklet_replica::{BucketJournal, Error, Followed, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::standby::{Owner, Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
@@ -30,6 +30,8 @@ use warm::Warm;
 
 /// Memory for reading a backup in the bucket, in bytes.
 const READ_AHEAD: usize = 32 << 20;
+/// Most bytes of looked-up data of offloaded runs that the disk caches.
+const CACHE: u64 = 1 << 30;
 /// Time between two looks at a signal, and at the owner of the log.
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two probes of a bucket that does not answer.
@@ -160,6 +162,7 @@ impl Replication {
         open: Open<'_>,
         ports: Option<&Standby>,
     ) -> Result<Option<Store>, Error> {
+        let options = &self.with_parts(options);
         let goes_on = || !self.stop.is_cancelled();
         let goes_on_after = |error: &Error| self.is_standby && is_of_a_moment(error) && goes_on();
         // With a bucket that lets two hosts win, both would be owners.
@@ -309,6 +312,18 @@ impl Replication {
         open(options.clone().mirror(mirror)).map_err(|error| self.replica.explain(error))
     }
 
+    /// Lets the store read offloaded runs from the backups: a store that was [made
+    /// anew](Self::make_anew) begins with all runs of its backup offloaded.
+    fn with_parts(&self, options: &Options) -> Options {
+        let parts = Parts::new(&self.backups, READ_AHEAD);
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parts = parts.clone().cache(dir, CACHE).unwrap_or_else(|error| {
+            tracing::warn!(%error, "reads of offloaded runs are not cached");
+            parts
+        });
+        options.clone().offload_reader(move |name| parts.open(name))
+    }
+
     /// Moves the file aside: it may have the only copy of a commit.
     fn move_aside(&self, why: &str) -> Result<(), brooklet::Error> {
         let path = self.real_path();
@@ -332,7 +347,8 @@ impl Replication {
         self.path.canonicalize().unwrap_or_else(|_| self.path.clone())
     }
 
-    /// Makes the file from the bucket, while `claim` owns the log.
+    /// Makes the file from the bucket, while `claim` owns the log. At first, the runs of the backup
+    /// stay where they are, so that this host serves soon.
     fn make_anew(&self, options: &Options, kept: &Kept, claim: &Shipper) -> Result<(), Error> {
         let begin = Instant::now();
         let blocks = kept.blocks.len();
@@ -346,7 +362,8 @@ impl Replication {
             }
             if must_end().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let made = options.clone().succeed(&self.path, kept, progress).and_then(|store| store.close());
+        let options = options.clone().leave_offloaded(true);
+        let made = options.succeed(&self.path, kept, progress).and_then(|store| store.close());
         made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         must_end().map_or(Ok(()), Err)

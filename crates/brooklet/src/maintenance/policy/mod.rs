@@ -158,10 +158,15 @@ impl Policy {
     /// bytes. Levels therefore depend on the live bytes, and not on the age of the store.
     fn level_of_all(&self, runs: &[Shape]) -> u64 {
         let live: u64 = runs.iter().map(|run| run.bytes - run.garbage).sum();
-        let mut room =
-            runs.iter().filter(|run| run.level == 0).map(|run| run.bytes).max().unwrap_or(live).max(1);
-        let checkpoint = room;
-        let mut level = 0;
+        let checkpoint = runs.iter().filter(|run| run.level == 0).map(|run| run.bytes).max().unwrap_or(live);
+        self.level_for(live, checkpoint)
+    }
+
+    /// Returns the lowest level that holds `live` bytes, if a checkpoint's run has `checkpoint`
+    /// bytes.
+    pub fn level_for(&self, live: u64, checkpoint: u64) -> u64 {
+        let checkpoint = checkpoint.max(1);
+        let (mut room, mut level) = (checkpoint, 0);
         while room < live && level < MAX_LEVEL {
             level += 1;
             room = binomial(self.most as u64 + level, level).saturating_mul(checkpoint);

@@ -267,6 +267,41 @@ fn memory_that_is_full_refuses_or_drops_the_oldest_logs() {
 }
 
 #[test]
+fn a_commit_that_is_refused_drops_no_other_log() {
+    let store = create(&MemVolume::new(1));
+    let oldest = MemoryConfig::new(64 << 10).when_full(WhenFull::DropOldest);
+    let config = SpaceConfig::new().class(Class::Memory(oldest));
+    let space = store.create_space("s", config.clone()).unwrap();
+    for log in 0..100 {
+        space.append(format!("{log:04}"), [7; 100]).unwrap().wait().unwrap();
+    }
+    space.append_many("large", vec![vec![7; 9000]; 4]).unwrap().wait().unwrap();
+    let logs = || -> Vec<_> { space.scan("").unwrap().map(|log| log.unwrap()).collect() };
+    let before = logs();
+    assert!(before.len() > 80, "{}", before.len());
+    // The log alone would be larger than all memory.
+    let error = space.append_many("large", vec![vec![7; 9000]; 4]).unwrap_err();
+    assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
+    assert_eq!(logs(), before);
+    // Commits that would fit, and are refused for another reason.
+    let mut unknown = Commit::new();
+    (0..3).for_each(|_| _ = unknown.append("new", vec![7; 9000]));
+    unknown.trim("unknown", 1);
+    let error = space.commit(&unknown).unwrap_err();
+    assert!(matches!(error, Error::UnknownLog { .. }), "{error}");
+    assert_eq!(logs(), before);
+    space.configure(config.max_logs(before.len() as u64)).unwrap();
+    let error = space.append_many("new", vec![vec![7; 9000]; 3]).unwrap_err();
+    assert!(matches!(error, Error::QuotaReached { .. }), "{error}");
+    assert_eq!(logs(), before);
+    assert_eq!(space.info().unwrap().memory.unwrap().dropped, 0);
+    // One that fits drops as many as it must.
+    space.append("0099", vec![7; 9000]).unwrap().wait().unwrap();
+    let after = logs();
+    assert!(after.len() < before.len() && after.iter().any(|log| log.key == *b"large"), "{}", after.len());
+}
+
+#[test]
 fn what_does_not_fit_into_memory_stays_where_it_is() {
     let volume = MemVolume::new(1);
     let store = create(&volume);

@@ -1,16 +1,17 @@
 //! The guard of a server's store: it ends the server once this host is not the owner any more. A
 //! second thread backs the store up: its requests may hang.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use brooklet::{Activity, Store, Waits, WalStats};
+use brooklet::{Activity, Progress, Store, Waits, WalStats};
 use brooklet_archive::Archive;
 use brooklet_replica::{Error, Replica, Shipper};
 use brooklet_server::CancellationToken;
 
-use super::{LOOK, Replication, refused, with_suffix};
+use super::{LOOK, Replication, TELL, refused, with_suffix};
 use crate::failure::{Failure, Kind};
 
 /// Longest time of a write to the ring.
@@ -42,7 +43,13 @@ impl Replication {
             let activity = opened.activity();
             must_end(&activity, &owner).or_else(|| ring.stuck(&activity.wal, STUCK).map(stopped))
         };
-        let work = move |closing: &CancellationToken| self.make_backups(&store, &shipper, closing);
+        let work = move |closing: &CancellationToken| {
+            thread::scope(|scope| {
+                // Each may wait for the bucket.
+                scope.spawn(|| self.recall(&store, closing));
+                self.make_backups(&store, &shipper, closing);
+            });
+        };
         Guard::start(stop, replica, waits, time, must_end, work)
     }
 
@@ -67,6 +74,40 @@ impl Replication {
                 last = Instant::now();
             }
             thread::sleep(LOOK);
+        }
+    }
+
+    /// Brings the runs to the file that it was [made](Self::make_anew) without.
+    pub(super) fn recall(&self, store: &Store, closing: &CancellationToken) {
+        let goes_on = || !closing.is_cancelled() && !self.stop.is_cancelled();
+        let (begin, mut told, mut pause) = (Instant::now(), Instant::now(), self.pause.max(LOOK));
+        while goes_on() {
+            let progress = |progress: Progress| {
+                if told.elapsed() > TELL {
+                    told = Instant::now();
+                    let of = progress.total_bytes;
+                    tracing::info!(bytes = progress.bytes, of, "runs of the backup are copied to the file");
+                }
+                if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            match store.recall(u64::MAX, progress) {
+                Ok(recalled) if recalled.left == 0 => {
+                    if recalled.runs > 0 {
+                        let seconds = begin.elapsed().as_secs_f64();
+                        tracing::info!(bytes = recalled.bytes, seconds, "the file has all runs of the store");
+                    }
+                    return;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "runs of the backup stay in the bucket; the next try follows later");
+                    let failed = Instant::now();
+                    while goes_on() && failed.elapsed() < pause {
+                        thread::sleep(LOOK);
+                    }
+                    pause = (2 * pause).min(self.backup_every);
+                }
+            }
         }
     }
 

@@ -178,6 +178,55 @@ fn old_backups_are_removed() {
     }
 }
 
+/// A host that has the bucket alone serves before it has copied the backup.
+#[test]
+fn a_file_that_is_made_anew_begins_with_its_backup_offloaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let away = |store: &Store| store.info().unwrap().runs.iter().filter(|run| run.offloaded).count();
+    let entries = |store: &Store| -> Vec<_> {
+        let logs = store.scan("").unwrap().map(|log| log.unwrap().key);
+        let read = |key: Vec<u8>| store.read(&key, ..).unwrap().map(|entry| entry.unwrap().payload).collect();
+        logs.map(|key| (key.clone(), read(key))).collect::<Vec<(_, Vec<Bytes>)>>()
+    };
+    let append = |store: &Store, replica: &Replica, first: u32| {
+        let log = |log: u32| (format!("log/{log}"), vec![log as u8; 2000]);
+        (first..first + 100).map(log).for_each(|(key, entry)| drop(store.append(key, entry).unwrap()));
+        append_kept(store, replica);
+    };
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append(&store, &first.replica, 0);
+    assert!(first.back_up(&store, || true).unwrap());
+    append(&store, &first.replica, 50);
+    let mut before = entries(&store);
+    drop((store, first));
+    std::fs::rename(folder.path().join("store"), folder.path().join("lost")).unwrap();
+
+    for round in 0..2 {
+        // The second time, it is a restart.
+        let host = host(folder.path(), Waits::Kept);
+        let store = open(&host).unwrap();
+        assert!(away(&store) > 0, "round {round}");
+        assert!(entries(&store) == before, "round {round}");
+        append(&store, &host.replica, 100 + round);
+        assert!(host.back_up(&store, || true).unwrap());
+        before = entries(&store);
+    }
+
+    // Its own backup names the offloaded runs, too.
+    let store = succeed(folder.path());
+    assert!(away(&store) > 0 && entries(&store) == before);
+    drop(store);
+    let host = host(folder.path(), Waits::Kept);
+    let store = open(&host).unwrap();
+    host.recall(&store, &CancellationToken::new());
+    assert!(away(&store) == 0 && entries(&store) == before);
+    store.close().unwrap();
+    drop((store, host));
+    let alone = options().read_only(true).open(folder.path().join("store")).unwrap();
+    assert!(entries(&alone) == before, "the file has all runs");
+}
+
 /// Returns how many files were moved aside.
 pub fn aside(folder: &Path) -> usize {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());

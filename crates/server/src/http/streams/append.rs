@@ -109,7 +109,10 @@ impl Streams {
         written.draft_change(&stream.name, change, &mut draft);
         let data: Arc<str> = stream.name.data().into();
         messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
-        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.invalidate(refusal))?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| {
+            written.invalidate(refusal);
+            change.touched.inspect(|touched| stream.not_noted(*touched));
+        })?;
         written.changed(change);
         written.appended(messages, &ticket);
         stream.announce(written, &ticket);

@@ -161,7 +161,12 @@ impl Streams {
         }
         let share = self.limits.replies.take(self.config.chunk).await?;
         let (stream, identity) = (stream.clone(), identity.clone());
-        let read = move |streams: &Self| streams.chunk(&stream.name, &identity, from, end, skips);
+        let read = move |streams: &Self| {
+            let chunk = streams.chunk(&stream.name, &identity, from, end, skips);
+            // The store was asked by the name alone: by now that may be another stream's.
+            stream.is_still(&streams.store, &identity)?;
+            chunk
+        };
         let chunk = self.blocking(&self.reads, read).await?;
         Ok(Chunk { share: Some(share), ..chunk })
     }
@@ -301,5 +306,70 @@ pub fn joined(messages: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(messages) {
         Ok([message]) => message,
         Err(messages) => messages.concat().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Config;
+    use crate::http::limits::Limits;
+    use crate::http::streams::name::Name;
+
+    /// Makes a stream of text with these messages.
+    async fn make(streams: &Arc<Streams>, messages: [&'static str; 2]) -> Arc<Stream> {
+        let stream = streams.open(&Name::new("s").unwrap(), false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+        let (parts, ()) = request.into_parts();
+        streams.put(&stream, &parts, Bytes::from_static(messages[0].as_bytes())).await.unwrap();
+        let rest = Bytes::from_static(messages[1].as_bytes());
+        streams.post(&stream, &parts.headers, rest).await.unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn a_reader_never_gets_messages_of_another_stream_of_its_name() {
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let stream = make(&streams, ["a", "b"]).await;
+        let seen = stream.seen();
+        let identity = seen.alive(&stream.name).unwrap();
+        let read = |identity: Arc<Identity>| {
+            let (streams, stream) = (streams.clone(), stream.clone());
+            async move { streams.read(&stream, &identity, 0, 2, true).await.map(|chunk| chunk.messages) }
+        };
+        assert_eq!(read(identity.clone()).await.unwrap(), ["a", "b"]);
+        // A reader has looked, and waits; meanwhile:
+        streams.delete(&stream).await.unwrap();
+        assert_eq!(read(identity.clone()).await.unwrap_err().status, StatusCode::NOT_FOUND);
+        make(&streams, ["c", "d"]).await;
+        assert_eq!(read(identity).await.unwrap_err().status, StatusCode::NOT_FOUND);
+        let identity = stream.seen().alive(&stream.name).unwrap();
+        assert_eq!(read(identity).await.unwrap(), ["c", "d"]);
+    }
+
+    #[tokio::test]
+    async fn a_use_that_could_not_be_noted_is_noted_by_the_next() {
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let stream = streams.open(&Name::new("s").unwrap(), false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert("stream-ttl", "800".parse().unwrap());
+        streams.put(&stream, &request.into_parts().0, Bytes::from_static(b"x")).await.unwrap();
+        let identity = stream.seen().identity.unwrap();
+        stream.begin(time::now() - 200_000);
+        let touched = stream.touch(&identity).expect("an eighth of the time has passed");
+        assert_eq!(stream.touch(&identity), None, "it is on its way");
+        // Somebody changed the log of notes, so that the commit is refused.
+        streams.store.append(stream.name.metadata(), "").unwrap().wait().unwrap();
+        let mut written = stream.turn(&streams.store).unwrap();
+        let change = Change { touched: Some(touched), ..Change::default() };
+        assert!(streams.commit(&stream, &mut written, &change, &[]).is_err());
+        assert!(stream.touch(&identity).is_some());
     }
 }

@@ -227,12 +227,25 @@ pub enum Form {
     Bytes,
 }
 
+/// Whether a text of this type is UTF-8, as far as its type says: text of other character sets is
+/// bytes for this server.
+fn is_unicode(content_type: &str) -> bool {
+    let parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let mut charsets = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    charsets.all(|(_, charset)| {
+        let charset = charset.trim().trim_matches('"');
+        ["utf-8", "utf8", "us-ascii"].iter().any(|known| charset.eq_ignore_ascii_case(known))
+    })
+}
+
 impl Identity {
     pub fn form(&self) -> Form {
         let media_type = media_type(&self.content_type);
         if media_type.eq_ignore_ascii_case("application/json") {
             Form::Json
-        } else if media_type.get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case("text/")) {
+        } else if media_type.get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case("text/"))
+            && is_unicode(&self.content_type)
+        {
             Form::Text
         } else {
             Form::Bytes

@@ -30,6 +30,9 @@ use crate::http::reply::{Refusal, set};
 /// A sign of life, which tells a peer that is gone from one that waits.
 const ALIVE: Duration = Duration::from_secs(15);
 
+/// The last words to a reader of bytes that are no text.
+const NO_TEXT: &[u8] = b": the next bytes of the stream are no UTF-8 text: read them without live=sse\n\n";
+
 /// A reader of events.
 struct Events {
     streams: Arc<Streams>,
@@ -38,6 +41,8 @@ struct Events {
     watch: watch::Receiver<Seen>,
     /// The number of the next message.
     next: u64,
+    /// The end of the stream when its last messages ended within a character: these wait for more.
+    held: u64,
     skips: bool,
     cursor: Option<u64>,
     is_first: bool,
@@ -70,6 +75,7 @@ impl Streams {
         let is_binary = identity.form() == Form::Bytes;
         let events = Events {
             next: request.from(&seen)?,
+            held: 0,
             streams: self.clone(),
             identity,
             watch: stream.watch(),
@@ -108,7 +114,7 @@ impl Events {
             if !seen.is_of(&self.identity) {
                 return None;
             }
-            if std::mem::take(&mut self.is_first) || seen.end.0 > self.next || seen.closed {
+            if std::mem::take(&mut self.is_first) || seen.end.0 > self.next.max(self.held) || seen.closed {
                 return self.tell(&seen).await;
             }
             tokio::select! {
@@ -122,10 +128,38 @@ impl Events {
         }
     }
 
+    /// Reads on. Of a text, only messages that end with a character, since an event has characters.
+    /// Returns `None` if what follows is no text.
+    async fn read(&mut self, seen: &Seen) -> Result<Option<Chunk>, Refusal> {
+        let (streams, stream, identity) = (&self.streams, &self.stream, &self.identity);
+        let mut chunk = streams.read(stream, identity, self.next, seen.end.0, self.skips).await?;
+        if identity.form() != Form::Text {
+            return Ok(Some(chunk));
+        }
+        let mut text = Text::of(&chunk.messages);
+        // The rest of a character has at most three bytes.
+        while text.messages == 0 && text.may_go_on && chunk.next < seen.end.0 {
+            let more = streams.read(stream, identity, chunk.next, chunk.next + 1, false).await?;
+            chunk.messages.extend(more.messages);
+            chunk.next = more.next;
+            text = Text::of(&chunk.messages);
+        }
+        let rest = chunk.messages.split_off(text.messages);
+        if chunk.messages.is_empty() && !rest.is_empty() && (!text.may_go_on || seen.closed) {
+            return Ok(None);
+        }
+        self.held = if chunk.messages.is_empty() { chunk.next } else { 0 };
+        chunk.next -= rest.len() as u64;
+        Ok(Some(chunk))
+    }
+
     async fn tell(&mut self, seen: &Seen) -> Option<Bytes> {
-        let chunk = self.streams.read(&self.stream, &self.identity, self.next, seen.end.0, self.skips).await;
-        let mut chunk = match chunk {
-            Ok(chunk) => chunk,
+        let mut chunk = match self.read(seen).await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => {
+                self.is_over = true;
+                return Some(Bytes::from_static(NO_TEXT));
+            }
             Err(refusal) => {
                 // The reader asks again, and is told why by the status.
                 tracing::debug!(?refusal, stream = %self.stream.name, "events end early");
@@ -152,6 +186,39 @@ impl Events {
         event.push_str(&serde_json::to_string(&control).expect("it is made of text and truth values"));
         event.push_str("\n\n");
         Some(hold(event.into(), share))
+    }
+}
+
+/// How far messages are UTF-8 text.
+#[derive(Debug, PartialEq, Eq)]
+struct Text {
+    /// Number of the messages that end with a whole character, with all before it.
+    messages: usize,
+    /// Whether the others may be the begin of more text.
+    may_go_on: bool,
+}
+
+impl Text {
+    fn of(messages: &[Bytes]) -> Self {
+        let mut text = Self { messages: 0, may_go_on: true };
+        // The bytes of a character that the messages up to here have begun.
+        let mut begun = Vec::new();
+        for (i, message) in messages.iter().enumerate() {
+            let joined =
+                if begun.is_empty() { message.clone() } else { [&begun[..], message].concat().into() };
+            match std::str::from_utf8(&joined) {
+                Ok(_) => {
+                    text.messages = i + 1;
+                    begun.clear();
+                }
+                Err(error) if error.error_len().is_none() => begun = joined[error.valid_up_to()..].to_vec(),
+                Err(_) => {
+                    text.may_go_on = false;
+                    break;
+                }
+            }
+        }
+        text
     }
 }
 
@@ -199,9 +266,67 @@ mod tests {
     use super::*;
 
     #[test]
+    fn text_ends_with_a_whole_character() {
+        let of = |messages: &[&'static [u8]]| {
+            let messages: Vec<Bytes> = messages.iter().map(|message| Bytes::from_static(message)).collect();
+            let Text { messages, may_go_on } = Text::of(&messages);
+            (messages, may_go_on)
+        };
+        assert_eq!(of(&[]), (0, true));
+        assert_eq!(of(&["a".as_bytes(), "\u{20ac}".as_bytes()]), (2, true));
+        assert_eq!(of(&[b"a", b"\xe2\x82"]), (1, true));
+        assert_eq!(of(&[b"a\xe2", b"\x82", b"\xac", b"\xe2"]), (3, true));
+        assert_eq!(of(&[b"\xe2\x82", b"a"]), (0, false));
+        assert_eq!(of(&[b"a", b"\xff", b"a"]), (1, false));
+    }
+
+    #[test]
     fn no_text_begins_an_event_of_its_own() {
         let mut event = String::new();
         push_lines(&mut event, "a\r\n\r\nevent: control\rdata: x\n b\n");
         assert_eq!(event, "data:a\ndata:\ndata:event: control\ndata:data: x\ndata:  b\ndata:\n");
+    }
+
+    /// The data of an event, as a reader understands it.
+    async fn events(
+        streams: &Arc<Streams>,
+        stream: &Arc<Stream>,
+    ) -> impl futures_util::Stream<Item = String> + Unpin {
+        let request = Request { start: Start::Beginning, live: None, cursor: None };
+        let response = streams.events(stream.clone(), request, stream.seen()).unwrap();
+        let events = response.into_body().into_data_stream();
+        let text = |event: Result<Bytes, _>| String::from_utf8(event.unwrap().to_vec()).unwrap();
+        Box::pin(futures_util::StreamExt::map(events, text))
+    }
+
+    #[tokio::test]
+    async fn characters_arrive_whole() {
+        let config = crate::http::Config::default();
+        let limits = crate::http::limits::Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let name = super::super::name::Name::new("s").unwrap();
+        let stream = streams.open(&name, false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+        let (parts, ()) = request.into_parts();
+        let post = |bytes: &'static [u8]| {
+            let (streams, stream, headers) = (streams.clone(), stream.clone(), parts.headers.clone());
+            async move { streams.post(&stream, &headers, Bytes::from_static(bytes)).await.unwrap() }
+        };
+        streams.put(&stream, &parts, Bytes::from_static(b"1\xe2\x82")).await.unwrap();
+        let mut events = events(&streams, &stream).await;
+        let mut next = async || futures_util::StreamExt::next(&mut events).await;
+        let first = next().await.unwrap();
+        assert!(!first.contains("event: data") && !first.contains("upToDate"), "{first}");
+        assert!(first.contains(&format!("\"{}\"", Offset(0))), "the reader goes on from the begin: {first}");
+        post(b"\xac 2").await;
+        assert!(next().await.unwrap().starts_with("event: data\ndata:1\u{20ac} 2\n\n"));
+        post(b"3").await;
+        assert!(next().await.unwrap().starts_with("event: data\ndata:3\n\n"));
+        // Bytes that are no text end the events; what comes before them arrives.
+        post(b"\xff").await;
+        assert_eq!(next().await.unwrap().as_bytes(), NO_TEXT);
+        assert_eq!(next().await, None);
     }
 }

@@ -185,6 +185,11 @@ impl Stream {
         (is_due && self.noted.compare_exchange(noted, now, Relaxed, Relaxed).is_ok()).then_some(now)
     }
 
+    /// Takes back that its use at this time is noted in the store: so the next use is.
+    pub fn not_noted(&self, touched: u64) {
+        let _ = self.noted.compare_exchange(touched, 0, Relaxed, Relaxed);
+    }
+
     /// It is made now, and has no past.
     pub fn begin(&self, now: u64) {
         self.touched.store(now, Relaxed);
@@ -213,6 +218,16 @@ impl Stream {
 
     pub fn is_expired(&self, identity: &Identity) -> bool {
         self.expires(identity).is_some_and(|at| at <= time::now())
+    }
+
+    /// Whether it is still the stream of this outline for those who write, who are ahead of what is
+    /// [seen](Self::seen). After that, all that was read before was read of this stream.
+    pub fn is_still(&self, store: &Store, identity: &Identity) -> Result<(), Refusal> {
+        match &self.turn(store)?.metadata {
+            Some(metadata) if metadata.gone => Err(Refusal::gone(&self.name)),
+            Some(metadata) if metadata.identity.id == identity.id => Ok(()),
+            _ => Err(Refusal::unknown(&self.name)),
+        }
     }
 
     /// What is known of it, if it is there.

@@ -31,9 +31,11 @@ impl Streams {
                 () = self.stop.cancelled() => return,
                 () = tokio::time::sleep(self.config.sweep) => {}
             }
+            let mut from = Vec::new();
             loop {
-                match self.blocking(&self.writes, |streams| streams.sweep(time::now())).await {
-                    Ok(AT_ONCE) if !self.stop.is_cancelled() => {}
+                let begin = std::mem::take(&mut from);
+                match self.blocking(&self.writes, move |streams| streams.sweep(time::now(), &begin)).await {
+                    Ok(Some(next)) if !self.stop.is_cancelled() => from = next,
                     Ok(_) => break,
                     Err(refusal) => {
                         tracing::warn!(?refusal, "the server could not remove expired streams; it retries");
@@ -44,23 +46,30 @@ impl Streams {
         }
     }
 
-    /// Removes some of what is due; gives the number of streams that it looked at.
-    pub fn sweep(&self, now: u64) -> Result<usize, Refusal> {
-        let mut due = Vec::new();
-        for log in self.store.scan(DUE)?.take(AT_ONCE) {
+    /// Removes some of what is due, from this key on. Returns the key to go on from, if there may
+    /// be more. A stream that cannot be read stays, and keeps no other from going.
+    pub fn sweep(&self, now: u64, from: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+        let (mut due, mut next) = (Vec::new(), None);
+        for (i, log) in self.store.scan_from(DUE, from)?.take(AT_ONCE).enumerate() {
             let key = log?.key;
             match Name::of_due(&key) {
                 Some((minute, _)) if minute > now / MINUTE => break,
                 Some(found) => due.push(found),
                 None => tracing::warn!(key = %key.escape_ascii(), "a log tells no stream that is due"),
             }
+            if i + 1 == AT_ONCE {
+                next = Some([&key[..], b"\0"].concat());
+            }
         }
         for (minute, name) in &due {
-            self.see_to(*minute, name)?;
+            if let Err(refusal) = self.see_to(*minute, name) {
+                self.store.flush()?;
+                tracing::warn!(?refusal, stream = %name, "the server could not remove an expired stream; it retries");
+            }
         }
         // What went is listed until that is durable.
         self.store.flush()?;
-        Ok(due.len())
+        Ok(next)
     }
 
     fn see_to(&self, minute: u64, name: &Name) -> Result<(), Refusal> {
@@ -129,7 +138,7 @@ mod tests {
         make(&streams, "later", &[("stream-ttl", "30")]).await;
         streams.store.append("streams/__ds/due/0000000009/left-over", "").unwrap().wait().unwrap();
         let soon = time::now() + 2 * MINUTE;
-        assert_eq!(streams.sweep(soon).unwrap(), 4);
+        assert_eq!(streams.sweep(soon, b"").unwrap(), None);
         // That one has a life of its own yet, and is looked at when it ends.
         let again = Name::new("later").unwrap();
         let due = streams.registry.get(&again).turn(&streams.store).unwrap().metadata.clone().unwrap().due;
@@ -137,7 +146,31 @@ mod tests {
         let due = [again.due(due.unwrap())];
         let data = ["later", "stays"].map(|key| format!("streams/{key}"));
         assert_eq!(keys(&streams), [&kept[..], &due, &data].concat());
-        assert_eq!(streams.sweep(time::now()).unwrap(), 0);
+        streams.sweep(time::now(), b"").unwrap();
+        assert_eq!(keys(&streams), [&kept[..], &due, &data].concat());
+    }
+
+    #[tokio::test]
+    async fn streams_that_cannot_be_read_keep_no_other_from_going() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        make(&streams, "past", &[("stream-ttl", "0")]).await;
+        for i in 0..AT_ONCE {
+            let name = Name::new(&format!("bad-{i}")).unwrap();
+            drop(streams.store.append(name.metadata(), "no note").unwrap());
+            drop(streams.store.append(name.due(1), "").unwrap());
+        }
+        streams.store.flush().unwrap();
+        let (soon, mut from, mut rounds) = (time::now() + 2 * MINUTE, Vec::new(), 0);
+        while let Some(next) = streams.sweep(soon, &from).unwrap() {
+            (from, rounds) = (next, rounds + 1);
+        }
+        assert_eq!(rounds, 1, "the streams that cannot be read are passed");
+        let logs = keys(&streams);
+        assert!(!logs.contains(&"streams/past".to_owned()), "{logs:?}");
+        assert_eq!(logs.len(), 2 * AT_ONCE);
     }
 
     #[tokio::test]
@@ -151,7 +184,7 @@ mod tests {
         let before = due();
         let identity = stream.seen().identity.unwrap();
         stream.begin(time::now() + 300_000);
-        assert_eq!(streams.sweep(before * MINUTE).unwrap(), 1);
+        streams.sweep(before * MINUTE, b"").unwrap();
         assert_eq!(due(), minute_after(stream.expires(&identity).unwrap()));
         assert!(due() > before);
         let logs = keys(&streams);
