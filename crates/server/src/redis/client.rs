@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::acl::User;
 use super::commands::Spec;
+use super::engine::Before;
 use super::fail::{Fail, Portion, Wait};
 use super::proto::Args;
 use super::pubsub::Subscriptions;
@@ -47,6 +48,8 @@ pub struct Client {
     pub charged: usize,
     /// Commands that are queued for a transaction.
     pub queue: Option<Queue>,
+    /// What the transaction that runs has changed besides keys, as it was before.
+    pub before: Option<Box<Before>>,
     /// Keys that the client watches, by their plain logs.
     pub watched: BTreeSet<Bytes>,
     /// Memory of these keys, in bytes.
@@ -173,6 +176,7 @@ impl Client {
             stranger_since: now,
             charged: 0,
             queue: None,
+            before: None,
             watched: BTreeSet::new(),
             watched_bytes: 0,
             is_stale: false,

@@ -5,6 +5,7 @@
 //! the same order always have the same result.
 
 mod batch;
+mod before;
 mod clients;
 mod delivery;
 mod events;
@@ -39,6 +40,7 @@ use super::settings::Settings;
 use super::stats::Stats;
 use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
+pub use before::Before;
 pub use pause::Pause;
 pub use scans::Scans;
 use waiting::Readers;
@@ -393,6 +395,7 @@ impl Engine {
             client.work_bytes = 0;
         }
         self.commit(client, start);
+        client.before = None;
     }
 
     /// Undoes a command, and replaces the output since `start` by its error.
@@ -403,6 +406,7 @@ impl Engine {
         if client.queue.take().is_some() {
             self.unwatch(client);
         }
+        self.restore_before(client);
         self.outbox.undo();
         self.tracker.undo_flush();
         client.cut(start);
@@ -535,7 +539,7 @@ impl Engine {
             return;
         }
         self.has_news = true;
-        self.has_deadline |= self.keys.is_merging();
+        self.has_deadline |= self.keys.is_busy();
         if self.keys.epoch().is_multiple_of(SAMPLE)
             && let Some((key, _)) = self.keys.changed().next()
         {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::task::Poll;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
@@ -167,7 +167,7 @@ impl Shared {
     /// Serves the clients of `listeners` until `stop`; then still sends the replies that wait for
     /// commits.
     pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
-        self.clone().begin_to_help();
+        let helper = self.clone().begin_to_help();
         let drivers = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().send_off()));
@@ -189,12 +189,16 @@ impl Shared {
         drivers.cancel();
         while tasks.join_next().await.is_some() {}
         self.lock().helper = None;
+        if let Some(helper) = helper {
+            // It has the store, which the caller may open again at once.
+            drop(tokio::task::spawn_blocking(|| helper.join()).await);
+        }
         notices.write();
     }
 
-    /// Begins to hand long commits to the store, on a thread of its own. Without it, the engine
-    /// does that itself.
-    fn begin_to_help(self) {
+    /// Begins to hand long commits to the store, on a thread of its own, which ends once the engine
+    /// has no helper any more. Without it, the engine does that itself.
+    fn begin_to_help(self) -> Option<JoinHandle<()>> {
         let (helper, handovers) = mpsc::channel::<Handover>();
         self.lock().helper = Some(helper);
         let help = move || {
@@ -205,9 +209,12 @@ impl Shared {
                 self.tell(&mut engine);
             }
         };
-        if let Err(error) = thread::Builder::new().name("brooklet-handover".into()).spawn(help) {
-            tracing::warn!(%error, "all clients wait for long commits, because a thread does not start");
-        }
+        let started = thread::Builder::new().name("brooklet-handover".into()).spawn(help);
+        started
+            .inspect_err(|error| {
+                tracing::warn!(%error, "all clients wait for long commits, because a thread does not start");
+            })
+            .ok()
     }
 
     /// Admits the clients of one listener, and waits for them to leave once the listener is closed.
@@ -360,6 +367,23 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+
+    /// In the old state the thread that hands long commits to the store went on for a moment, with
+    /// the store, and an opening of the same store then met its lock.
+    #[tokio::test]
+    async fn nothing_has_the_store_once_the_server_has_stopped() {
+        for _ in 0..20 {
+            let store = Store::in_memory(1).unwrap();
+            let (users, settings) = (Users::new(None), Settings::default());
+            let shared = Shared::new(store, users, settings, 1 << 20, Arc::default());
+            let (engine, stop) = (Arc::downgrade(&shared.engine), CancellationToken::new());
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None, 0o600).await.unwrap();
+            stop.cancel();
+            shared.serve(vec![listener], stop).await;
+            drop(shared);
+            assert!(engine.upgrade().is_none());
+        }
+    }
 
     #[tokio::test]
     async fn what_clients_write_who_are_ready_together_rides_in_one_block() {

@@ -70,7 +70,9 @@ pub fn database(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
 }
 
 pub fn select(call: &mut Call<'_>) -> Done {
-    call.client.database = database(call, 1)?;
+    let database = database(call, 1)?;
+    call.engine.keep_before(call.client);
+    call.client.database = database;
     call.reply().ok();
     Ok(())
 }

@@ -13,6 +13,7 @@ use super::super::keys::Draft;
 use super::super::proto::size_of_args;
 use super::super::reply::Reply;
 use super::lookups::READS;
+use super::splices::Splice;
 use super::{Call, Done, check_name, resolve};
 
 /// Times that a command begins again, because others change its keys, before it runs at once.
@@ -23,7 +24,7 @@ const BYTES: usize = 1 << 20;
 const LONGEST: u64 = 1_000;
 
 /// How far a command has come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Progress {
     /// The next word, or the next command of a transaction.
     pub at: usize,
@@ -31,6 +32,8 @@ pub struct Progress {
     pub count: usize,
     /// Whether the first of two passes is over.
     pub is_second: bool,
+    /// The change of the midst of a list.
+    pub splice: Option<Box<Splice>>,
 }
 
 /// A portion of a command; returns whether it was the last.
@@ -80,11 +83,21 @@ impl Call<'_> {
     /// Runs the portions of a command: at once if the command is short or must be whole, and
     /// otherwise on a draft.
     pub fn in_parts(&mut self, is_long: bool, part: Part) -> Done {
+        self.in_parts_or(is_long, part, move |call| at_once(call, part))
+    }
+
+    /// Runs the portions of a command on a draft if the command is long and may give turns to
+    /// others, and otherwise all of the command.
+    pub fn in_parts_or(
+        &mut self,
+        is_long: bool,
+        part: Part,
+        whole: impl Fn(&mut Call<'_>) -> Done + Send + 'static,
+    ) -> Done {
         if !is_long || self.is_whole() {
-            return at_once(self, part);
+            return whole(self);
         }
-        let parts = Parts { part, load: load_words, end: |_| Ok(true), is_plain: true };
-        self.drafted(parts, move |call| at_once(call, part))
+        self.drafted(Parts { part, load: load_words, end: |_| Ok(true), is_plain: true }, whole)
     }
 
     /// Runs a command on a draft, in portions, or as a whole if that does not work.
@@ -188,8 +201,10 @@ fn go_on(call: &mut Call<'_>, drafted: Option<Drafted>, parts: Parts) -> Result<
     }
     draft.pass_changes();
     if !is_done {
-        let memory = draft.memory(call.engine.keys.cache_budget());
-        if !parts.is_plain && memory > 2 * call.engine.settings.max_request {
+        let kept = progress.splice.as_ref().map_or(0, |splice| splice.memory());
+        let memory = draft.memory(call.engine.keys.cache_budget()) + kept;
+        // The request does not bound what a list has besides.
+        if (!parts.is_plain || kept > 0) && memory > 2 * call.engine.settings.max_request {
             return Ok(Outcome::TooLarge);
         }
         call.client.work_bytes = request + memory + told.len();

@@ -6,9 +6,12 @@ use bytes::Bytes;
 
 use super::super::fail::Fail;
 use super::super::keys::stream::{Delta, Group, Id, Pending};
-use super::super::keys::{Finder, Keyspace, SlotId};
-use super::streams::{parse_id, parse_range, parse_start, tell_entry};
-use super::{Call, Done, integer};
+use super::super::keys::{Keyspace, SlotId};
+use super::streams::{parse_id, parse_range};
+use super::{Call, Done};
+
+/// Pending entries that one portion looks at.
+pub const LOOKS: usize = 4_000;
 
 /// The largest id that was deleted from the midst of a stream: from later ids on, it has no gaps.
 pub fn last_gap(keys: &Keyspace, id: SlotId) -> Option<Id> {
@@ -63,7 +66,7 @@ pub fn see_consumer(call: &mut Call<'_>, id: SlotId, group: &Bytes, name: &Bytes
 }
 
 /// The stream and its group that a command names, which have to be there.
-fn group<'a>(call: &'a mut Call<'_>, what: &str) -> Result<(SlotId, Bytes, &'a Group), Fail> {
+pub fn group<'a>(call: &'a mut Call<'_>, what: &str) -> Result<(SlotId, Bytes, &'a Group), Fail> {
     let (id, _) = call.stream(1)?;
     let name = call.args[2].clone();
     let missing = {
@@ -217,23 +220,35 @@ pub fn xpending(call: &mut Call<'_>) -> Done {
     let ids = parse_range(&call.args[at], &call.args[at + 1])?;
     let consumer = call.args.get(at + 3).cloned();
     let now = call.engine.keys.now;
-    let (_, _, group) = group(call, "")?;
-    let is_wanted = |pending: &Pending| {
+    let is_wanted = move |pending: &Pending| {
         consumer.as_ref().is_none_or(|name| pending.consumer == *name)
             && now.saturating_sub(pending.at) as i64 >= least_idle
     };
-    let in_range = if ids.0 <= ids.1 { Some(group.pending.range(ids.0..=ids.1)) } else { None };
-    let found = in_range.into_iter().flatten().filter(|(_, pending)| is_wanted(pending)).take(count);
-    let found: Vec<(Id, Pending)> = found.map(|(id, pending)| (*id, pending.clone())).collect();
-    call.reply().array(found.len());
-    for (id, pending) in found {
-        call.reply().array(4);
-        call.reply().bulk(id.to_string());
-        call.reply().bulk(&pending.consumer);
-        call.reply().int(now.saturating_sub(pending.at) as i64);
-        call.reply().int(pending.times as i64);
-    }
-    Ok(())
+    let look = move |call: &mut Call<'_>, (next, found): &mut (Option<Id>, Vec<(Id, Pending)>)| {
+        let (_, _, group) = group(call, "")?;
+        let first = Some(next.unwrap_or(ids.0)).filter(|first| *first <= ids.1);
+        let mut rest = first.into_iter().flat_map(|first| group.pending.range(first..=ids.1));
+        for _ in 0..LOOKS {
+            let Some((id, pending)) = rest.next().filter(|_| found.len() < count) else { return Ok(None) };
+            found.extend(is_wanted(pending).then(|| (*id, pending.clone())));
+        }
+        *next = rest.next().map(|(id, _)| *id);
+        Ok(next.map(|_| size_of_val(&found[..])))
+    };
+    call.at_one_moment(1..2, look, move |call, (_, found)| {
+        let (start, memory) = (call.client.written(), 2 * size_of_val(&found[..]));
+        call.reply().array(found.len());
+        let mut found = found.into_iter();
+        call.tell_parts(start, memory, move |reply| {
+            let (id, pending) = found.next()?;
+            reply.array(4);
+            reply.bulk(id.to_string());
+            reply.bulk(&pending.consumer);
+            reply.int(now.saturating_sub(pending.at) as i64);
+            reply.int(pending.times as i64);
+            Some(1)
+        })
+    })
 }
 
 /// Returns the number of pending entries of each consumer that has some.
@@ -266,176 +281,5 @@ fn tell_pending(call: &mut Call<'_>) -> Done {
         call.reply().bulk(name);
         call.reply().bulk(n.to_string());
     }
-    Ok(())
-}
-
-/// What XCLAIM is told besides the ids.
-struct Claim {
-    /// When the entries count as delivered.
-    at: u64,
-    times: Option<u64>,
-    forces: bool,
-    ids_only: bool,
-    last: Option<Id>,
-}
-
-fn claim_options(call: &Call<'_>, mut at: usize) -> Result<Claim, Fail> {
-    let now = call.engine.keys.now;
-    let mut claim = Claim { at: now, times: None, forces: false, ids_only: false, last: None };
-    while at < call.args.len() {
-        let more = call.args.len() - at - 1;
-        match call.word(at).as_str() {
-            "FORCE" => claim.forces = true,
-            "JUSTID" => claim.ids_only = true,
-            option @ ("IDLE" | "TIME" | "RETRYCOUNT" | "LASTID") if more > 0 => {
-                at += 1;
-                let number = |what: &'static str| {
-                    integer(&call.args[at])
-                        .ok_or_else(|| Fail::err(format!("Invalid {what} option argument for XCLAIM")))
-                };
-                match option {
-                    "IDLE" => claim.at = now.saturating_sub(number("IDLE")?.max(0) as u64),
-                    "TIME" => claim.at = (number("TIME")?.max(0) as u64).min(now),
-                    "RETRYCOUNT" => claim.times = Some(number("RETRYCOUNT")?.max(0) as u64),
-                    _ => claim.last = Some(parse_id(&call.args[at], 0)?),
-                }
-            }
-            _ => {
-                let option = String::from_utf8_lossy(&call.args[at]).into_owned();
-                return Err(Fail::err(format!("Unrecognized XCLAIM option '{option}'")));
-            }
-        }
-        at += 1;
-    }
-    Ok(claim)
-}
-
-/// `XCLAIM key group consumer min-idle-time id [id …] [options]`.
-pub fn xclaim(call: &mut Call<'_>) -> Done {
-    let least_idle = integer(&call.args[4])
-        .ok_or_else(|| Fail::err("Invalid min-idle-time argument for XCLAIM"))?
-        .max(0) as u64;
-    let ids: Vec<Id> = call.args[5..].iter().map_while(|text| parse_id(text, 0).ok()).collect();
-    let claim = claim_options(call, 5 + ids.len())?;
-    let consumer = call.args[3].clone();
-    let (id, name, kept) = group(call, "")?;
-    if let Some(last) = claim.last.filter(|last| *last > kept.last) {
-        let read = kept.read;
-        call.keys().change_stream(id, Delta::Group { name: name.clone(), last, read });
-    }
-    let (mut claimed, mut gone, mut finder) = (Vec::new(), Vec::new(), Finder::default());
-    for entry in ids {
-        let stream = call.engine.keys.stream(id).expect("it has the group");
-        let pending = stream.kept.groups[&name].pending.get(&entry).cloned();
-        if call.engine.keys.find_entry(&mut finder, id, entry)?.is_none() {
-            // What was deleted is not to be claimed, and pending no more.
-            gone.extend(pending.map(|_| entry));
-            continue;
-        }
-        let Some(pending) =
-            pending.or_else(|| claim.forces.then(|| Pending { consumer: Bytes::new(), at: 0, times: 1 }))
-        else {
-            continue;
-        };
-        if call.engine.keys.now.saturating_sub(pending.at) < least_idle {
-            continue;
-        }
-        let times = claim.times.unwrap_or(pending.times + u64::from(!claim.ids_only));
-        claimed.push((entry, claim.at, times));
-    }
-    take_over(call, id, &name, &consumer, &claimed, gone);
-    call.reply().array(claimed.len());
-    for (entry, ..) in claimed {
-        tell_claimed(call, &mut finder, id, entry, claim.ids_only)?;
-    }
-    Ok(())
-}
-
-/// Makes entries pending for a consumer, and others pending no more.
-fn take_over(
-    call: &mut Call<'_>,
-    id: SlotId,
-    group: &Bytes,
-    consumer: &Bytes,
-    claimed: &[(Id, u64, u64)],
-    gone: Vec<Id>,
-) {
-    if !gone.is_empty() {
-        call.keys().change_stream(id, Delta::Ack { group: group.clone(), ids: gone });
-    }
-    if !claimed.is_empty() {
-        see_consumer(call, id, group, consumer);
-        let (group, consumer, ids) = (group.clone(), consumer.clone(), claimed.to_vec());
-        call.keys().change_stream(id, Delta::Deliver { group, consumer, ids });
-    }
-}
-
-fn tell_claimed(call: &mut Call<'_>, finder: &mut Finder, id: SlotId, entry: Id, id_only: bool) -> Done {
-    if id_only {
-        call.reply().bulk(entry.to_string());
-    } else {
-        match call.engine.keys.find_entry(finder, id, entry)? {
-            Some(entry) => tell_entry(call.reply(), &entry),
-            None => call.reply().null_array(),
-        }
-    }
-    Ok(())
-}
-
-/// `XAUTOCLAIM key group consumer min-idle-time start [COUNT n] [JUSTID]`.
-pub fn xautoclaim(call: &mut Call<'_>) -> Done {
-    /// Pending entries that are looked at for each that may be claimed.
-    const LOOKS: usize = 10;
-    let least_idle = integer(&call.args[4])
-        .ok_or_else(|| Fail::err("Invalid min-idle-time argument for XAUTOCLAIM"))?
-        .max(0) as u64;
-    let start = parse_start(&call.args[5])?;
-    let (mut count, mut ids_only) = (100, false);
-    let mut at = 6;
-    while at < call.args.len() {
-        if call.is(at, "COUNT") && at + 1 < call.args.len() {
-            let most = i64::MAX / 16;
-            let n = integer(&call.args[at + 1]).filter(|n| (1..=most).contains(n));
-            count = n.ok_or_else(|| Fail::err("COUNT must be > 0"))? as usize;
-            at += 1;
-        } else if call.is(at, "JUSTID") {
-            ids_only = true;
-        } else {
-            return Err(Fail::syntax());
-        }
-        at += 1;
-    }
-    let consumer = call.args[3].clone();
-    let (id, name, kept) = group(call, "")?;
-    let looks = count.saturating_mul(LOOKS);
-    let candidates: Vec<(Id, Pending)> = kept
-        .pending
-        .range(start..)
-        .take(looks.saturating_add(1))
-        .map(|(id, pending)| (*id, pending.clone()))
-        .collect();
-    let now = call.engine.keys.now;
-    let (mut claimed, mut gone, mut finder) = (Vec::new(), Vec::new(), Finder::default());
-    let mut next = Id::MIN;
-    for (looked, (entry, pending)) in candidates.into_iter().enumerate() {
-        if looked == looks || claimed.len() + gone.len() == count {
-            next = entry;
-            break;
-        }
-        if call.engine.keys.find_entry(&mut finder, id, entry)?.is_none() {
-            gone.push(entry);
-        } else if now.saturating_sub(pending.at) >= least_idle {
-            claimed.push((entry, now, pending.times + u64::from(!ids_only)));
-        }
-    }
-    take_over(call, id, &name, &consumer, &claimed, gone.clone());
-    call.reply().array(3);
-    call.reply().bulk(next.to_string());
-    call.reply().array(claimed.len());
-    for (entry, ..) in claimed {
-        tell_claimed(call, &mut finder, id, entry, ids_only)?;
-    }
-    let gone: Vec<String> = gone.iter().map(Id::to_string).collect();
-    call.reply().bulks(&gone);
     Ok(())
 }

@@ -40,21 +40,26 @@ fn put(call: &mut Call<'_>, tell: fn(&mut Reply, usize)) -> Done {
     }
     let id = open(call)?;
     if call.args.len() > 2 * PAIRS && !call.is_whole() {
-        let (mut new, mut at) = (NewFields::default(), 2);
-        return call.in_portions(move |call| {
-            let end = call.args.len().min(at + 2 * PAIRS);
-            new.add(call.args[at..end].chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect());
-            at = end;
-            call.client.work_bytes = new.memory();
-            if at < call.args.len() {
-                return Ok(false);
-            }
+        let look = |call: &mut Call<'_>, (at, new): &mut (usize, NewFields)| {
+            let id = open(call)?;
+            let rest = call.args.get(2 + *at..).unwrap_or(&[]);
+            let next = &rest[..rest.len().min(2 * PAIRS)];
+            let is_done = if next.is_empty() {
+                new.keep_some(fields(call, id), 2 * PAIRS)
+            } else {
+                new.add(next.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect());
+                *at += next.len();
+                false
+            };
+            Ok((!is_done).then(|| new.memory()))
+        };
+        return call.at_one_moment(1..2, look, move |call, (_, new)| {
             let id = open(call)?;
             let before = fields(call, id).len();
-            call.keys().put_prepared(id, std::mem::take(&mut new));
+            call.keys().put_prepared(id, new);
             let added = fields(call, id).len() - before;
             tell(call.reply(), added);
-            Ok(true)
+            Ok(())
         });
     }
     let before = fields(call, id).len();

@@ -189,32 +189,18 @@ fn elsewhere(call: &mut Call<'_>, database: &[u8], name: &Bytes) -> Result<SlotI
     Ok(call.keys().open(database, name)?)
 }
 
-/// Changes of the value after which a copy gives no turns any more.
-const RESTARTS: usize = 3;
-
 /// Reads a long value in portions, and then runs a command at once, which copies this value.
 fn with_value_read(call: &mut Call<'_>, command: fn(&mut Call<'_>, Original) -> Done) -> Done {
     let id = call.open(1)?;
     if !call.value(id).is_long() || call.is_whole() {
         return command(call, Original::Unread);
     }
-    let (changes, mut read, mut restarts) = (call.keys().follow(), Original::Unread, 0);
-    call.in_portions(move |call| {
-        if changes.has_changed(&call.client.database, &call.args[1]) {
-            read = Original::Unread;
-            restarts += 1;
-        }
+    let look = |call: &mut Call<'_>, read: &mut Original| {
         let id = call.open(1)?;
-        if restarts > RESTARTS || !call.value(id).is_long() {
-            return command(call, Original::Unread).map(|()| true);
-        }
-        let is_read = call.engine.keys.read_original(id, &mut read)?;
-        call.client.work_bytes = read.memory();
-        if !is_read {
-            return Ok(false);
-        }
-        command(call, std::mem::take(&mut read)).map(|()| true)
-    })
+        let is_read = call.engine.keys.read_original(id, read)?;
+        Ok((!is_read).then(|| read.memory()))
+    };
+    call.at_one_moment(1..2, look, command)
 }
 
 fn move_value(call: &mut Call<'_>, from: SlotId, to: SlotId, read: Original) -> Done {

@@ -10,7 +10,7 @@ use super::super::fail::{Fail, TimeoutReply};
 use super::super::keys::{End, SlotId, collect};
 use super::blocking::{seconds, waits_for};
 use super::drafts::{Part, Progress};
-use super::{Call, Done};
+use super::{Call, Done, splices};
 
 /// Elements that one portion pushes.
 const PUSHED: usize = 4_000;
@@ -136,7 +136,7 @@ pub fn rpop(call: &mut Call<'_>) -> Done {
 }
 
 /// The place of an element that is counted from the left, or with a negative number from the right.
-fn place(index: i64, len: usize) -> Option<usize> {
+pub fn place(index: i64, len: usize) -> Option<usize> {
     let at = if index < 0 { index.checked_add(len as i64)? } else { index };
     usize::try_from(at).ok().filter(|at| *at < len)
 }
@@ -185,6 +185,13 @@ pub fn ltrim(call: &mut Call<'_>) -> Done {
 }
 
 pub fn lset(call: &mut Call<'_>) -> Done {
+    let (_, len) = call.list(1)?;
+    let at = super::integer(&call.args[2]).and_then(|index| place(index, len));
+    let is_far = at.is_some_and(|at| splices::is_long(at.min(len - at)));
+    call.in_parts_or(is_far, splices::set, lset_now)
+}
+
+fn lset_now(call: &mut Call<'_>) -> Done {
     let (id, len) = call.list(1)?;
     if len == 0 {
         return Err(Fail::err("no such key"));
@@ -197,11 +204,22 @@ pub fn lset(call: &mut Call<'_>) -> Done {
 }
 
 pub fn linsert(call: &mut Call<'_>) -> Done {
-    let after = match call.word(2).as_str() {
-        "AFTER" => 1,
-        "BEFORE" => 0,
-        _ => return Err(Fail::syntax()),
-    };
+    behind(call)?;
+    let (_, len) = call.list(1)?;
+    call.in_parts_or(splices::is_long(len), splices::insert, linsert_now)
+}
+
+/// Returns how far behind an element LINSERT puts another.
+pub fn behind(call: &Call<'_>) -> Result<usize, Fail> {
+    match call.word(2).as_str() {
+        "AFTER" => Ok(1),
+        "BEFORE" => Ok(0),
+        _ => Err(Fail::syntax()),
+    }
+}
+
+fn linsert_now(call: &mut Call<'_>) -> Done {
+    let after = behind(call)?;
     let (id, len) = call.list(1)?;
     let found = matching(call.engine.keys.elements(id, 0..len)?, &call.args[3]).next().transpose()?;
     let Some(at) = found else {
@@ -215,6 +233,12 @@ pub fn linsert(call: &mut Call<'_>) -> Done {
 }
 
 pub fn lrem(call: &mut Call<'_>) -> Done {
+    call.integer(2)?;
+    let (_, len) = call.list(1)?;
+    call.in_parts_or(splices::is_long(len), splices::remove, lrem_now)
+}
+
+fn lrem_now(call: &mut Call<'_>) -> Done {
     let count = call.integer(2)?;
     let (id, len) = call.list(1)?;
     let elements = call.engine.keys.elements(id, 0..len)?;
@@ -288,7 +312,7 @@ pub fn lpos(call: &mut Call<'_>) -> Done {
 }
 
 /// Returns the places of the elements that are equal to a word, in the order of the elements.
-fn matching<'a>(
+pub fn matching<'a>(
     elements: impl Iterator<Item = Result<Bytes, Error>> + 'a,
     word: &'a Bytes,
 ) -> impl Iterator<Item = Result<usize, Error>> + 'a {

@@ -2,6 +2,7 @@
 
 mod acl;
 mod blocking;
+mod claims;
 mod clients;
 mod command;
 mod connection;
@@ -21,6 +22,7 @@ mod scripts;
 mod server;
 mod sort;
 mod spec;
+mod splices;
 mod streams;
 mod strings;
 mod table;

@@ -1,16 +1,20 @@
 //! Long commands in portions: other clients have their turns in between.
 
+use std::ops::Range;
+
 use super::super::fail::{Fail, Portion};
 use super::super::keys::Loading;
 use super::super::reply::Reply;
 use super::{Call, Done, Spec};
 
-/// Parts of a reply that one portion writes.
-const PARTS: usize = 2_000;
-/// Bytes of a reply that one portion writes, about.
-const BYTES: usize = 1 << 20;
+/// Parts of a reply that one portion writes, or reads for it.
+pub const PARTS: usize = 2_000;
+/// Bytes of a reply that one portion writes, or reads for it, about.
+pub const BYTES: usize = 1 << 20;
 /// Fields of a long hash that one portion loads.
 const FIELDS: usize = 4_000;
+/// Times that a command begins again, because its keys change, before it gives no turns any more.
+const RESTARTS: usize = 3;
 
 impl Call<'_> {
     /// Runs a command in portions of about a millisecond. `portion` returns whether it was the
@@ -27,6 +31,40 @@ impl Call<'_> {
             self.engine.count_at_once(&name, self.client.is_in_script)?;
         }
         Ok(())
+    }
+
+    /// Looks at keys in portions, as they are at one moment, and then ends a command at once. The
+    /// words at `keys` name the keys. `look` adds a portion to what was seen, and returns the
+    /// memory of all that; `None` after the last portion. If a key changes meanwhile, the looks
+    /// begin again; after some such beginnings, they run at once.
+    pub fn at_one_moment<S: Default + Send + 'static>(
+        &mut self,
+        keys: Range<usize>,
+        mut look: impl FnMut(&mut Call<'_>, &mut S) -> Result<Option<usize>, Fail> + Send + 'static,
+        mut end: impl FnMut(&mut Call<'_>, S) -> Done + Send + 'static,
+    ) -> Done {
+        let mut seen = S::default();
+        while let Some(memory) = look(self, &mut seen)? {
+            if self.is_whole() {
+                continue;
+            }
+            self.client.work_bytes = memory;
+            let (changes, mut restarts) = (self.keys().follow(), 0);
+            return Err(Fail::Long(Portion(Box::new(move |call| {
+                if changes.have_changed(&call.client.database, &call.args[keys.clone()]) {
+                    seen = S::default();
+                    restarts += 1;
+                }
+                while let Some(memory) = look(call, &mut seen)? {
+                    call.client.work_bytes = memory;
+                    if restarts <= RESTARTS {
+                        return Ok(false);
+                    }
+                }
+                end(call, std::mem::take(&mut seen)).map(|()| true)
+            }))));
+        }
+        end(self, seen)
     }
 
     /// Returns whether a command must not give turns to others. The transaction, the script or the

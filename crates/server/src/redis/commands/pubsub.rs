@@ -122,6 +122,7 @@ fn in_portions(
     mut change: impl FnMut(&mut Call<'_>, &Bytes) -> Done + Send + 'static,
 ) -> Done {
     check_room(call, &names)?;
+    call.engine.keep_before(call.client);
     if names.len() <= PORTION || call.is_whole() {
         return names.iter().try_for_each(|name| change(call, name));
     }

@@ -48,6 +48,7 @@ pub fn config(call: &mut Call<'_>) -> Done {
                 let (name, value) = (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1]));
                 changed.set(&name, &value).map_err(Fail::err)?;
             }
+            call.engine.keep_before(call.client);
             call.engine.settings = changed;
             call.engine.trim_tracker();
             call.reply().ok();

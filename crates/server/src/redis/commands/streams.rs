@@ -10,8 +10,6 @@ use super::{Call, Done, integer};
 
 /// Entries that one portion looks for.
 const FOUND: usize = 2_000;
-/// Changes of the stream after which a deletion gives no turns any more.
-const RESTARTS: usize = 3;
 
 /// The error of what should be an id.
 pub fn invalid_id() -> Fail {
@@ -61,12 +59,6 @@ pub fn tell_entry(reply: &mut Reply, entry: &Entry) {
     reply.bulk(entry.id.to_string());
     reply.array(entry.parts);
     entry.fields().for_each(|part| reply.bulk(part));
-}
-
-/// Tells of entries.
-pub fn tell_entries(reply: &mut Reply, entries: &[Entry]) {
-    reply.array(entries.len());
-    entries.iter().for_each(|entry| tell_entry(reply, entry));
 }
 
 /// What a stream is to be trimmed to.
@@ -320,28 +312,19 @@ pub fn xdel(call: &mut Call<'_>) -> Done {
     let mut ids = call.args[2..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
     ids.sort();
     ids.dedup();
-    let mut found = Vec::new();
     if ids.len() <= FOUND || call.is_whole() {
+        let mut found = Vec::new();
         find(call, &ids, &mut found)?;
         return delete_found(call, found);
     }
     call.stream(1)?;
-    let (changes, mut at, mut restarts) = (call.keys().follow(), 0, 0);
-    call.in_portions(move |call| {
-        if changes.has_changed(&call.client.database, &call.args[1]) {
-            found.clear();
-            at = 0;
-            restarts += 1;
-        }
-        let end = if restarts > RESTARTS { ids.len() } else { ids.len().min(at + FOUND) };
-        find(call, &ids[at..end], &mut found)?;
-        at = end;
-        call.client.work_bytes = 2 * size_of_val(&ids[..]);
-        if at < ids.len() {
-            return Ok(false);
-        }
-        delete_found(call, std::mem::take(&mut found)).map(|()| true)
-    })
+    let look = move |call: &mut Call<'_>, (at, found): &mut (usize, Vec<Id>)| {
+        let end = ids.len().min(*at + FOUND);
+        find(call, &ids[*at..end], found)?;
+        *at = end;
+        Ok((end < ids.len()).then_some(2 * size_of_val(&ids[..])))
+    };
+    call.at_one_moment(1..2, look, |call, (_, found)| delete_found(call, found))
 }
 
 /// Looks for entries by their ids, which are in order.

@@ -8,8 +8,8 @@ use super::spec::Where::{Counted, Nowhere, Range, Sort, Streams};
 use super::spec::{Keys, Where};
 use super::{Access, Call, Channels, Done, Spec};
 use super::{
-    acl, blocking, command, connection, groups, hashes, info, keys, latency, lists, pubsub, scans, scripts,
-    server, sort, streams, strings, transactions, xinfo, xread,
+    acl, blocking, claims, command, connection, groups, hashes, info, keys, latency, lists, pubsub, scans,
+    scripts, server, sort, streams, strings, transactions, xinfo, xread,
 };
 
 type Handler = fn(&mut Call<'_>) -> Done;
@@ -324,8 +324,8 @@ pub static TABLE: [Spec; 242] = [
     spec("watch", -2, FAST | CONTROLS_TRANSACTION, Group::Transaction, looks(ALL), transactions::watch),
     spec("xack", -4, WRITE | FAST, Group::Stream, writes(ONE), groups::xack),
     spec("xadd", -5, WRITE | FAST, Group::Stream, writes(ONE), streams::xadd),
-    spec("xautoclaim", -6, WRITE | FAST, Group::Stream, writes(ONE), groups::xautoclaim),
-    spec("xclaim", -6, WRITE | FAST, Group::Stream, writes(ONE), groups::xclaim),
+    spec("xautoclaim", -6, WRITE | FAST, Group::Stream, writes(ONE), claims::xautoclaim),
+    spec("xclaim", -6, WRITE | FAST, Group::Stream, writes(ONE), claims::xclaim),
     spec("xdel", -3, WRITE | FAST, Group::Stream, writes(ONE), streams::xdel),
     spec("xgroup", -2, CONTAINER, Group::None, NONE, groups::xgroup),
     spec("xgroup|create", -5, WRITE, Group::Stream, writes(SECOND), groups::xgroup),

@@ -1,6 +1,7 @@
 //! Descriptions of streams, groups and consumers.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use bytes::Bytes;
 
@@ -9,8 +10,12 @@ use super::super::keys::stream::{Entry, Group, Id, Pending, Stream};
 use super::super::keys::{Keyspace, SlotId};
 use super::super::reply::Reply;
 use super::groups::{distance, last_gap, no_such_group, pending_of};
-use super::streams::{tell_entries, tell_entry};
+use super::portions::{BYTES, PARTS};
+use super::streams::tell_entry;
 use super::{Call, Done};
+
+/// Entries of a stream that a full description reads at once.
+const ENTRIES: usize = 100;
 
 const HELP: [&str; 6] = [
     "CONSUMERS <key> <groupname>",
@@ -142,21 +147,23 @@ fn tell_stream(call: &mut Call<'_>, id: SlotId) -> Done {
             count = Some(if n < 0 { 10 } else { n as usize });
         }
     }
+    if let Some(count) = count {
+        let most = if count == 0 { usize::MAX } else { count };
+        return call.at_one_moment(
+            2..3,
+            move |call, told: &mut Told| {
+                let (id, _) = call.stream(2)?;
+                told.go_on(call, id, most)
+            },
+            |call, told| {
+                call.reply().take_in(told.reply);
+                call.client.has_room().map(drop)
+            },
+        );
+    }
     let all = (Id::MIN, Id::MAX);
     let first = call.engine.keys.entries(id, all, 1, false)?.pop();
     let portion = call.engine.settings.stream_portion();
-    if let Some(count) = count {
-        let most = if count == 0 { usize::MAX } else { count };
-        let entries = call.entries(id, all, most, false)?;
-        let (keys, reply) = (&call.engine.keys, &mut call.client.reply);
-        reply.map(9);
-        tell_outline(reply, found(keys, id), portion, first.as_ref());
-        reply.bulk("entries");
-        tell_entries(reply, &entries);
-        reply.bulk("groups");
-        tell_groups_in_full(keys, id, reply, most);
-        return Ok(());
-    }
     let last = call.engine.keys.entries(id, all, 1, true)?.pop();
     let (stream, reply) = (found(&call.engine.keys, id), &mut call.client.reply);
     reply.map(10);
@@ -173,63 +180,190 @@ fn tell_stream(call: &mut Call<'_>, id: SlotId) -> Done {
     Ok(())
 }
 
-fn tell_groups_in_full(keys: &Keyspace, id: SlotId, reply: &mut Reply, most: usize) {
-    let groups = &found(keys, id).kept.groups;
-    reply.array(groups.len());
-    for (name, group) in groups {
-        reply.map(7);
-        reply.bulk("name");
-        reply.bulk(name);
-        reply.bulk("last-delivered-id");
-        reply.bulk(group.last.to_string());
-        reply.bulk("entries-read");
-        count_or_null(reply, group.read.map(|read| read as i64));
-        reply.bulk("lag");
-        count_or_null(reply, lag(keys, id, group));
-        reply.bulk("pel-count");
-        reply.count(group.pending.len());
-        reply.bulk("pending");
-        let pending: Vec<(&Id, &Pending)> = group.pending.iter().take(most).collect();
-        reply.array(pending.len());
-        for (entry, pending) in pending {
-            reply.array(4);
-            reply.bulk(entry.to_string());
-            reply.bulk(&pending.consumer);
-            reply.int(pending.at as i64);
-            reply.int(pending.times as i64);
+/// A full description, as far as it is written.
+#[derive(Default)]
+struct Told {
+    reply: Reply,
+    at: Place,
+}
+
+/// The next part of a full description.
+#[derive(Clone, Default)]
+enum Place {
+    /// The stream itself.
+    #[default]
+    Outline,
+    /// The entries from an id on, and so many.
+    Entries(Id, usize),
+    /// The group with this name, or the next one.
+    Group(Bytes),
+    /// The pending entries of a group from an id on, and so many.
+    Pending(Bytes, Id, usize),
+    /// The consumer of a group with this name, or the next one.
+    Consumer(Bytes, Bytes),
+    /// The pending entries of a consumer of a group from an id on, and so many.
+    PendingOf(Bytes, Bytes, Id, usize),
+    End,
+}
+
+impl Told {
+    /// Writes a portion; returns the memory so far, if something is left.
+    fn go_on(&mut self, call: &mut Call<'_>, id: SlotId, most: usize) -> Result<Option<usize>, Fail> {
+        if matches!(self.at, Place::Outline) {
+            self.reply.version = call.client.reply.version;
+            self.reply.begin(call.client.reply.room());
         }
-        reply.bulk("consumers");
-        reply.array(group.consumers.len());
-        let mut pending: BTreeMap<&Bytes, Vec<(&Id, &Pending)>> = BTreeMap::new();
-        for (id, entry) in group.pending.iter() {
-            pending.entry(&entry.consumer).or_default().push((id, entry));
+        let (end, mut parts) = (self.reply.len() + BYTES, PARTS);
+        while parts > 0 && self.reply.len() < end && !matches!(self.at, Place::End) {
+            let written = self.write(call, id, most, parts)?;
+            parts = parts.saturating_sub(written.max(1));
+            if self.reply.is_full() {
+                call.reply().fill();
+                return call.client.has_room().map(|_| None);
+            }
         }
-        for (consumer, seen) in &group.consumers {
-            let mine = pending.remove(consumer).unwrap_or_default();
-            tell_consumer_in_full(reply, (consumer, *seen), &mine, most);
-        }
+        Ok((!matches!(self.at, Place::End)).then(|| self.reply.len()))
+    }
+
+    /// Writes up to `parts` parts of what is next; returns their number.
+    fn write(&mut self, call: &mut Call<'_>, id: SlotId, most: usize, parts: usize) -> Result<usize, Fail> {
+        let (reply, portion, keys) =
+            (&mut self.reply, call.engine.settings.stream_portion(), &call.engine.keys);
+        let groups = &found(keys, id).kept.groups;
+        let mut written = 1;
+        self.at = match std::mem::take(&mut self.at) {
+            Place::Outline => {
+                let first = keys.entries(id, (Id::MIN, Id::MAX), 1, false)?.pop();
+                let stream = found(keys, id);
+                reply.map(9);
+                tell_outline(reply, stream, portion, first.as_ref());
+                reply.bulk("entries");
+                let count = most.min(stream.len() as usize);
+                reply.array(count);
+                Place::Entries(Id::MIN, count)
+            }
+            Place::Entries(_, 0) => {
+                reply.bulk("groups");
+                reply.array(groups.len());
+                next_group(groups, None)
+            }
+            Place::Entries(from, count) => {
+                // A portion that is too large in bytes is bounded by the limit of the reply.
+                let entries = keys.entries(id, (from, Id::MAX), count.min(parts).min(ENTRIES), false)?;
+                entries.iter().for_each(|entry| tell_entry(reply, entry));
+                written = entries.len();
+                match entries.last().and_then(|last| last.id.after()) {
+                    Some(next) => Place::Entries(next, count - entries.len()),
+                    None => Place::Entries(from, 0),
+                }
+            }
+            Place::Group(name) => {
+                let group = &groups[&name];
+                tell_group_outline(keys, id, reply, &name, group);
+                let count = most.min(group.pending.len());
+                reply.array(count);
+                Place::Pending(name, Id::MIN, count)
+            }
+            Place::Pending(name, _, 0) => {
+                let consumers = &groups[&name].consumers;
+                reply.bulk("consumers");
+                reply.array(consumers.len());
+                next_consumer(groups, name, None)
+            }
+            Place::Pending(name, from, count) => {
+                let rows = groups[&name].pending.range(from..).map(|(id, pending)| (*id, pending));
+                let next = tell_pending(reply, rows.take(count.min(parts)), true, &mut written);
+                match next {
+                    Some(next) => Place::Pending(name, next, count - written),
+                    None => Place::Pending(name, from, 0),
+                }
+            }
+            Place::Consumer(name, consumer) => {
+                let len = tell_consumer_outline(reply, &groups[&name], &consumer, most);
+                Place::PendingOf(name, consumer, Id::MIN, len)
+            }
+            Place::PendingOf(name, consumer, _, 0) => next_consumer(groups, name, Some(&consumer)),
+            Place::PendingOf(name, consumer, from, count) => {
+                let rows = groups[&name].pending.of(&consumer, from);
+                match tell_pending(reply, rows.take(count.min(parts)), false, &mut written) {
+                    Some(next) => Place::PendingOf(name, consumer, next, count - written),
+                    None => next_consumer(groups, name, Some(&consumer)),
+                }
+            }
+            Place::End => Place::End,
+        };
+        Ok(written)
     }
 }
 
-fn tell_consumer_in_full(
-    reply: &mut Reply,
-    (name, seen): (&Bytes, u64),
-    mine: &[(&Id, &Pending)],
-    most: usize,
-) {
-    reply.map(4);
+/// Returns the place of the group that follows one, or of the first.
+fn next_group(groups: &BTreeMap<Bytes, Group>, after: Option<&Bytes>) -> Place {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let next = groups.range::<Bytes, _>((from, Bound::Unbounded)).next();
+    next.map_or(Place::End, |(name, _)| Place::Group(name.clone()))
+}
+
+/// Returns the place of the consumer that follows one, or of the first; after the last, that of the
+/// next group.
+fn next_consumer(groups: &BTreeMap<Bytes, Group>, name: Bytes, after: Option<&Bytes>) -> Place {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    match groups[&name].consumers.range::<Bytes, _>((from, Bound::Unbounded)).next() {
+        Some((consumer, _)) => Place::Consumer(name, consumer.clone()),
+        None => next_group(groups, Some(&name)),
+    }
+}
+
+/// Writes what comes first of a group in a full description.
+fn tell_group_outline(keys: &Keyspace, id: SlotId, reply: &mut Reply, name: &Bytes, group: &Group) {
+    reply.map(7);
     reply.bulk("name");
     reply.bulk(name);
-    reply.bulk("seen-time");
-    reply.int(seen as i64);
+    reply.bulk("last-delivered-id");
+    reply.bulk(group.last.to_string());
+    reply.bulk("entries-read");
+    count_or_null(reply, group.read.map(|read| read as i64));
+    reply.bulk("lag");
+    count_or_null(reply, lag(keys, id, group));
     reply.bulk("pel-count");
-    reply.count(mine.len());
+    reply.count(group.pending.len());
     reply.bulk("pending");
-    reply.array(mine.len().min(most));
-    for (entry, pending) in mine.iter().take(most) {
-        reply.array(3);
+}
+
+/// Writes what comes first of a consumer in a full description; returns the number of its pending
+/// entries that follow.
+fn tell_consumer_outline(reply: &mut Reply, group: &Group, consumer: &Bytes, most: usize) -> usize {
+    let len = group.pending.len_of(consumer);
+    reply.map(4);
+    reply.bulk("name");
+    reply.bulk(consumer);
+    reply.bulk("seen-time");
+    reply.int(group.consumers[consumer] as i64);
+    reply.bulk("pel-count");
+    reply.count(len);
+    reply.bulk("pending");
+    reply.array(len.min(most));
+    len.min(most)
+}
+
+/// Writes pending entries, and counts them; returns the id behind the last one.
+fn tell_pending<'a>(
+    reply: &mut Reply,
+    rows: impl Iterator<Item = (Id, &'a Pending)>,
+    names_consumer: bool,
+    written: &mut usize,
+) -> Option<Id> {
+    let mut next = None;
+    *written = 0;
+    for (entry, pending) in rows {
+        reply.array(3 + usize::from(names_consumer));
         reply.bulk(entry.to_string());
+        if names_consumer {
+            reply.bulk(&pending.consumer);
+        }
         reply.int(pending.at as i64);
         reply.int(pending.times as i64);
+        *written += 1;
+        next = entry.after();
     }
+    next
 }

@@ -1,5 +1,7 @@
 //! Reads of streams from the last position, alone or in a group.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::super::fail::{Fail, TimeoutReply, Wait};
@@ -8,6 +10,7 @@ use super::super::keys::{Finder, SlotId};
 use super::super::reply::{Reply, Version};
 use super::blocking::{milliseconds, waited_logs};
 use super::groups::{distance, last_gap};
+use super::portions::{BYTES, PARTS};
 use super::streams::{invalid_id, parse_id, tell_entry};
 use super::{Call, Done};
 
@@ -143,6 +146,31 @@ fn starts(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<(usize, SlotId, From
 /// What a stream gives: entries, of which those of a consumer's history may be gone.
 type Given = Vec<(Id, Option<Entry>)>;
 
+/// What was read so far.
+#[derive(Default)]
+struct Read {
+    /// Where the command reads each stream from, as the last portion found it.
+    starts: Vec<(usize, SlotId, From)>,
+    /// What the streams gave that were read.
+    given: Vec<Given>,
+    /// The last entry of the stream that is being read.
+    last: Option<Id>,
+    entries: usize,
+    bytes: usize,
+}
+
+impl Read {
+    /// Returns the most entries that one portion reads.
+    fn portion(&self) -> usize {
+        (BYTES * self.entries.max(1) / self.bytes.max(1)).clamp(1, PARTS)
+    }
+
+    /// Returns the bytes that this takes.
+    fn memory(&self) -> usize {
+        self.bytes + self.entries * size_of::<(Id, Option<Entry>)>()
+    }
+}
+
 pub fn xread(call: &mut Call<'_>) -> Done {
     read(call, false)
 }
@@ -152,26 +180,89 @@ pub fn xreadgroup(call: &mut Call<'_>) -> Done {
 }
 
 fn read(call: &mut Call<'_>, of_group: bool) -> Done {
-    let asked = parse(call, of_group)?;
-    let starts = starts(call, &asked)?;
-    let mut given: Vec<(usize, Given)> = Vec::new();
-    for (i, id, from) in &starts {
-        let entries = match (&asked.group, from) {
-            (None, From::After(after)) => Some(read_after(call, *id, *after, asked.count)?),
-            (Some((group, consumer)), from) => read_as(call, *id, group, consumer, *from, &asked)?,
-            (None, From::New) => None,
+    let asked = Arc::new(parse(call, of_group)?);
+    let keys = asked.first..asked.first + asked.streams;
+    let of = asked.clone();
+    call.at_one_moment(
+        keys,
+        move |call, read| read_some(call, &of, read),
+        move |call, read| end(call, &asked, read),
+    )
+}
+
+/// Reads a portion of the streams; returns the memory of all that was read, if something is left.
+fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Option<usize>, Fail> {
+    read.starts = starts(call, asked)?;
+    let mut room = read.portion();
+    while let Some((_, id, from)) =
+        read.starts.get(read.given.len() - usize::from(read.last.is_some())).copied()
+    {
+        let most = asked.count - read.last.and(read.given.last()).map_or(0, Vec::len);
+        let found = match from {
+            From::New => {
+                let (group, _) = asked.group.as_ref().expect("it was looked for");
+                let last = call.engine.keys.stream(id).expect("it has the group").kept.groups[group].last;
+                read_after(call, id, read.last.unwrap_or(last), room.min(most), read.bytes)?
+            }
+            From::After(after) => {
+                let after = read.last.unwrap_or(after);
+                match &asked.group {
+                    None => read_after(call, id, after, room.min(most), read.bytes)?,
+                    Some(_) => Some(history(call, id, asked, after, room.min(most))?),
+                }
+            }
         };
+        let Some(found) = found else {
+            // The reply has no room, and only a transaction goes on.
+            read.given = vec![Vec::new(); read.starts.len()];
+            return Ok(None);
+        };
+        read.entries += found.len();
+        read.bytes += found.iter().map(|(_, entry)| entry.as_ref().map_or(GONE, Entry::cost)).sum::<usize>();
+        let is_over = found.len() == most || found.len() < room;
+        room = room.saturating_sub(found.len());
+        let last = found.last().map(|(id, _)| *id);
+        match read.given.last_mut().filter(|_| read.last.is_some()) {
+            Some(given) => given.extend(found),
+            None => read.given.push(found),
+        }
+        read.last = last.filter(|_| !is_over);
+        if room == 0 && (!is_over || read.given.len() < read.starts.len()) {
+            return Ok(Some(read.memory()));
+        }
+    }
+    Ok(None)
+}
+
+/// Notes what was delivered, and tells it; waits if that is nothing.
+fn end(call: &mut Call<'_>, asked: &Asked, read: Read) -> Done {
+    let Read { starts, given: all, .. } = read;
+    let mut given: Vec<(usize, Given)> = Vec::new();
+    for ((i, id, from), entries) in starts.iter().zip(all) {
+        if let Some((group, consumer)) = &asked.group {
+            super::groups::see_consumer(call, *id, group, consumer);
+            match from {
+                From::New if !entries.is_empty() => {
+                    deliver(call, *id, group, consumer, &entries, asked.no_ack);
+                }
+                From::New => {}
+                From::After(_) => deliver_again(call, *id, group, consumer, &entries),
+            }
+        }
         // A consumer's own history is told even where it is empty.
-        let is_history = of_group && *from != From::New;
-        if let Some(entries) = entries.filter(|entries| is_history || !entries.is_empty()) {
+        let is_history = asked.group.is_some() && *from != From::New;
+        if is_history || !entries.is_empty() {
             given.push((asked.first + i, entries));
         }
     }
     if given.is_empty() {
-        return wait_for(call, &asked, &starts);
+        return wait_for(call, asked, &starts);
     }
     tell(call, given)
 }
+
+/// Most bytes that an entry that is gone takes in memory, or in the reply.
+const GONE: usize = 100;
 
 /// A part of the reply.
 enum Part {
@@ -207,7 +298,7 @@ impl Part {
         match self {
             Self::Stream(key, _) => key.len() + 100,
             Self::Entry(entry) => entry.cost(),
-            Self::Gone(_) => 100,
+            Self::Gone(_) => GONE,
         }
     }
 }
@@ -235,50 +326,47 @@ fn tell(call: &mut Call<'_>, given: Vec<(usize, Given)>) -> Done {
     call.tell_parts(start, memory, move |reply| parts.next().map(|part| part.write(reply)).map(|()| 1))
 }
 
-fn read_after(call: &mut Call<'_>, id: SlotId, after: Id, count: usize) -> Result<Given, Fail> {
-    let Some(first) = after.after() else { return Ok(Vec::new()) };
-    let entries = call.entries(id, (first, Id::MAX), count, false)?;
-    Ok(entries.into_iter().map(|entry| (entry.id, Some(entry))).collect())
-}
-
-/// Reads as a consumer of a group.
-fn read_as(
+/// Returns up to `most` entries after one; `None` if the reply has no room for them, of which
+/// `taken` bytes are taken.
+fn read_after(
     call: &mut Call<'_>,
     id: SlotId,
-    group: &Bytes,
-    consumer: &Bytes,
-    from: From,
-    asked: &Asked,
+    after: Id,
+    most: usize,
+    taken: usize,
 ) -> Result<Option<Given>, Fail> {
-    super::groups::see_consumer(call, id, group, consumer);
+    let Some(first) = after.after() else { return Ok(Some(Vec::new())) };
+    let room = call.client.reply.room().saturating_sub(taken);
+    let Some(entries) = call.engine.keys.entries_within(id, (first, Id::MAX), most, false, room)? else {
+        call.reply().fill();
+        call.client.has_room()?;
+        return Ok(None);
+    };
+    Ok(Some(entries.into_iter().map(|entry| (entry.id, Some(entry))).collect()))
+}
+
+/// Returns up to `most` entries after one that are pending for the consumer.
+fn history(call: &mut Call<'_>, id: SlotId, asked: &Asked, after: Id, most: usize) -> Result<Given, Fail> {
+    let (group, consumer) = asked.group.as_ref().expect("it was looked for");
     let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
-    match from {
-        From::After(after) => {
-            let mine = after.after().into_iter().flat_map(|from| kept.pending.of(consumer, from));
-            let mine = mine.take(asked.count).map(|(id, pending)| (id, pending.times));
-            let mine: Vec<(Id, u64)> = mine.collect();
-            let mut history = Vec::with_capacity(mine.len());
-            let (now, mut ids, mut finder) = (call.engine.keys.now, Vec::new(), Finder::default());
-            for (entry, times) in mine {
-                let found = call.engine.keys.find_entry(&mut finder, id, entry)?;
-                ids.extend(found.is_some().then_some((entry, now, times + 1)));
-                history.push((entry, found));
-            }
-            // To tell an entry again is to deliver it again.
-            if !ids.is_empty() {
-                let delta = Delta::Deliver { group: group.clone(), consumer: consumer.clone(), ids };
-                call.keys().change_stream(id, delta);
-            }
-            Ok(Some(history))
-        }
-        From::New => {
-            let last = kept.last;
-            let given = read_after(call, id, last, asked.count)?;
-            if !given.is_empty() {
-                deliver(call, id, group, consumer, &given, asked.no_ack);
-            }
-            Ok(Some(given))
-        }
+    let mine = after.after().into_iter().flat_map(|from| kept.pending.of(consumer, from));
+    let mut finder = Finder::default();
+    mine.take(most)
+        .map(|(entry, _)| Ok((entry, call.engine.keys.find_entry(&mut finder, id, entry)?)))
+        .collect()
+}
+
+/// Takes note that a consumer was told entries of its history: to tell an entry again is to deliver
+/// it again.
+fn deliver_again(call: &mut Call<'_>, id: SlotId, group: &Bytes, consumer: &Bytes, told: &Given) {
+    let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
+    let now = call.engine.keys.now;
+    let there = told.iter().filter(|(_, entry)| entry.is_some());
+    let ids: Vec<(Id, u64, u64)> =
+        there.filter_map(|(id, _)| Some((*id, now, kept.pending.get(id)?.times + 1))).collect();
+    if !ids.is_empty() {
+        let delta = Delta::Deliver { group: group.clone(), consumer: consumer.clone(), ids };
+        call.keys().change_stream(id, delta);
     }
 }
 

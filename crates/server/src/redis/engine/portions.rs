@@ -5,7 +5,7 @@
 //! is bounded.
 
 use super::Engine;
-use crate::redis::client::{Client, Work};
+use crate::redis::client::{Client, Replies, Work};
 use crate::redis::commands::{Call, Spec, after_load, flags};
 use crate::redis::fail::Fail;
 
@@ -29,10 +29,11 @@ impl Engine {
     /// Runs a portion of a long command, and commits its changes.
     fn portion(&mut self, client: &mut Client, mut work: Box<Work>) {
         let (start, spec) = (client.written(), work.spec);
+        let may_wait = client.replies == Replies::On;
         let began = (self.clock)();
         let done = self.limited(client, spec, |engine, client| {
             let Work { request, rest, .. } = &mut *work;
-            let mut call = Call { engine, client, args: request, may_wait: false, woken_by: None };
+            let mut call = Call { engine, client, args: request, may_wait, woken_by: None };
             let is_done = (rest.0)(&mut call)?;
             engine.note_events(spec, request);
             Ok(is_done)
@@ -45,10 +46,12 @@ impl Engine {
                 work.rest = rest;
                 client.work = Some(work);
             }
+            Err(Fail::Wait(wait)) => self.wait(client, wait),
             Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
             Err(fail) => self.undo(client, start, &fail),
         }
         self.commit(client, start);
+        client.before = None;
         if client.work.is_some() {
             client.note_epoch(self.keys.take_seen());
             self.outbox.stamp(self.keys.epoch());

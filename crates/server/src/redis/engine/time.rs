@@ -13,6 +13,8 @@ use crate::redis::pubsub::MAX_STEPS;
 
 /// Keys of a long change that are moved to the cache at once.
 const MERGED: usize = 2_000;
+/// Fields that nobody needs any more, and whose memory is freed at once.
+const FREED: usize = 4_000;
 /// Time between two looks at what is kept elsewhere, while clients wait for that, in milliseconds.
 const LOOK: u64 = 5;
 
@@ -42,6 +44,7 @@ impl Engine {
             self.clear_keys();
         }
         self.keys.merge_some(MERGED);
+        self.keys.free_some(FREED);
         self.serve_readers();
         self.serve_takers();
         self.deliver();
@@ -112,7 +115,7 @@ impl Engine {
     /// Returns the time until the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
-        let is_busy = self.outbox.has_backlog() || self.keys.is_merging() || !self.readers.is_empty();
+        let is_busy = self.outbox.has_backlog() || self.keys.is_busy() || !self.readers.is_empty();
         let waiting = if is_busy { Some(1) } else { waiting };
         let looks = self.keys.has_copy() && !self.waiting_durable.is_empty();
         let waiting = if looks { Some(waiting.map_or(LOOK, |waiting| waiting.min(LOOK))) } else { waiting };

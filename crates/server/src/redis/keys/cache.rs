@@ -4,6 +4,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
 use super::Value;
+use super::discarded::Discarded;
 use super::names::LogKey;
 
 /// Memory of a key besides its name and its value, in bytes.
@@ -97,13 +98,16 @@ pub struct Cache {
     budget: usize,
     bytes: usize,
     hand: usize,
+    /// Values that nobody needs any more.
+    pub discarded: Discarded,
 }
 
 impl Cache {
     /// Creates an empty cache for `budget` bytes.
     pub fn new(budget: usize) -> Self {
         let (index, hasher) = (HashTable::new(), DefaultHashBuilder::default());
-        Self { slots: Vec::new(), free: Vec::new(), index, hasher, budget, bytes: 0, hand: 0 }
+        let (slots, free, discarded) = (Vec::new(), Vec::new(), Discarded::default());
+        Self { slots, free, index, hasher, budget, bytes: 0, hand: 0, discarded }
     }
 
     /// Returns the number of keys.
@@ -186,7 +190,8 @@ impl Cache {
         }
         let slot = &mut self.slots[id.at as usize];
         self.bytes -= slot.bytes;
-        *slot = Slot { turn: id.turn.wrapping_add(1), ..Slot::default() };
+        let old = std::mem::replace(slot, Slot { turn: id.turn.wrapping_add(1), ..Slot::default() });
+        self.discarded.add(old.value);
         self.free.push(id.at);
     }
 

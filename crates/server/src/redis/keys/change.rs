@@ -77,7 +77,9 @@ impl Keyspace {
             self.batch.push(names::head(&key), Op::Delete);
         }
         let expired = slot.expire;
-        (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
+        let old = std::mem::take(&mut slot.value);
+        (slot.expire, slot.head_entries) = (None, 0);
+        self.cache.discarded.add(old);
         self.forget_deadline(expired, &key);
         self.cache.measure(id);
         true
@@ -197,6 +199,17 @@ impl Keyspace {
             } else {
                 list.drop(&mut self.batch, &key, end, n);
             }
+        }
+    }
+
+    /// Removes `n` existing elements at an end of a list, which stays even if these are all: others
+    /// follow.
+    pub fn cut_list(&mut self, id: SlotId, end: End, n: usize) {
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        let key = slot.key.clone();
+        if let Value::List(list) = &mut slot.value {
+            list.drop(&mut self.batch, &key, end, n);
         }
     }
 

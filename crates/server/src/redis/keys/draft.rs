@@ -223,6 +223,12 @@ impl Keyspace {
         self.merging.is_some()
     }
 
+    /// Returns whether keys of a committed draft are not in the cache yet, or memory is not free
+    /// yet that nobody needs.
+    pub fn is_busy(&self) -> bool {
+        self.is_merging() || self.discarded() > 0
+    }
+
     /// Moves up to `most` keys of a committed draft to the cache.
     pub fn merge_some(&mut self, most: usize) {
         for _ in 0..most {

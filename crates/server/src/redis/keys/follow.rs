@@ -20,10 +20,12 @@ impl Follower {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(Vec::new())
     }
 
-    /// Returns whether a key may have changed since the last call.
-    pub fn has_changed(&self, database: &[u8], name: &[u8]) -> bool {
-        let is_key = |key: &LogKey| names::database(key) == database && names::name(key) == name;
-        self.take().is_none_or(|all| all.iter().any(is_key))
+    /// Returns whether one of some keys may have changed since the last call.
+    pub fn have_changed<N: AsRef<[u8]>>(&self, database: &[u8], all: &[N]) -> bool {
+        let is_key = |key: &LogKey| {
+            names::database(key) == database && all.iter().any(|name| names::name(key) == name.as_ref())
+        };
+        self.take().is_none_or(|changed| changed.iter().any(is_key))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Changes of hashes, and fields that are prepared for a hash.
 
 use std::collections::BTreeMap;
+use std::mem::replace;
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -16,6 +17,10 @@ pub struct NewFields {
     /// The records of the head that set them.
     records: Vec<Bytes>,
     bytes: usize,
+    /// Last field of the hash that had its turn to be kept.
+    kept_to: Option<Bytes>,
+    /// Whether these are all fields of the hash, with those that it keeps.
+    are_all: bool,
 }
 
 impl NewFields {
@@ -42,6 +47,28 @@ impl NewFields {
         let after = self.all.last_key_value().map_or(Bound::Unbounded, |(field, _)| Bound::Excluded(field));
         let next = hash.range::<Bytes, _>((after, Bound::Unbounded)).take(most);
         next.map(|(field, value)| (field.clone(), value.clone())).collect()
+    }
+
+    /// Adds up to `most` further fields of a hash, which it keeps because these do not replace
+    /// them: then the hash has its new fields at once. Few fields are not worth that. Returns
+    /// whether nothing is left to add.
+    pub fn keep_some(&mut self, hash: &BTreeMap<Bytes, Bytes>, most: usize) -> bool {
+        if self.kept_to.is_none() && self.all.len() < hash.len() / 8 {
+            return true;
+        }
+        let after = self.kept_to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = hash.range::<Bytes, _>((after, Bound::Unbounded));
+        let mut last = None;
+        for (field, value) in rest.by_ref().take(most) {
+            if !self.all.contains_key(field) {
+                self.all.insert(field.clone(), value.clone());
+                self.bytes += FIELD;
+            }
+            last = Some(field.clone());
+        }
+        self.are_all = rest.next().is_none();
+        self.kept_to = last.or(self.kept_to.take());
+        self.are_all
     }
 
     /// Returns the bytes that this takes.
@@ -72,21 +99,23 @@ impl Keyspace {
     }
 
     /// Sets prepared fields of a hash; creates the hash if necessary.
-    pub fn put_prepared(&mut self, id: SlotId, mut new: NewFields) {
+    pub fn put_prepared(&mut self, id: SlotId, new: NewFields) {
         self.touch_hash(id);
         if self.slot(id).head_entries == 0 {
             self.write_head(id);
         }
         let slot = self.cache.get_mut(id);
         let Value::Hash(all) = &mut slot.value else { return };
-        if new.all.len() < all.len() / 8 {
-            all.extend(new.all);
+        let mut old = BTreeMap::new();
+        if new.are_all || all.is_empty() {
+            old = replace(all, new.all);
         } else {
-            all.append(&mut new.all);
+            all.extend(new.all);
         }
         slot.head_entries += new.records.len();
         self.batch.append(names::head(&slot.key), new.records);
         self.cache.measure(id);
+        self.cache.discarded.add(Value::Hash(old));
     }
 
     /// Makes a missing key a hash, and records that the hash changes.

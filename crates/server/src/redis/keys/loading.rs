@@ -121,7 +121,7 @@ impl Keyspace {
     /// Takes a hash that was read into memory, unless the key has changed meanwhile.
     pub fn end_load(&mut self, loading: Loading) {
         let Loading { key, expire, fields, entries, changes, .. } = loading;
-        let has_changed = changes.has_changed(names::database(&key), names::name(&key));
+        let has_changed = changes.have_changed(names::database(&key), &[names::name(&key)]);
         if has_changed || self.cache.find(&key).is_some() {
             return;
         }

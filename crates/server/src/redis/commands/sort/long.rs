@@ -94,7 +94,7 @@ impl Gathering {
 
     /// Returns whether the list has changed.
     fn is_stale(&self, call: &Call<'_>) -> bool {
-        self.changes.has_changed(&call.client.database, &call.args[1])
+        self.changes.have_changed(&call.client.database, &call.args[1..2])
     }
 
     /// Goes on; returns whether all is known, as of now.

@@ -12,6 +12,7 @@ mod lists;
 mod memory;
 mod messages;
 mod model;
+mod moments;
 mod people;
 mod portions;
 mod random;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::random::Asker;
 use super::{World, words};
+use crate::redis::pubsub::Kind;
 
 const MIB: u64 = 1 << 20;
 
@@ -233,4 +234,49 @@ fn what_a_waiting_client_changes_by_asking_again_is_no_ones_else() {
     run(writer, "XGROUP CREATE s g $");
     assert!(run(writer, "EXEC").starts_with("*2"));
     assert_eq!(run(other, "EXEC"), "*1\r\n+OK\r\n", "nothing that it watches has changed");
+}
+
+/// In the old state the database, the subscriptions and the settings stayed as the undone
+/// transaction had made them.
+#[test]
+fn an_undone_transaction_leaves_its_client_and_the_settings_as_they_were() {
+    let large = words(&format!("RPUSH l {}", "x".repeat(50_000)));
+    for is_undone in [true, false] {
+        let mut world = World::new(1, 1 << 20, None);
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        let before = ["HELLO 3", "SELECT 2", "SUBSCRIBE kept", "PSUBSCRIBE p*"].map(words);
+        world.engine.run(id, &mut before.into(), || true);
+        let limit = world.engine.settings.max_request;
+        let changes = [
+            "MULTI",
+            "SELECT 1",
+            "SET key 1",
+            "SUBSCRIBE c",
+            "UNSUBSCRIBE kept",
+            "PUNSUBSCRIBE p*",
+            "SSUBSCRIBE s",
+            "CONFIG SET client-query-buffer-limit 1073741824",
+            "SELECT 3",
+        ];
+        let mut requests = changes.map(words).to_vec();
+        requests.extend(std::iter::repeat_n(large.clone(), if is_undone { 3 } else { 0 }));
+        requests.push(words("EXEC"));
+        world.engine.run(id, &mut requests.into(), || true);
+        // What follows is not undone, and takes nothing back.
+        world.engine.run(id, &mut [large.clone(), words("LPUSH key 1")].into(), || true);
+        let told = String::from_utf8_lossy(&world.engine.client(id).unwrap().reply.bytes).into_owned();
+        assert_eq!(told.contains("-ERR a commit of "), is_undone, "{told}");
+        let client = world.engine.client(id).unwrap();
+        assert_eq!(&client.database[..], if is_undone { b"2" } else { b"3" });
+        let count = |kind, name: &str| world.engine.topics.subscriber_count(kind, name.as_bytes());
+        let all = [
+            count(Kind::Channel, "kept"),
+            count(Kind::Pattern, "p*"),
+            count(Kind::Channel, "c"),
+            count(Kind::Shard, "s"),
+        ];
+        assert_eq!(all, if is_undone { [1, 1, 0, 0] } else { [0, 0, 1, 1] });
+        let later = world.engine.settings.max_request;
+        assert_eq!(later, if is_undone { limit } else { 1 << 30 });
+    }
 }
