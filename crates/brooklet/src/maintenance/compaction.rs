@@ -31,6 +31,8 @@ use crate::state::admission::SpacePressure;
 pub(super) struct Compaction {
     /// The numbers of the runs that the compaction replaces, newest first.
     inputs: Vec<u64>,
+    /// The level of the run that the compaction makes.
+    level: u64,
     /// Whether no run was older than the inputs when the merge began.
     bottom: bool,
     /// Whether another merge is running, and continues after this one.
@@ -46,6 +48,10 @@ pub(super) struct Compaction {
 impl Compaction {
     pub fn inputs(&self) -> &[u64] {
         &self.inputs
+    }
+
+    pub fn level(&self) -> u64 {
+        self.level
     }
 
     pub fn takes(&self) -> u64 {
@@ -285,7 +291,7 @@ impl Maintenance {
         };
         let build = Some(self.build(input, (id, level), last, end));
         let span = tracing::debug_span!("merge", run = id, level, runs = chosen.len(), bytes = all);
-        self.compaction = Some(Compaction { inputs, bottom, beside, takes, span, build });
+        self.compaction = Some(Compaction { inputs, level, bottom, beside, takes, span, build });
         Ok(())
     }
 

@@ -67,8 +67,8 @@ impl Maintenance {
     }
 
     /// Replaces the tables of `run`, which is offloaded, by `tables`, their copies in the heap.
-    /// Returns `false`, and frees the copies, if another call was faster. `checkpoint` is the size of
-    /// a checkpoint's run, in bytes.
+    /// Returns `false`, and frees the copies, if another call was faster. `checkpoint` is the size
+    /// of a checkpoint's run, in bytes.
     pub fn take_back(
         &mut self,
         context: &Context<'_>,
@@ -86,7 +86,8 @@ impl Maintenance {
             self.give_up_tables(tables);
             return Ok(false);
         }
-        let level = level_of(here, run, checkpoint);
+        let at_hand = self.compaction.as_ref().map_or(0, Compaction::level);
+        let level = level_of(here, run, checkpoint).max(at_hand);
         let back = Arc::new(run.back(tables.clone(), level));
         let next =
             |old: &Arc<Run>| (if Arc::ptr_eq(old, run) { back.clone() } else { old.clone() }, old.dead());
@@ -103,9 +104,10 @@ impl Maintenance {
 }
 
 /// Returns the level of a run that comes back behind the runs that are `here`. Its own level is not
-/// known any more: this is the level of a run of its size, and levels do not fall.
+/// known any more: this is the level of a run of its size, and no lower than any of theirs. The run
+/// that a merge has begun is among them, and its level counts once the merge has ended.
 fn level_of(here: &[Arc<Run>], run: &Run, checkpoint: u64) -> u64 {
     let newer: u64 = here.iter().map(|run| run.bytes()).sum();
-    let level = POLICY.level_for(newer + run.len(), checkpoint);
-    here.last().map_or(level, |newest| newest.meta.level.max(level))
+    let highest = here.iter().map(|run| run.meta.level).max().unwrap_or(0);
+    POLICY.level_for(newer + run.len(), checkpoint).max(highest)
 }

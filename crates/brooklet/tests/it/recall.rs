@@ -208,6 +208,37 @@ fn a_damaged_part_stays_where_it_is() {
     assert!(contents(&store).unwrap() == want);
 }
 
+/// A run that returns is older than the run that a merge makes meanwhile.
+#[test]
+fn runs_return_in_the_middle_of_merges() {
+    let mut returned = 0;
+    for steps in 0..40 {
+        let elsewhere = Elsewhere::default();
+        let options = elsewhere.options(1).ring_size(1 << 20).memory_budget(4 << 20);
+        let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let mut rng = Rng::new(1);
+        let mut run = || {
+            let noise: Vec<u8> = (0..3000).map(|_| rng.next() as u8).collect();
+            (0..30).for_each(|log| drop(store.append(format!("log/{log}"), &noise[log..]).unwrap()));
+            store.checkpoint().unwrap();
+        };
+        run();
+        elsewhere.offload_all(&store);
+        (0..14).for_each(|_| run());
+        (0..steps).for_each(|_| _ = store.step().unwrap());
+        let (merging, want) = (store.info().unwrap().compacting, contents(&store).unwrap());
+        let recalled = recall(&store, u64::MAX).unwrap();
+        assert_eq!((recalled.runs, recalled.left), (1, 0));
+        returned += usize::from(merging);
+        while store.step().unwrap() {}
+        assert!(contents(&store).unwrap() == want, "{steps} steps");
+        store.compact().unwrap();
+        assert!(contents(&store).unwrap() == want, "{steps} steps");
+        assert_eq!(store.info().unwrap().runs.len(), 1);
+    }
+    assert!(returned > 3, "{returned}");
+}
+
 /// The power goes, and operations fail, at each step of a recall: each run is here, or elsewhere.
 #[test]
 fn a_run_that_returns_is_here_or_elsewhere() {
