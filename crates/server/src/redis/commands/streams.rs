@@ -407,7 +407,12 @@ pub fn xsetid(call: &mut Call<'_>) -> Done {
     if let Some(added) = added {
         meta.more_added = added - seqs.end as i64;
     }
+    let before = call.engine.keys.stream(id).expect("it is there").kept.meta;
     call.keys().change_stream(id, Delta::Meta(meta));
+    if meta.last < before.last || meta.max_deleted < before.max_deleted {
+        // Ids may come once more. The head must not say of them that they were deleted.
+        call.keys().write_head(id);
+    }
     call.reply().ok();
     Ok(())
 }

@@ -86,7 +86,7 @@ impl Keyspace {
     }
 
     /// Rewrites the whole head.
-    pub(super) fn write_head(&mut self, id: SlotId) {
+    pub fn write_head(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
         let what = match &slot.value {
             Value::Absent => return,

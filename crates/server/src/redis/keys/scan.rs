@@ -6,6 +6,7 @@ use std::iter::Peekable;
 use brooklet::{Error, LogInfo};
 use bytes::Bytes;
 
+use super::super::notices::Notice;
 use super::head::Snapshot;
 use super::names::{self, Role};
 use super::{Keyspace, Value, load};
@@ -164,14 +165,28 @@ impl Keyspace {
         Ok(chosen.map(|at| first[at as usize].clone()))
     }
 
-    /// Deletes up to `most` expired keys; returns whether more may exist.
+    /// Deletes up to `most` expired keys of one database; returns whether more may exist. A commit
+    /// cannot be on databases in memory and on others at once.
     pub fn expire_due(&mut self, most: usize) -> Result<bool, Error> {
+        let mut database = None;
         for _ in 0..most {
             let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(false);
             };
+            let of = names::database(&key);
+            if *database.get_or_insert_with(|| of.to_vec()) != *of {
+                return Ok(true);
+            }
             // Opening an expired key deletes it; a key whose expiry was extended or removed stays.
-            self.open_plain(&key)?;
+            match self.open_plain(&key) {
+                Ok(_) => {}
+                // The other keys must not wait for one that nobody can read.
+                Err(error @ Error::Damaged { .. }) => {
+                    let what = "the server cannot remove an expired key; the key stays";
+                    self.notices.push(Notice::Trouble { what, error: error.to_string() });
+                }
+                Err(error) => return Err(error),
+            }
             self.forget_deadline(Some(at), &key);
         }
         Ok(true)

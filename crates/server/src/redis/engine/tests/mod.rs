@@ -6,6 +6,7 @@ mod cuts;
 mod draft_edges;
 mod drafts;
 mod elsewhere;
+mod expiries;
 mod handover;
 mod limits;
 mod lists;

@@ -1,0 +1,69 @@
+//! Keys that expire by themselves, whatever is in their way, and ids of streams that come again.
+
+use brooklet::{Class, MemoryConfig, SpaceConfig};
+
+use super::{World, words};
+use crate::redis::client::ClientId;
+use crate::redis::keys::names;
+
+/// Runs requests, and returns the replies once all is durable.
+fn say(world: &mut World, id: ClientId, requests: &[&str]) -> String {
+    for request in requests {
+        world.engine.run(id, &mut [words(request)].into(), || true);
+    }
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned()
+}
+
+fn come(world: &mut World) -> ClientId {
+    world.engine.connect("here".into(), "there".into()).unwrap()
+}
+
+/// A commit is on databases in memory, or on others.
+#[test]
+fn keys_of_several_databases_expire_at_one_moment() {
+    let mut world = World::new(1, 1 << 20, None);
+    let in_memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+    world.store.create_space("2", in_memory).unwrap();
+    let id = come(&mut world);
+    let set = ["SET a v PX 50", "SET c v PX 70", "SELECT 2", "SET b v PX 60", "SELECT 0"];
+    assert_eq!(say(&mut world, id, &set), "+OK\r\n".repeat(5));
+    // All are due by the time that somebody looks.
+    world.pass(100);
+    (0..5).for_each(|_| world.pass(1));
+    assert_eq!(world.engine.keys.next_deadline(), None, "all are deleted");
+    let left = say(&mut world, id, &["DBSIZE", "SELECT 2", "DBSIZE"]);
+    assert_eq!(left, ":0\r\n+OK\r\n:0\r\n");
+}
+
+#[test]
+fn a_key_that_nobody_can_read_keeps_no_other_from_expiring() {
+    let mut world = World::new(1, 1, None);
+    let id = come(&mut world);
+    say(&mut world, id, &["SET bad v PX 50", "SET good v PX 60", "SET other v"]);
+    world.store.append(names::head(b"0/bad"), [0xff; 9]).unwrap().wait().unwrap();
+    world.pass(100);
+    (0..3).for_each(|_| world.pass(1));
+    assert_eq!(world.engine.keys.next_deadline(), None);
+    world.store.flush().unwrap();
+    assert!(!world.store.exists(names::head(b"0/good")).unwrap());
+    let found = say(&mut world, id, &["KEYS *", "GET bad"]);
+    assert!(found.starts_with("*2\r\n") && found.contains("-ERR"), "{found}");
+}
+
+#[test]
+fn ids_that_come_again_were_not_deleted() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    let adds = ["XADD s 5-1 f v", "XADD s 6-1 f v", "XADD s 7-1 f v"];
+    let again = ["XSETID s 10-0 MAXDELETEDID 1-0", "XSETID s 2-0"];
+    say(&mut world, id, &[&adds[..], &["XDEL s 6-1", "XTRIM s MAXLEN 0"], &again, &adds].concat());
+    let look = ["XLEN s", "XRANGE s 6-1 6-1"];
+    let before = say(&mut world, id, &look);
+    assert!(before.starts_with(":3\r\n*1\r\n"), "{before}");
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    let id = come(&mut world);
+    assert_eq!(say(&mut world, id, &look), before);
+}
