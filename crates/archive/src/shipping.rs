@@ -120,12 +120,18 @@ impl Shipping {
         }
     }
 
-    /// Takes the commits since the last call for the current chain. Records a loss in the chain.
+    /// Takes the commits since the last call for the current chain, as far as memory permits.
+    /// Records a loss in the chain.
     pub fn catch_up(&mut self) {
         let taken = self.subscription.take();
         let Some(chain) = self.chain.as_mut().filter(|chain| chain.lost.is_none()) else { return };
         match taken {
             Ok(commits) => match &mut self.taken {
+                // While the bucket is out of reach, backups fail one after the other. The commits
+                // since the first of them must not fill the memory, nor an object beyond `LARGEST`.
+                Some(before) if before.bytes() + commits.bytes() > WAITING && !bug("outage-has-no-bound") => {
+                    chain.lost = Some(Lost::Behind { most: WAITING });
+                }
                 Some(before) => before.extend(commits),
                 before => *before = Some(commits),
             },

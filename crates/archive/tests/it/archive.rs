@@ -12,6 +12,7 @@ use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
 use brooklet_archive::{Archive, Archiver, Bucket, Error, Schedule, Which};
+use common::faulty::Faulty;
 use common::{archive, back_up, bucket, contents, fill, logs, restored, store};
 use futures_util::{FutureExt, TryStreamExt};
 
@@ -591,6 +592,51 @@ pub fn an_archive_is_of_one_store() {
 
 /// More is committed than waits to be shipped: shipping says so until a backup has it, and
 /// restoring says what is not known.
+#[test]
+pub fn an_outage_fills_no_memory_and_no_object() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let faulty = Arc::new(Faulty::new(memory.clone(), 1, 0));
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let options = brooklet::Options::new().ring_size(8 << 20).max_payload(1 << 20).threads(false);
+    let volume = Arc::new(brooklet::io::MemVolume::new(1));
+    let store = options.clock(clock.clone()).rng_seed(5).create_on(volume).unwrap();
+    let at = |second: u64| {
+        clock.set_wall(Duration::from_secs(second));
+        Which::At(UNIX_EPOCH + Duration::from_secs(second))
+    };
+    let mut archive = archive(&faulty, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    at(100);
+    fill(&store, "a", 2, 10);
+    back_up(&mut archive, &store).unwrap();
+    let shipped = at(200);
+    let then = contents(&store);
+    archive.ship().unwrap();
+    // The bucket is out of reach, and each backup is tried again.
+    faulty.live(Some(0));
+    let mut lost = at(300);
+    for second in 0..40 {
+        lost = at(301 + second);
+        for _ in 0..4 {
+            store.append("much", vec![7; 1 << 20]).unwrap().wait().unwrap();
+        }
+        assert!(back_up(&mut archive, &store).is_err());
+    }
+    faulty.live(None);
+    let next = at(500);
+    let archived = back_up(&mut archive, &store).unwrap();
+    assert!(!archived.is_covered, "the moments of the outage are not known");
+    let bucket = bucket(&memory);
+    let view = |which| bucket.backup(which).unwrap().view(1 << 20);
+    assert!(logs(&view(shipped).unwrap()) == then);
+    assert!(matches!(view(lost).unwrap_err(), Error::Hole { .. }));
+    assert_eq!(view(next).unwrap().bounds("much").unwrap().next, 160);
+    at(600);
+    fill(&store, "c", 2, 10);
+    archive.ship().unwrap().unwrap();
+    assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));
+}
+
 #[test]
 pub fn who_ships_too_late_is_told() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
