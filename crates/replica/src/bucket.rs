@@ -36,36 +36,6 @@ impl BucketJournal {
         self
     }
 
-    /// Creates an object of any name, unless one exists.
-    pub(crate) async fn create_named(&self, name: &str, data: Bytes) -> Result<Created, Error> {
-        let (path, options) = (Path::from(name), PutMode::Create.into());
-        let put = self.store.put_opts(&path, data.into(), options);
-        match self.timely(|| format!("creating {self}/{name}"), put).await {
-            Ok(_) => Ok(Created::Done),
-            // A failed condition, or a conflict with another request: services and their libraries
-            // use these errors for both.
-            Err(Error::Bucket {
-                cause: Refusal::AlreadyExists { .. } | Refusal::Precondition { .. },
-                ..
-            }) => Ok(Created::Exists),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reads an object of any name.
-    pub(crate) async fn read_named(&self, name: &str) -> Result<Option<Bytes>, Error> {
-        let path = Path::from(name);
-        let get = async { self.store.get(&path).await?.bytes().await };
-        absent(self.timely(|| format!("reading {self}/{name}"), get).await)
-    }
-
-    /// Removes an object of any name.
-    pub(crate) async fn remove_named(&self, name: &str) -> Result<(), Error> {
-        let path = Path::from(name);
-        let delete = self.store.delete(&path);
-        absent(self.timely(|| format!("deleting {self}/{name}"), delete).await).map(drop)
-    }
-
     async fn timely<T>(
         &self,
         doing: impl FnOnce() -> String,
@@ -90,15 +60,30 @@ fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 
 impl Journal for BucketJournal {
     async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
-        self.create_named(&key.to_string(), data).await
+        let (path, options) = (Path::from(key.to_string()), PutMode::Create.into());
+        let put = self.store.put_opts(&path, data.into(), options);
+        match self.timely(|| format!("creating {self}/{key}"), put).await {
+            Ok(_) => Ok(Created::Done),
+            // A failed condition, or a conflict with another request: services and their libraries
+            // use these errors for both.
+            Err(Error::Bucket {
+                cause: Refusal::AlreadyExists { .. } | Refusal::Precondition { .. },
+                ..
+            }) => Ok(Created::Exists),
+            Err(error) => Err(error),
+        }
     }
 
     async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
-        self.read_named(&key.to_string()).await
+        let path = Path::from(key.to_string());
+        let get = async { self.store.get(&path).await?.bytes().await };
+        absent(self.timely(|| format!("reading {self}/{key}"), get).await)
     }
 
     async fn remove(&self, key: Key) -> Result<(), Error> {
-        self.remove_named(&key.to_string()).await
+        let path = Path::from(key.to_string());
+        let delete = self.store.delete(&path);
+        absent(self.timely(|| format!("deleting {self}/{key}"), delete).await).map(drop)
     }
 }
 

@@ -339,7 +339,11 @@ pub(crate) async fn follow_with<J: Journal>(
                     // The owner was not looked at meanwhile.
                     follower.begin_again(now());
                 }
-                tokio::time::sleep(listener.pause(none)?).await;
+                let pause = listener.pause(none)?;
+                match request {
+                    Request::Read(place) => journal.wait(Key::Log(place), pause).await,
+                    _ => tokio::time::sleep(pause).await,
+                }
             }
             FollowerState::Following => {}
             ended => return Ok(ended.clone()),

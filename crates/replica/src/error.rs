@@ -31,6 +31,30 @@ pub enum Error {
         /// The time that was waited, in seconds.
         seconds: u64,
     },
+    /// The servers of JetStream refused a request, or cannot be reached. The request may have had its effect.
+    #[error("{doing} failed: {why}")]
+    Servers {
+        /// The request.
+        doing: String,
+        /// The answer of the servers, or of the library.
+        why: String,
+    },
+    /// A stream of JetStream cannot keep a log.
+    #[error("{stream} cannot keep a log: {why}")]
+    Stream {
+        /// The address of the stream.
+        stream: String,
+        /// The reason.
+        why: String,
+    },
+    /// An address of JetStream is malformed.
+    #[error("{address} is no address of a log: {why}; it looks like nats://HOST:PORT,HOST:PORT/STREAM")]
+    Address {
+        /// The address, without a password.
+        address: String,
+        /// The defect.
+        why: String,
+    },
     /// The bucket lets several creators of one object win, or does not create objects
     /// conditionally. Two owners could write at once.
     #[error(
@@ -171,7 +195,7 @@ fn owner(claim: &Claim) -> &str {
 impl Error {
     /// Returns whether the same request may succeed later.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Bucket { .. } | Self::NoAnswer { .. })
+        matches!(self, Self::Bucket { .. } | Self::Servers { .. } | Self::NoAnswer { .. })
     }
 
     /// Returns the error of an object that cannot be decoded.

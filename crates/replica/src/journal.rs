@@ -20,6 +20,8 @@ pub enum Key {
     Record(u64),
     /// An object of the log.
     Log(Place),
+    /// An object of a [probe](crate::Probe): a random number, and the number of its race.
+    Probe(u128, u32),
 }
 
 /// The result of creating an object.
@@ -45,16 +47,10 @@ pub trait Journal: Send + Sync + 'static {
     /// Removes an object; a missing object is no error.
     fn remove(&self, key: Key) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Waits until an object exists, and reads it. By default asks every `pause`.
-    fn watch(&self, key: Key, pause: Duration) -> impl Future<Output = Result<Bytes, Error>> + Send {
-        async move {
-            loop {
-                if let Some(data) = self.read(key).await? {
-                    return Ok(data);
-                }
-                tokio::time::sleep(pause).await;
-            }
-        }
+    /// Waits until an object may exist that was missing, and no longer than `most`. By default waits as
+    /// long as that: few services report a new object by themselves.
+    fn wait(&self, _key: Key, most: Duration) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep(most)
     }
 
     /// Finds the newest object of a series whose numbers have no gaps, by reads of single names.
@@ -94,6 +90,7 @@ impl fmt::Display for Key {
             Self::Claim(epoch) => f.write_str(&Claim::name(*epoch)),
             Self::Record(number) => f.write_str(&Record::name(*number)),
             Self::Log(place) => place.fmt(f),
+            Self::Probe(drawn, number) => write!(f, "probe/{drawn:032x}/{number}"),
         }
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! - [`Takeover`], [`Owner`], [`Recorder`], [`Follower`], [`reconcile`]: the decisions, as state
 //!   machines.
-//! - [`Journal`], [`BucketJournal`]: the requests to the storage.
+//! - [`Journal`], [`BucketJournal`], `JetStream`: the requests to the storage.
 //! - [`Shipper`]: a thread that plays owner and recorder over a journal.
 //! - [`Replica`]: the mirror of a store; and the wait of a standby.
 //! - [`ReadReplica`]: a store that follows the log, and serves reads.
@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any;
 mod backup;
 mod bucket;
 mod claim;
@@ -30,6 +31,8 @@ mod drive;
 mod error;
 mod fields;
 mod followed;
+#[cfg(feature = "jetstream")]
+mod jetstream;
 mod journal;
 mod machine;
 mod object;
@@ -42,6 +45,7 @@ mod replica;
 mod shipper;
 mod standby;
 
+pub use any::AnyJournal;
 pub use bucket::BucketJournal;
 pub use claim::Claim;
 pub use cutter::{Cut, Cuts, Cutter, blocks};
@@ -49,6 +53,8 @@ pub use drive::{follow, take_over};
 pub use error::Error;
 pub use fields::Defect;
 pub use followed::Followed;
+#[cfg(feature = "jetstream")]
+pub use jetstream::JetStream;
 pub use journal::{Created, Journal, Key};
 pub use machine::follower::{Follower, FollowerState};
 pub use machine::owner::{Owner, OwnerLimits, OwnerState};

@@ -5,13 +5,14 @@
 //! services that ignore the condition, and most of those that check it before the write instead of
 //! with it. Each endpoint of a service needs its own probe: a proxy may drop the condition.
 
+use std::fmt::Display;
+
 use brooklet::io::system_seed;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use crate::bucket::BucketJournal;
 use crate::error::Error;
-use crate::journal::Created;
+use crate::journal::{Created, Journal, Key};
 use crate::standby::block_on_while;
 
 /// Most races without a winner.
@@ -40,14 +41,14 @@ impl Probe {
     /// # Errors
     /// [`Error::NotAtomic`]; [`Error::Bucket`] or [`Error::NoAnswer`] if the bucket cannot be
     /// written, as with credentials that may only read.
-    pub async fn run(&self, journal: &BucketJournal) -> Result<(), Error> {
+    pub async fn run(&self, journal: &(impl Journal + Display)) -> Result<(), Error> {
         let drawn = (u128::from(system_seed()) << 64) | u128::from(system_seed());
         let (mut names, mut number) = (0, 0);
         while names < self.names {
-            let name = format!("probe/{drawn:032x}/{number}");
-            let result = self.race(journal, &name).await;
+            let key = Key::Probe(drawn, number);
+            let result = self.race(journal, key).await;
             // The probe's result counts more than garbage.
-            let removed = journal.remove_named(&name).await;
+            let removed = journal.remove(key).await;
             names += u32::from(result?);
             removed?;
             number += 1;
@@ -65,15 +66,19 @@ impl Probe {
     ///
     /// # Errors
     /// The errors of [`run`](Self::run); [`Error::Thread`].
-    pub fn wait(&self, journal: &BucketJournal, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
+    pub fn wait(
+        &self,
+        journal: &(impl Journal + Display),
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Error> {
         Ok(block_on_while(self.run(journal), &goes_on)?.is_some())
     }
 
     /// Lets creators race for a name. Returns whether the race had a winner that knows of it.
-    async fn race(&self, journal: &BucketJournal, name: &str) -> Result<bool, Error> {
+    async fn race(&self, journal: &(impl Journal + Display), key: Key) -> Result<bool, Error> {
         let refuse = |why: String| Err(Error::NotAtomic { bucket: journal.to_string(), why });
         let contents = |creator: u32| Bytes::from(format!("creator {creator}"));
-        let create = |creator| journal.create_named(name, contents(creator));
+        let create = |creator| journal.create(key, contents(creator));
         let results = join_all((0..self.creators).map(create)).await;
         let (mut winners, mut unknown) = (Vec::new(), None);
         for (creator, result) in (0..).zip(results) {
@@ -90,7 +95,7 @@ impl Probe {
             let (won, all) = (winners.len(), self.creators);
             return refuse(format!("{won} of {all} creators of one object won at once, and one must"));
         }
-        let found = journal.read_named(name).await?;
+        let found = journal.read(key).await?;
         match (&winners[..], found, unknown) {
             ([winner], Some(found), _) if found == contents(*winner) => Ok(true),
             ([_], Some(_), _) => {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, SealedBlock, Store, View, Waits};
 use brooklet_archive::{Bucket, Parts, Which};
-use brooklet_replica::{BucketJournal, Error, Followed, Probe, Replica, Shipper, ShipperOptions};
+use brooklet_replica::{AnyJournal, Error, Followed, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::standby::{Owner, Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
 
@@ -48,7 +48,7 @@ const OUTDATED: &str =
 /// The replication of a server's store.
 pub struct Replication {
     replica: Arc<Replica>,
-    journal: BucketJournal,
+    journal: AnyJournal,
     backups: Bucket,
     owner: String,
     path: PathBuf,
@@ -90,11 +90,18 @@ impl Replication {
         let mut options = ShipperOptions::default();
         options.owner = owner.clone();
         options.address = given.advertise.clone().unwrap_or_default();
-        let journal = BucketJournal::new(&Bucket::open(address)?);
+        #[cfg(not(feature = "jetstream"))]
+        if super::secrets::is_stream(address) {
+            return Err(crate::missing::refuse("NATS JetStream", "jetstream"));
+        }
+        let journal = AnyJournal::open(address).map_err(refused)?;
+        options.cuts = journal.cuts();
+        let below = || format!("{}/backups", address.trim_end_matches('/'));
+        let backups = given.backups.clone().filter(|address| !address.is_empty());
         Ok(Some(Self {
             replica: Replica::new(journal.clone(), options),
             journal,
-            backups: Bucket::open(&format!("{}/backups", address.trim_end_matches('/')))?,
+            backups: Bucket::open(&backups.unwrap_or_else(below))?,
             owner,
             path: path.into(),
             waits: match given.acknowledge {
@@ -443,7 +450,9 @@ fn refused(error: Error) -> Failure {
         | Error::Outdated { .. }
         | Error::OtherStore { .. }
         | Error::NotAtomic { .. }
+        | Error::Stream { .. }
         | Error::NewerFormat { .. }) => Failure::new(Kind::CannotOpen, error.to_string()),
+        error @ Error::Address { .. } => Failure::new(Kind::Usage, error.to_string()),
         error => Failure::new(Kind::Io, error.to_string()),
     }
 }

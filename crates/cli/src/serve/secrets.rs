@@ -41,6 +41,11 @@ pub fn warn_if_shared(file: &File, path: &Path, secret: &str) {
     }
 }
 
+/// Returns whether an address of a log names a stream of NATS JetStream, and no bucket.
+pub fn is_stream(address: &str) -> bool {
+    ["nats://", "tls://"].iter().any(|scheme| address.starts_with(scheme))
+}
+
 /// Secrets as `--print-config` shows them.
 pub struct Hidden;
 
@@ -57,11 +62,22 @@ impl Hidden {
         shown.collect::<Vec<_>>().join(" ")
     }
 
+    /// Returns the address of a log without the password or token in it.
+    pub fn address(address: &str) -> String {
+        match (address.split_once("://"), address.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, rest))) if is_stream(address) => {
+                format!("{scheme}://{}@{rest}", Self::TEXT)
+            }
+            _ => address.to_owned(),
+        }
+    }
+
     /// Refuses settings that were printed and not completed: everybody knows what stands for a
     /// secret.
     pub fn refuse<'a>(texts: impl Iterator<Item = &'a String>) -> Result<(), Failure> {
         for text in texts {
-            if text.split_whitespace().any(|word| word.ends_with(Self::TEXT)) {
+            let is_hidden = text.contains(&format!("://{}@", Self::TEXT));
+            if is_hidden || text.split_whitespace().any(|word| word.ends_with(Self::TEXT)) {
                 let what = "a password is (hidden), as --print-config shows it: write the password itself";
                 return Err(Failure::new(Kind::Usage, what));
             }

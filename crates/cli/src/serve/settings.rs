@@ -108,10 +108,15 @@ pub struct Given {
     /// Number of threads for the connections of Redis clients [default: 1]
     #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
     threads: Option<usize>,
-    /// A place in a bucket for the store's log, such as s3://bucket/path: another host can go on
-    /// from there [default: none]
-    #[arg(long, value_name = "BUCKET", env = "BROOKLET_REPLICATE")]
+    /// A place for the store's log: another host can go on from there. In a bucket, such as
+    /// s3://bucket/path; or a stream of NATS JetStream, as nats://HOST:PORT,HOST:PORT/STREAM [default:
+    /// none]
+    #[arg(long, value_name = "PLACE", env = "BROOKLET_REPLICATE", hide_env_values = true)]
     pub replicate: Option<String>,
+    /// With --replicate: a place in a bucket for backups, required for a stream [default: below the
+    /// log, in a bucket]
+    #[arg(long, value_name = "BUCKET", env = "BROOKLET_BACKUPS")]
+    pub backups: Option<String>,
     /// With --replicate: a commit is acknowledged when it is kept in the bucket, or when it is
     /// durable here [default: kept]
     #[arg(long, value_name = "WHEN", env = "BROOKLET_ACKNOWLEDGE")]
@@ -203,6 +208,7 @@ impl Given {
             cache: self.cache.or(other.cache),
             threads: self.threads.or(other.threads),
             replicate: self.replicate.or(other.replicate),
+            backups: self.backups.or(other.backups),
             acknowledge: self.acknowledge.or(other.acknowledge),
             advertise: self.advertise.or(other.advertise),
             standby: self.standby.or(other.standby),
@@ -264,8 +270,18 @@ impl Given {
             let checked = brooklet_server::standby::base_url(url);
             checked.map_err(|why| Failure::new(Kind::Usage, format!("--advertise: {why}")))?;
         }
-        let has_bucket = self.replicate.as_ref().is_some_and(|address| !address.is_empty());
-        if self.standby == Some(true) && !has_bucket {
+        Hidden::refuse(self.replicate.iter())?;
+        let log = self.replicate.as_ref().filter(|address| !address.is_empty());
+        let has_backups = self.backups.as_ref().is_some_and(|address| !address.is_empty());
+        if log.is_some_and(|log| secrets::is_stream(log)) && !has_backups {
+            let what = "--replicate names a stream of NATS JetStream: it needs --backups BUCKET, because backups have no place in a stream";
+            return Err(Failure::new(Kind::Usage, what));
+        }
+        if has_backups && log.is_none() {
+            let what = "--backups needs --replicate: `brooklet archive` makes backups of a store without a log elsewhere";
+            return Err(Failure::new(Kind::Usage, what));
+        }
+        if self.standby == Some(true) && log.is_none() {
             let what = "--standby needs --replicate: a standby takes over the store of a bucket";
             return Err(Failure::new(Kind::Usage, what));
         }
@@ -288,7 +304,8 @@ impl Given {
     pub fn shown(&self) -> Self {
         let password = self.password.as_ref().map(|_| Hidden::TEXT.to_owned());
         let users = self.users.iter().map(|(name, rules)| (name.clone(), Hidden::rules(rules)));
-        Self { password, users: users.collect(), ..self.clone() }
+        let replicate = self.replicate.as_deref().map(Hidden::address);
+        Self { password, users: users.collect(), replicate, ..self.clone() }
     }
 
     /// What a server makes of it.

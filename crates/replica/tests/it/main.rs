@@ -4,6 +4,7 @@ mod backups;
 mod ends;
 mod faulty;
 mod formats;
+mod jetstream;
 mod machines;
 mod model;
 #[cfg(feature = "seeded-bugs")]

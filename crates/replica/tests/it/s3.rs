@@ -8,7 +8,7 @@ use brooklet::MirrorOptions;
 use brooklet::io::MemVolume;
 use brooklet_archive::{Archive, Bucket, Which};
 use brooklet_replica::{
-    BucketJournal, Error, Found, Probe, Replica, Shipper, ShipperOptions, StoreId, blocks,
+    BucketJournal, Error, Found, Journal, Probe, Replica, Shipper, ShipperOptions, StoreId, blocks,
 };
 
 use crate::replica::{entries, options};
@@ -22,7 +22,7 @@ fn journal(name: &str) -> BucketJournal {
 }
 
 /// Opens the log, and returns its blocks.
-fn open(journal: &BucketJournal) -> Result<(Shipper, Vec<Vec<u8>>), Error> {
+pub fn open(journal: &(impl Journal + Clone)) -> Result<(Shipper, Vec<Vec<u8>>), Error> {
     let mut found = Vec::new();
     let (shipper, _) = Shipper::open(journal.clone(), StoreId(7), ShipperOptions::default(), |it| {
         match it {
@@ -44,14 +44,18 @@ fn the_server_passes_the_probe() {
     runtime.block_on(probe.run(&journal("probe"))).unwrap();
 }
 
-/// Owner after owner takes the log from one that appends.
 #[test]
 #[ignore = "needs a server: .ci/s3"]
 fn owners_follow_one_another() {
-    let (journal, mut acked) = (journal("owners"), Vec::<Vec<u8>>::new());
+    owners(&journal("owners"));
+}
+
+/// Owner after owner takes the log from one that appends.
+pub fn owners(journal: &(impl Journal + Clone)) {
+    let mut acked = Vec::<Vec<u8>>::new();
     let mut last: Option<Shipper> = None;
     for round in 0..20u64 {
-        let (shipper, found) = open(&journal).unwrap();
+        let (shipper, found) = open(journal).unwrap();
         assert!(found.starts_with(&acked), "round {round}");
         if let Some(last) = last.take() {
             // It has appended to the last, and learns now that it may not.
@@ -73,23 +77,26 @@ fn owners_follow_one_another() {
         }
         last = Some(shipper);
     }
-    assert_eq!(open(&journal).unwrap().1, acked);
+    assert_eq!(open(journal).unwrap().1, acked);
 }
 
-/// Of hosts that take over at the same moment, the later claim wins, and nothing is lost.
 #[test]
 #[ignore = "needs a server: .ci/s3"]
 fn claimants_race() {
-    let journal = journal("race");
+    claimants(&journal("race"));
+}
+
+/// Of hosts that take over at the same moment, the later claim wins, and nothing is lost.
+pub fn claimants(journal: &(impl Journal + Clone)) {
     let mut most = 0;
     for _ in 0..10 {
-        let (first, found) = open(&journal).unwrap();
+        let (first, found) = open(journal).unwrap();
         let base = found.len() as u64;
         assert!(base >= most);
         first.wait(first.ship(base, base + 1, b"one").unwrap()).unwrap();
         most = base + 1;
         std::thread::scope(|scope| {
-            let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| open(&journal))).collect();
+            let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| open(journal))).collect();
             let opened: Vec<_> = opened.into_iter().map(|it| it.join().unwrap()).collect();
             assert!(opened.iter().any(Result::is_ok));
             for opened in opened {
@@ -103,13 +110,16 @@ fn claimants_race() {
     }
 }
 
-/// Host after host goes on with the store, each without the disk of the one before it.
 #[test]
 #[ignore = "needs a server: .ci/s3"]
 fn stores_follow_one_another() {
     let address = address("stores");
     let journal = BucketJournal::new(&Bucket::open(&address).unwrap());
-    let backups = Bucket::open(&format!("{address}/backups")).unwrap();
+    stores(&journal, &Bucket::open(&format!("{address}/backups")).unwrap());
+}
+
+/// Host after host goes on with the store, each without the disk of the one before it.
+pub fn stores(journal: &(impl Journal + Clone), backups: &Bucket) {
     let note = tempfile::tempdir().unwrap();
     let mut acked = Vec::new();
     for round in 0..6 {

@@ -10,8 +10,8 @@ use brooklet_archive::Bucket;
 use brooklet_archive::object_store::ObjectStore;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_replica::{
-    BucketJournal, Epoch, Error, Follower, Found, Kind, Mark, Object, Shipper, ShipperOptions, StoreId,
-    blocks, follow,
+    BucketJournal, Epoch, Error, Follower, Found, Journal, Kind, Mark, Object, Shipper, ShipperOptions,
+    StoreId, blocks, follow,
 };
 use bytes::Bytes;
 
@@ -48,7 +48,7 @@ fn numbers(object: &Object<Bytes>) -> Vec<u64> {
 }
 
 /// Opens the log, and returns its history and the claimed epoch, too.
-async fn open(journal: BucketJournal, shared: &Shared) -> Result<(Shipper, Vec<u64>, Epoch), Error> {
+async fn open(journal: impl Journal, shared: &Shared) -> Result<(Shipper, Vec<u64>, Epoch), Error> {
     let mut history = Vec::new();
     let found = |found: Found<Bytes>| {
         match found {
@@ -65,15 +65,20 @@ async fn open(journal: BucketJournal, shared: &Shared) -> Result<(Shipper, Vec<u
     Ok((shipper, history, opened.writer.epoch))
 }
 
-/// A host: takes over, appends, records and trims until it is fenced or killed; again and again.
-async fn host(name: u64, journal: BucketJournal, shared: Shared, mut rng: Rng) {
+/// A host: takes over, appends, records and trims until it is fenced or killed; again and again. Its pauses
+/// are shorter by the factor `haste`.
+async fn host(name: u64, journal: impl Journal + Clone, shared: Shared, mut rng: Rng, haste: u32) {
     let mut next = name << 32;
     for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(rng.below(20_000))).await;
+        tokio::time::sleep(Duration::from_millis(rng.below(20_000)) / haste).await;
         let (shipper, mut history, epoch) = match open(journal.clone(), &shared).await {
             Ok(opened) => opened,
             Err(
-                Error::Outbid { .. } | Error::TooLate { .. } | Error::Bucket { .. } | Error::NoAnswer { .. },
+                Error::Outbid { .. }
+                | Error::TooLate { .. }
+                | Error::Bucket { .. }
+                | Error::Servers { .. }
+                | Error::NoAnswer { .. },
             ) => continue,
             Err(error) => panic!("{error}"),
         };
@@ -90,7 +95,7 @@ async fn host(name: u64, journal: BucketJournal, shared: Shared, mut rng: Rng) {
                 }
             }
             let most = if rng.percent(3) { 10_000 } else { 300 };
-            tokio::time::sleep(Duration::from_millis(rng.below(most))).await;
+            tokio::time::sleep(Duration::from_millis(rng.below(most)) / haste).await;
             let status = shipper.status();
             acknowledge(&shared, &history, base, (status.kept, epoch));
             if shipper.error().is_some() {
@@ -131,7 +136,7 @@ fn check(shared: &Shared, history: &[u64], epoch: Epoch) {
 }
 
 /// Follows the log while it can, and returns what it read.
-async fn reader(journal: BucketJournal) -> Vec<u64> {
+async fn reader(journal: impl Journal, time: Duration) -> Vec<u64> {
     let mut follower = Follower::new(STORE, Mark::BEGIN, None, Duration::from_secs(3), Duration::ZERO);
     let (journal, mut read) = (Arc::new(journal), Vec::new());
     let following = async {
@@ -148,37 +153,43 @@ async fn reader(journal: BucketJournal) -> Vec<u64> {
             tokio::time::sleep(pause).await;
         }
     };
-    let _ = tokio::time::timeout(Duration::from_secs(60), following).await;
+    let _ = tokio::time::timeout(time, following).await;
     read
 }
 
-/// Plays the history of a seed. Returns its takeovers, owners that were fenced while they appended,
-/// trims and acknowledged blocks.
+/// Plays the history of a seed over some journals: one for each of three hosts, and one for a reader, which
+/// reads for so long. Returns its takeovers, owners that were fenced while they appended, trims and
+/// acknowledged blocks.
+pub async fn play<J: Journal + Clone>(journals: [J; 4], seed: u64, haste: u32, time: Duration) -> [u64; 4] {
+    let (shared, [calm, first, second, third]) = (Shared::default(), journals);
+    let hosts: Vec<_> = (1..)
+        .zip([first, second, third])
+        .map(|(name, journal)| {
+            tokio::spawn(host(name, journal, shared.clone(), Rng::new(seed * 100 + name), haste))
+        })
+        .collect();
+    let reader = tokio::spawn(reader(calm.clone(), time));
+    for host in hosts {
+        host.await.unwrap();
+    }
+    // Whatever is late comes now, and then it is read for the last time.
+    tokio::time::sleep(Duration::from_secs(100) / haste).await;
+    let (_, history, epoch) = open(calm, &shared).await.unwrap();
+    check(&shared, &history, epoch);
+    let read = reader.await.unwrap();
+    assert!(history.starts_with(&read), "a follower read what is not in the log");
+    let known = shared.lock().unwrap();
+    [known.takeovers.into(), known.fenced.into(), known.trims.into(), known.acked.len() as u64]
+}
+
+/// Plays the history of a seed over a store that fails.
 pub fn history(seed: u64) -> [u64; 4] {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let (memory, shared) = (Arc::new(InMemory::new()), Shared::default());
-        let failing = Failing::Percent([0, 5, 20][seed as usize % 3]);
-        let hosts: Vec<_> = (1..=3)
-            .map(|name| {
-                let journal = journal(&memory, failing, seed * 10 + name);
-                tokio::spawn(host(name, journal, shared.clone(), Rng::new(seed * 100 + name)))
-            })
-            .collect();
-        let reader = tokio::spawn(reader(journal(&memory, failing, seed * 10)));
-        for host in hosts {
-            host.await.unwrap();
-        }
-        // Whatever is late comes now, and then it is read for the last time.
-        tokio::time::sleep(Duration::from_secs(100)).await;
-        let (_, history, epoch) = open(journal(&memory, Failing::Percent(0), 0), &shared).await.unwrap();
-        check(&shared, &history, epoch);
-        let read = reader.await.unwrap();
-        assert!(history.starts_with(&read), "a follower read what is not in the log");
-        let known = shared.lock().unwrap();
-        [known.takeovers.into(), known.fenced.into(), known.trims.into(), known.acked.len() as u64]
-    })
+    let memory = Arc::new(InMemory::new());
+    let failing = Failing::Percent([0, 5, 20][seed as usize % 3]);
+    let journals = [0, 1, 2, 3].map(|name| journal(&memory, failing, seed * 10 + name));
+    runtime.block_on(play(journals, seed, 1, Duration::from_secs(60)))
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn cutting(folder: &Path, waits: Waits, cuts: Cuts) -> Replication {
     std::fs::create_dir_all(&address).unwrap();
     let mut shipping = ShipperOptions::default();
     shipping.cuts = cuts;
-    let journal = BucketJournal::new(&Bucket::open(&address).unwrap());
+    let journal = AnyJournal::open(&address).unwrap();
     Replication {
         replica: Replica::new(journal.clone(), shipping),
         journal,
@@ -284,7 +284,7 @@ fn blocks_are_divided_into_portions() {
 /// A journal that takes one object of the log, such as the fence of a takeover, and no more.
 #[derive(Clone)]
 struct Full {
-    journal: BucketJournal,
+    journal: AnyJournal,
     taken: Arc<AtomicBool>,
 }
 

@@ -6,6 +6,7 @@
 mod beside;
 mod documents;
 mod hostile;
+mod jetstream;
 mod kills;
 mod linear;
 mod lines;

@@ -18,25 +18,29 @@ use crate::common::Place;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A host of its own: a folder, and perhaps a process.
-struct Host {
+pub struct Host {
     place: Place,
     child: Option<Child>,
 }
 
 impl Host {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { place: Place::new(), child: None }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.place.dir.path().join("socket")
     }
 
     fn start(&mut self, bucket: &Path, more: &[&str]) {
+        self.start_at(bucket.to_str().unwrap(), more);
+    }
+
+    pub fn start_at(&mut self, log: &str, more: &[&str]) {
         let listen = format!("unix:{}", self.socket().display());
         let small = ["--ring-size", "4M", "--memory", "4M", "--max-value", "64K"];
         let often = ["--takeover-after", "2", "--backup-every", "1"];
-        let args = ["serve", "STORE", "--listen", &listen, "--replicate", bucket.to_str().unwrap()];
+        let args = ["serve", "STORE", "--listen", &listen, "--replicate", log];
         let http: &[&str] = if more.contains(&"--http") { &[] } else { &["--http", ""] };
         let args = [&args[..], &small, &often, http, more].concat();
         let mut command = self.place.command(&args);
@@ -44,7 +48,7 @@ impl Host {
     }
 
     /// Waits until the host serves.
-    fn wait_ready(&mut self) {
+    pub fn wait_ready(&mut self) {
         let begin = Instant::now();
         let mut line = String::new();
         let stdout = self.child.as_mut().unwrap().stdout.as_mut().unwrap();
@@ -76,7 +80,7 @@ impl Host {
 
     /// Pushes elements one after the other, until `count` are acknowledged; returns the number of
     /// the next element.
-    fn push(&self, from: u64, count: u64) -> u64 {
+    pub fn push(&self, from: u64, count: u64) -> u64 {
         let mut client = Client::at(&self.socket());
         for n in from..from + count {
             assert_eq!(client.ask(&format!("RPUSH list {n}")), (n + 1).to_string());
@@ -87,7 +91,7 @@ impl Host {
 
 impl Host {
     /// Kills the host while it acknowledges elements; returns the number after the last of these.
-    fn push_until_killed(&mut self, from: u64) -> u64 {
+    pub fn push_until_killed(&mut self, from: u64) -> u64 {
         let socket = self.socket();
         let pushing = thread::spawn(move || {
             let (mut client, mut next) = (Client::at(&socket), from);
@@ -109,7 +113,7 @@ impl Drop for Host {
     }
 }
 
-fn elements(count: u64) -> Vec<String> {
+pub fn elements(count: u64) -> Vec<String> {
     (0..count).map(|n| n.to_string()).collect()
 }
 
@@ -259,6 +263,18 @@ fn what_cannot_be_replicated_is_refused() {
     assert!(message.contains("--takeover-after"), "{message}");
     let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--backup-every", "0"]);
     assert!(message.contains("--backup-every"), "{message}");
+    let message = place.fails(2, &["serve", "STORE", "--backups", address]);
+    assert!(message.contains("--backups needs --replicate"), "{message}");
+    let stream = ["serve", "STORE", "--replicate", "nats://me:sesame@127.0.0.1:1/logs"];
+    let message = place.fails(2, &stream);
+    assert!(message.contains("it needs --backups BUCKET"), "{message}");
+    let message = place.fails(7, &[&stream[..], &["--backups", address]].concat());
+    assert!(message.contains("nats://127.0.0.1:1/logs") && !message.contains("sesame"), "{message}");
+    let wrong = ["serve", "STORE", "--replicate", "nats://me:sesame@a", "--backups", address];
+    let message = place.fails(2, &wrong);
+    assert!(message.contains("it names no stream") && !message.contains("sesame"), "{message}");
+    let hidden = ["serve", "STORE", "--replicate", "nats://(hidden)@a/logs", "--backups", address];
+    assert!(place.fails(2, &hidden).contains("write the password itself"));
     let message = place.fails(2, &["serve", "STORE", "--replicate", address, "--keep-backups", "0"]);
     assert!(message.contains("--keep-backups"), "{message}");
     let message = place

@@ -165,3 +165,13 @@ fn a_signal_stops_it_cleanly() {
     let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["fields"]["message"] == "ready"), "{log}");
 }
+
+#[test]
+fn the_password_of_a_log_is_not_printed() {
+    let file = "replicate = \"tls://me:s@sesame@a,b/logs\"\nbackups = \"s3://bucket/logs\"\n";
+    let found = printed(&[], file, &[]).unwrap();
+    assert!(found.contains("replicate = \"tls://(hidden)@a,b/logs\""), "{found}");
+    assert!(found.contains("backups = \"s3://bucket/logs\"") && !found.contains("sesame"), "{found}");
+    let found = printed(&["--replicate", "abfss://box@account/logs"], "", &[]).unwrap();
+    assert!(found.contains("replicate = \"abfss://box@account/logs\""), "{found}");
+}
