@@ -35,7 +35,8 @@ macro_rules! each {
 }
 
 impl AnyJournal {
-    /// Opens the journal that an address names: one of [`Bucket::open`], or one of `JetStream::open`.
+    /// Opens the journal that an address names: one of [`Bucket::open`], or one of
+    /// `JetStream::open`.
     ///
     /// # Errors
     /// [`Error::Archive`]; those of `JetStream::open`.

@@ -31,7 +31,8 @@ pub enum Error {
         /// The time that was waited, in seconds.
         seconds: u64,
     },
-    /// The servers of JetStream refused a request, or cannot be reached. The request may have had its effect.
+    /// The servers of JetStream refused a request, or cannot be reached. The request may have had
+    /// its effect.
     #[error("{doing} failed: {why}")]
     Servers {
         /// The request.

@@ -11,9 +11,10 @@
 //! brooklet.STREAM.look                proof that an object was missing
 //! ```
 //!
-//! The parts of an object are one atomic batch: all are there, or none is. A removal purges all of them at
-//! once. The subject is free then, as a name in a bucket is. So the protocol treats both alike: a late
-//! request of an owner may create an object again that was trimmed, below the fence of its epoch.
+//! The parts of an object are one atomic batch: all are there, or none is. A removal purges all of
+//! them at once. The subject is free then, as a name in a bucket is. So the protocol treats both
+//! alike: a late request of an owner may create an object again that was trimmed, below the fence
+//! of its epoch.
 
 mod address;
 mod stream;
@@ -66,7 +67,8 @@ pub struct JetStream {
 
 struct Shared {
     address: Address,
-    /// The connection lives here: the runtimes of callers come and go. `Some` until this is dropped.
+    /// The connection lives here: the runtimes of callers come and go. `Some` until this is
+    /// dropped.
     runtime: Option<Runtime>,
     ready: OnceCell<Ready>,
 }
@@ -80,9 +82,10 @@ struct Ready {
 
 impl JetStream {
     /// Opens the journal that an address names:
-    /// `nats://[USER:PASSWORD@|TOKEN@]HOST:PORT[,HOST:PORT…]/STREAM[?SETTING=VALUE&…]`. `tls://` asks for TLS.
-    /// The settings are `replicas`, the copies of a new stream, 3 by default, and `ca`, a file with root
-    /// certificates. Makes no request: the first request connects, and makes the stream if it is missing.
+    /// `nats://[USER:PASSWORD@|TOKEN@]HOST:PORT[,HOST:PORT…]/STREAM[?SETTING=VALUE&…]`. `tls://`
+    /// asks for TLS. The settings are `replicas`, the copies of a new stream, 3 by default, and
+    /// `ca`, a file with root certificates. Makes no request: the first request connects, and makes
+    /// the stream if it is missing.
     ///
     /// # Errors
     /// [`Error::Address`], [`Error::Thread`].
@@ -109,8 +112,8 @@ impl JetStream {
         self
     }
 
-    /// Returns the cuts that suit a stream: a message costs no money, so that each is sent sooner than an
-    /// object of a bucket.
+    /// Returns the cuts that suit a stream: a message costs no money, so that each is sent sooner
+    /// than an object of a bucket.
     pub fn cuts() -> Cuts {
         Cuts { time: Duration::from_millis(1), ..Cuts::default() }
     }
@@ -222,9 +225,10 @@ impl JetStream {
         Ok(Some(data.freeze()))
     }
 
-    /// Proves that an object was missing at some moment of the call: publishes a message on the condition that
-    /// it is. A leader that was cut off, and does not know it, may overlook an object; but no such
-    /// message of it is accepted by the other servers. Returns `false` if the object exists, or is under way.
+    /// Proves that an object was missing at some moment of the call: publishes a message on the
+    /// condition that it is. A leader that was cut off, and does not know it, may overlook an
+    /// object; but no such message of it is accepted by the other servers. Returns `false` if the
+    /// object exists, or is under way.
     async fn is_missing(&self, key: Key) -> Result<bool, Error> {
         let mut headers = free();
         headers.insert(EXPECTED_OF, self.part(key, 0));
@@ -250,8 +254,8 @@ impl Journal for JetStream {
         }
     }
 
-    /// Nobody takes a hole in the log for the end of it without creating an object there. Other missing objects
-    /// decide alone, so that they are proven to be missing.
+    /// Nobody takes a hole in the log for the end of it without creating an object there. Other
+    /// missing objects decide alone, so that they are proven to be missing.
     async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
         for _ in 0..LOOKS {
             let found = self.read_now(key).await?;
@@ -306,7 +310,8 @@ fn split(mut data: Bytes, most: usize) -> Vec<Bytes> {
     parts
 }
 
-/// Returns whether a condition did not hold: an object exists, or another request for it is under way.
+/// Returns whether a condition did not hold: an object exists, or another request for it is under
+/// way.
 fn is_taken(error: &jetstream::context::PublishError) -> bool {
     use std::error::Error;
     let source = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
@@ -355,7 +360,8 @@ async fn connect(address: Address, patience: Duration) -> Result<Ready, Error> {
                                 address.replicas
                             ))
                         }
-                        // Another host has made it at the same moment, or too few servers are there.
+                        // Another host has made it at the same moment, or too few servers are
+                        // there.
                         _ => failed(error.to_string()),
                     });
                 }

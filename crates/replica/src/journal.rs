@@ -47,8 +47,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Removes an object; a missing object is no error.
     fn remove(&self, key: Key) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Waits until an object may exist that was missing, and no longer than `most`. By default waits as
-    /// long as that: few services report a new object by themselves.
+    /// Waits until an object may exist that was missing, and no longer than `most`. By default
+    /// waits as long as that: few services report a new object by themselves.
     fn wait(&self, _key: Key, most: Duration) -> impl Future<Output = ()> + Send {
         tokio::time::sleep(most)
     }

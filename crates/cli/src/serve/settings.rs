@@ -109,8 +109,8 @@ pub struct Given {
     #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
     threads: Option<usize>,
     /// A place for the store's log: another host can go on from there. In a bucket, such as
-    /// s3://bucket/path; or a stream of NATS JetStream, as nats://HOST:PORT,HOST:PORT/STREAM [default:
-    /// none]
+    /// s3://bucket/path; or a stream of NATS JetStream, as nats://HOST:PORT,HOST:PORT/STREAM
+    /// [default: none]
     #[arg(long, value_name = "PLACE", env = "BROOKLET_REPLICATE", hide_env_values = true)]
     pub replicate: Option<String>,
     /// With --replicate: a place in a bucket for backups, required for a stream [default: below the

@@ -7,13 +7,14 @@ use async_nats::{ConnectOptions, ServerAddr};
 
 use crate::error::Error;
 
-/// Copies of a stream, unless the address says otherwise: a server may be lost, and none of what was
-/// acknowledged.
+/// Copies of a stream, unless the address says otherwise: a server may be lost, and none of what
+/// was acknowledged.
 const REPLICAS: usize = 3;
 /// Most copies of a stream.
 const MOST_REPLICAS: usize = 5;
 
-/// A place for a log: `nats://[USER:PASSWORD@|TOKEN@]HOST:PORT[,HOST:PORT…]/STREAM[?SETTING=VALUE&…]`.
+/// A place for a log:
+/// `nats://[USER:PASSWORD@|TOKEN@]HOST:PORT[,HOST:PORT…]/STREAM[?SETTING=VALUE&…]`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     pub servers: Vec<String>,

@@ -1,5 +1,5 @@
-//! The log on three real servers of NATS, whose programs and settings the environment tells: `.ci/jetstream`
-//! starts them and runs these, one after the other.
+//! The log on three real servers of NATS, whose programs and settings the environment tells:
+//! `.ci/jetstream` starts them and runs these, one after the other.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

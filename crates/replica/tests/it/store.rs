@@ -65,8 +65,8 @@ async fn open(journal: impl Journal, shared: &Shared) -> Result<(Shipper, Vec<u6
     Ok((shipper, history, opened.writer.epoch))
 }
 
-/// A host: takes over, appends, records and trims until it is fenced or killed; again and again. Its pauses
-/// are shorter by the factor `haste`.
+/// A host: takes over, appends, records and trims until it is fenced or killed; again and again.
+/// Its pauses are shorter by the factor `haste`.
 async fn host(name: u64, journal: impl Journal + Clone, shared: Shared, mut rng: Rng, haste: u32) {
     let mut next = name << 32;
     for _ in 0..3 {
@@ -157,9 +157,9 @@ async fn reader(journal: impl Journal, time: Duration) -> Vec<u64> {
     read
 }
 
-/// Plays the history of a seed over some journals: one for each of three hosts, and one for a reader, which
-/// reads for so long. Returns its takeovers, owners that were fenced while they appended, trims and
-/// acknowledged blocks.
+/// Plays the history of a seed over some journals: one for each of three hosts, and one for a
+/// reader, which reads for so long. Returns its takeovers, owners that were fenced while they
+/// appended, trims and acknowledged blocks.
 pub async fn play<J: Journal + Clone>(journals: [J; 4], seed: u64, haste: u32, time: Duration) -> [u64; 4] {
     let (shared, [calm, first, second, third]) = (Shared::default(), journals);
     let hosts: Vec<_> = (1..)
