@@ -172,6 +172,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "brooklet serve logs.brooklet --replicate s3://bucket/logs",
             "brooklet serve logs.brooklet --replicate s3://bucket/logs --standby",
             "brooklet serve logs.brooklet --replicate nats://n1:4222,n2:4222/logs --backups s3://bucket/logs",
+            "brooklet serve logs.brooklet --replicate s3://bucket/logs --read-replica",
         ],
     ),
     ("codex", &["brooklet codex build words.codex words.tsv", "brooklet codex scan words.codex --prefix a"]),

@@ -10,7 +10,7 @@ mod settings;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use brooklet::{Create, Options};
@@ -21,7 +21,7 @@ use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
 #[cfg(feature = "replicate")]
-use replicate::{Guard, Replication};
+use replicate::{Guard, Reads, Replication};
 use settings::{CACHE, Given, LogForm, MEMORY, RING};
 
 #[derive(clap::Args)]
@@ -118,6 +118,13 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         opened => opened,
     };
     #[cfg(feature = "replicate")]
+    if given.read_replica == Some(true) {
+        let reads = Reads { given: &given, config: &config, path: &args.store, stop };
+        return reads.serve(&options, store_args.ring.is_some(), |addresses| {
+            tell_all(&args.store, addresses, out);
+        });
+    }
+    #[cfg(feature = "replicate")]
     let replication = Replication::of(&given, &config, &args.store, store_args.ring.is_some(), &stop)?;
     #[cfg(not(feature = "replicate"))]
     if given.replicate.is_some() {
@@ -133,13 +140,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     };
     #[cfg(not(feature = "replicate"))]
     let store = open(options)?;
-    let ready = |addresses: &Addresses| {
-        tracing::info!(store = %args.store.display(), redis = ?addresses.redis, http = ?addresses.http, "ready");
-        tell_ready();
-        if let Err(failure) = tell(out, addresses) {
-            tracing::debug!(?failure, "the server could not print its addresses");
-        }
-    };
+    let ready = |addresses: &Addresses| tell_all(&args.store, addresses, out);
     let served = brooklet_server::serve(store, &config, ready, stop).map_err(refused);
     #[cfg(feature = "replicate")]
     guard.map_or(Ok(()), Guard::end)?;
@@ -153,6 +154,15 @@ fn refused(error: Error) -> Failure {
         Error::Store(error) => error.into(),
         Error::Config(why) => Failure::new(Kind::Usage, why),
         other => Failure::new(Kind::Io, other.to_string()),
+    }
+}
+
+/// Tells people, the service manager and programs that clients can come in.
+fn tell_all(store: &Path, addresses: &Addresses, out: &mut Output) {
+    tracing::info!(store = %store.display(), redis = ?addresses.redis, http = ?addresses.http, "ready");
+    tell_ready();
+    if let Err(failure) = tell(out, addresses) {
+        tracing::debug!(?failure, "the server could not print its addresses");
     }
 }
 

@@ -94,6 +94,11 @@ impl<M: Model> Cache<M> {
         slot
     }
 
+    /// Returns the slot of a document that is in memory.
+    pub fn find(&self, name: &[u8]) -> Option<Arc<SharedSlot<M>>> {
+        self.lock().by_name.get(name).map(|held| held.slot.clone())
+    }
+
     /// Notes the size of a document after a use, and drops documents until the rest is within the
     /// budget. The caller no longer has the slot.
     pub fn used(&self, name: &[u8], bytes: usize) {

@@ -236,6 +236,16 @@ impl<M: Model> Documents<M> {
         CacheInfo { documents, states, bytes, loads: self.core.loads.load(Ordering::Relaxed) }
     }
 
+    /// Takes that another process has written a log of the store, as on a
+    /// [read replica](brooklet::Following): what memory has of its document is dropped. A log that
+    /// is none of a document is passed over.
+    pub fn note_written(&self, log: impl AsRef<[u8]>) {
+        let Some(name) = log.as_ref().strip_prefix(&self.core.keys.all()[..]) else { return };
+        if let Some(slot) = self.core.cache.find(name) {
+            slot.lock().open = None;
+        }
+    }
+
     /// Returns whether the state of a document is in memory, or another call has the document in
     /// use. For programs that limit the number of loads at once. Does not wait.
     pub fn is_loaded(&self, name: impl AsRef<[u8]>) -> bool {

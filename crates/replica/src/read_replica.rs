@@ -120,9 +120,13 @@ pub struct ReadReplica {
     process: Process,
 }
 
+/// What runs around the showing of each block; see [`ReadReplica::attach`].
+type Beside = Box<dyn Fn(&[Bytes], &mut dyn FnMut()) + Send>;
+
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    beside: Arc<Mutex<Option<Beside>>>,
     changed: Condvar,
     ends: Arc<AtomicBool>,
 }
@@ -194,6 +198,18 @@ impl ReadReplica {
     /// Never: an open replica has a store.
     pub fn store(&self) -> Store {
         self.shared.state().store.clone().expect("an open replica has a store")
+    }
+
+    /// Has each further block shown from within `beside`, as
+    /// [`Following::take_beside`](brooklet::Following::take_beside) does it, and returns the store.
+    /// For a program that keeps something of logs in memory: it drops that with the block. What was
+    /// attached before is dropped. A new store after that is not reported here:
+    /// [`Lag::made_anew`] counts these.
+    pub fn attach(&self, beside: impl Fn(&[Bytes], &mut dyn FnMut()) + Send + 'static) -> Store {
+        let mut attached = self.shared.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        *attached = Some(Box::new(beside));
+        drop(attached);
+        self.store()
     }
 
     /// Returns how far the replica is behind.
@@ -288,7 +304,7 @@ impl Shared {
     fn run<J: Journal>(&self, journal: &Arc<J>, path: &Path, options: ReadReplicaOptions) {
         let (poll, rest, ends) = (options.poll, options.rest, self.ends.clone());
         let mut following = Following {
-            file: File::new(path, options, ends),
+            file: File::new(path, options, ends, self.beside.clone()),
             shared: self,
             poll,
             rest,

@@ -7,10 +7,12 @@
 #![expect(clippy::disallowed_methods, reason = "a server drives real time and threads")]
 #![forbid(unsafe_code)]
 
+mod follow;
 pub mod hot_logs;
 pub mod http;
 pub mod net;
 pub mod redis;
+pub mod replica;
 mod server;
 pub mod standby;
 mod tls;
@@ -20,6 +22,6 @@ mod tls;
 pub use redis::fuzzing;
 
 pub use net::Address;
-pub use server::{Addresses, Config, Error, serve};
+pub use server::{Addresses, Config, Error, serve, serve_replica};
 pub use tls::Tls;
 pub use tokio_util::sync::CancellationToken;

@@ -6,15 +6,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::middleware::from_fn_with_state;
 use brooklet::Store;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::follow::{self, Faces};
 use crate::http::watch::Watch;
 use crate::http::{self, Access, Http, Origin, guard};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
+use crate::replica::Upstream;
 use crate::tls::Tls;
 
 /// The configuration of a server.
@@ -175,8 +178,40 @@ pub fn serve(
     ready: impl FnOnce(&Addresses),
     stop: CancellationToken,
 ) -> Result<(), Error> {
+    run(&store, None, config, ready, stop)?;
+    Ok(store.close()?)
+}
+
+/// Serves the reads of a store that shows the commits of another server, until `stop` is cancelled.
+/// Does not close the store. Once the store is replaced by another one, cancel `stop`, and call
+/// this again.
+///
+/// Calls `ready` once clients can connect.
+///
+/// # Errors
+/// An error of the start: nothing was served.
+pub fn serve_replica(
+    upstream: Arc<dyn Upstream>,
+    config: &Config,
+    ready: impl FnOnce(&Addresses),
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let faces = Faces::default();
+    let store = upstream.attach(faces.beside());
+    let served = run(&store, Some((upstream, &faces)), config, ready, stop);
+    faces.forget();
+    served
+}
+
+fn run(
+    store: &Store,
+    follows: Option<(Arc<dyn Upstream>, &Faces)>,
+    config: &Config,
+    ready: impl FnOnce(&Addresses),
+    stop: CancellationToken,
+) -> Result<(), Error> {
     let users = config.users()?;
-    check_numbered(&store, config.settings.databases).map_err(Error::Config)?;
+    check_numbered(store, config.settings.databases).map_err(Error::Config)?;
     let tls_redis = config.tls.as_ref().map(Tls::for_redis).transpose().map_err(Error::Config)?;
     let tls_http = config.tls.as_ref().map(Tls::for_http).transpose().map_err(Error::Config)?;
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
@@ -197,9 +232,16 @@ pub fn serve(
     );
     let streams =
         http::Config { login: Duration::from_secs(config.settings.auth_timeout), ..config.streams.clone() };
-    let http = Http::new(store.clone(), streams.clone(), stop.clone())?;
+    let http = Http::open(store.clone(), streams.clone(), stop.clone(), follows.is_some())?;
     watch.ready(store.clone());
-    let frontend = web_frontend(web, http, watch.clone(), shared.clone(), users, streams, stop.clone());
+    let upstream = follows.map(|(upstream, faces)| {
+        shared.follow(upstream.clone());
+        follow::show_on(&watch, &upstream);
+        faces.set(shared.clone(), http.clone());
+        upstream
+    });
+    let web = Web { listeners: web, http, upstream, users, streams, stop: stop.clone() };
+    let frontend = web.serve(watch.clone(), shared.clone());
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
     for_redis.block_on(async {
@@ -211,7 +253,7 @@ pub fn serve(
     if let Err(error) = for_http.block_on(frontend) {
         tracing::error!(%error, "the HTTP frontend ended with an error");
     }
-    Ok(store.close()?)
+    Ok(())
 }
 
 /// Who may use HTTP. Wrong passwords are noted where those of Redis clients are.
@@ -234,33 +276,45 @@ impl Access for Door {
     }
 }
 
-/// Serves HTTP: streams, and the pages about the store.
-async fn web_frontend(
+/// The HTTP frontend: streams, documents, and the pages about the store.
+struct Web {
     listeners: Vec<Listener>,
     http: Http,
-    watch: Watch,
-    shared: Shared,
+    /// The log that the store follows, if it does.
+    upstream: Option<Arc<dyn Upstream>>,
     users: Users,
     streams: http::Config,
     stop: CancellationToken,
-) {
-    shared.show_on(&watch);
-    if users.is_open() && streams.allow_origins.contains(&Origin::Any) {
-        tracing::warn!(
-            "every web page may read and change the data: pages of all origins are allowed, and no password is set"
-        );
+}
+
+impl Web {
+    async fn serve(self, watch: Watch, shared: Shared) {
+        let Self { listeners, http, upstream, users, streams, stop } = self;
+        shared.show_on(&watch);
+        if users.is_open() && streams.allow_origins.contains(&Origin::Any) {
+            tracing::warn!(
+                "every web page may read and change the data: pages of all origins are allowed, and no password is set"
+            );
+        }
+        let is_owner = upstream.is_none();
+        let data = match upstream {
+            Some(upstream) => http.router().layer(from_fn_with_state(upstream, follow::send_writes_on)),
+            None => http.router(),
+        };
+        let router = data.merge(http::watch::router(watch.clone()));
+        let router = guard(router, Arc::new(Door { users, shared }), streams.allow_origins.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(stop.clone().run_until_cancelled_owned(watch.keep()));
+        if is_owner {
+            tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));
+        }
+        for listener in listeners {
+            let (router, streams, stop) = (router.clone(), streams.clone(), stop.clone());
+            tasks.spawn(async move {
+                http::serve(listener, router, &streams, stop).await;
+                None
+            });
+        }
+        while tasks.join_next().await.is_some() {}
     }
-    let router = http.router().merge(http::watch::router(watch.clone()));
-    let router = guard(router, Arc::new(Door { users, shared }), streams.allow_origins.clone());
-    let mut tasks = JoinSet::new();
-    tasks.spawn(stop.clone().run_until_cancelled_owned(watch.keep()));
-    tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));
-    for listener in listeners {
-        let (router, streams, stop) = (router.clone(), streams.clone(), stop.clone());
-        tasks.spawn(async move {
-            http::serve(listener, router, &streams, stop).await;
-            None
-        });
-    }
-    while tasks.join_next().await.is_some() {}
 }

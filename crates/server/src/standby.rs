@@ -20,18 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, guard, welcome};
 use crate::net::Listener;
+pub use crate::replica::Owner;
 use crate::server::{Config, Error, bind, check_wide, runtime};
 use crate::tls::Tls;
-
-/// The host that owns the store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owner {
-    /// Name of the host, for people.
-    pub name: String,
-    /// URL at which HTTP clients reach the host, as [`base_url`] returns it; `None` if it is
-    /// unknown.
-    pub url: Option<String>,
-}
 
 /// Longest time for replies under way at the end.
 const GRACE: Duration = Duration::from_millis(200);

@@ -57,6 +57,14 @@ impl Inner {
         }
     }
 
+    /// Waits for room, and looks up the logs of the next block, so that [`show`](Self::show) takes
+    /// little time.
+    pub fn prepare_to_show(&self, block: &Block) -> Result<(), Error> {
+        self.room_to_follow(self.wal()?)?;
+        let unknown = self.sound_state()?.unknown_in(block)?;
+        if unknown.is_empty() { Ok(()) } else { self.look_up(unknown) }
+    }
+
     /// Takes the states of logs from the runs into the active memtable.
     fn look_up(&self, unknown: Vec<Box<[u8]>>) -> Result<(), Error> {
         let runs = self.state().runs.clone();

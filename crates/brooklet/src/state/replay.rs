@@ -1,9 +1,11 @@
 //! Replays the recovered blocks into the state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Found, Records, Waiters};
+use bytes::Bytes;
 
 use crate::error::Error;
 use crate::format::commit_record::{self, Entry};
@@ -88,6 +90,22 @@ impl StoreState {
         }
         Ok(())
     }
+}
+
+/// Returns the keys of the logs that a block changes, each once.
+pub fn logs_in(block: &Block) -> Result<Vec<Bytes>, Error> {
+    let mut logs = BTreeSet::new();
+    for record in Records::new(block.data()) {
+        let (mut rest, mut previous) = (record.ok_or_else(malformed)?.1, None);
+        while !rest.is_empty() {
+            let entry = commit_record::decode(&mut rest, previous).ok_or_else(malformed)?;
+            if previous != Some(entry.key) {
+                logs.insert(entry.key);
+            }
+            previous = Some(entry.key);
+        }
+    }
+    Ok(logs.into_iter().map(Bytes::copy_from_slice).collect())
 }
 
 /// Returns the error of a block of another host that has a record without a meaning.

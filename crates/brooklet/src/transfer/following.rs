@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use brooklet_io::Volume;
 use brooklet_wal::{Block, Cursor, SealedBlock};
+use bytes::Bytes;
 
 use crate::engine::recovery;
 use crate::error::Error;
 use crate::options::{Create, Options};
+use crate::state::replay::logs_in;
 use crate::store::Store;
 use crate::transfer::catch_up::{CaughtUp, behind, check};
 use crate::transfer::subscribe::damaged;
@@ -38,6 +40,9 @@ pub struct Following {
     /// The end of what the store shows. The numbers only keep blocks in order.
     end: Cursor,
 }
+
+/// See [`Following::take_beside`].
+type Beside<'a> = dyn FnMut(&[Bytes], &mut dyn FnMut()) + 'a;
 
 impl Options {
     /// Opens the store at `path`, which follows the log of the store `store`. Blocks of that log,
@@ -101,6 +106,28 @@ impl Following {
     /// [`Error::Stopped`] if the store has stopped. After an error, the store shows a part of the
     /// blocks, each as a whole, and the call can be made again.
     pub fn take(&mut self, blocks: &[SealedBlock]) -> Result<CaughtUp, Error> {
+        self.take_in(blocks, None)
+    }
+
+    /// Shows blocks like [`take`](Self::take), each from within `beside`. That gets the keys of the
+    /// logs that the block changes, and a function that shows the block. So a caller that keeps
+    /// something of these logs can hold back its own readers, call the function, and drop it.
+    ///
+    /// # Errors
+    /// Those of [`take`](Self::take).
+    pub fn take_beside(
+        &mut self,
+        blocks: &[SealedBlock],
+        mut beside: impl FnMut(&[Bytes], &mut dyn FnMut()),
+    ) -> Result<CaughtUp, Error> {
+        self.take_in(blocks, Some(&mut beside))
+    }
+
+    fn take_in(
+        &mut self,
+        blocks: &[SealedBlock],
+        mut beside: Option<&mut Beside<'_>>,
+    ) -> Result<CaughtUp, Error> {
         let Some(rest) = behind(blocks, self.end)? else { return Ok(CaughtUp::of(blocks, self.end)) };
         for block in rest {
             let next = Cursor { seq: self.end.seq + 1, lsn: block.end, chain: block.sum, ..self.end };
@@ -111,7 +138,17 @@ impl Following {
             } else {
                 None
             };
-            self.store.inner().show(shown.as_ref(), next)?;
+            let inner = self.store.inner();
+            match (&mut beside, &shown) {
+                (Some(beside), Some(block)) => {
+                    inner.prepare_to_show(block)?;
+                    let (logs, mut done) = (logs_in(block)?, None);
+                    beside(&logs, &mut || done = done.take().or_else(|| Some(inner.show(Some(block), next))));
+                    // Nothing is left out, whatever the caller did.
+                    done.unwrap_or_else(|| inner.show(Some(block), next))?;
+                }
+                (_, shown) => inner.show(shown.as_ref(), next)?,
+            }
             self.end = next;
         }
         Ok(CaughtUp::Done)

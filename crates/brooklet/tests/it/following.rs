@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use brooklet::io::{Fault, MemVolume, Rng};
 use brooklet::{
-    CaughtUp, Commit, Cut, Error, ErrorKind, Kept, Options, Progress, Retention, SealedBlock, SpaceConfig,
-    Store, TailEvent,
+    Bytes, CaughtUp, Commit, Cut, Error, ErrorKind, Kept, Options, Progress, Retention, SealedBlock,
+    SpaceConfig, Store, TailEvent,
 };
 
 use crate::catch_up::{Owner, opened, options, told};
@@ -71,6 +71,47 @@ pub fn a_store_that_follows_shows_what_the_owner_shows() {
         let report = brooklet::check_volume(Arc::new(file), Progress::ignore).unwrap();
         assert!(report.is_sound(), "seed {seed}: {:?}", report.findings);
     }
+}
+
+/// A block is shown from within the caller's function, which has the keys of its logs before.
+#[test]
+fn a_block_is_shown_from_within_the_function_of_the_caller() {
+    let mut owner = Owner::new(3);
+    owner.work(50);
+    let begin = owner.blocks().len();
+    let file = made(&owner, begin, 3);
+    let mut following = follow(&file, &owner);
+    owner.work(50);
+    let (mut commit, mut logs) = (Commit::new(), Vec::new());
+    for log in ["z/late", "a/early", "z/late"] {
+        commit.append(log, "x");
+    }
+    owner.store().commit(&commit).unwrap().wait().unwrap();
+    owner.store().flush().unwrap();
+    let blocks = owner.blocks();
+    let store = following.store().clone();
+    // The log of the table of spaces has no name.
+    let there = |keys: &[Bytes]| -> Vec<_> {
+        let named = keys.iter().filter(|key| !key.is_empty());
+        named.map(|key| store.get_bounds(key).unwrap()).collect()
+    };
+    let mut shown = 0;
+    let taken = following.take_beside(&blocks[begin - 1..], |keys, show| {
+        let before = there(keys);
+        assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair[0] != pair[1]));
+        let appends = keys.iter().any(|key| key == "a/early");
+        // Who does not show it has it shown, and a second call changes nothing.
+        if shown % 3 != 0 {
+            show();
+            show();
+            assert!(!appends || before != there(keys));
+        }
+        shown += 1;
+        logs = keys.to_vec();
+    });
+    assert_eq!(taken.unwrap(), CaughtUp::Done);
+    assert!(shown > 2 && logs == ["a/early", "z/late"], "{shown} {logs:?}");
+    assert!(told(following.store()) == told(owner.store()));
 }
 
 /// It may be killed, its disk may fail, and its power may go, at any operation of the disk.

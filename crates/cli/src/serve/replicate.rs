@@ -5,6 +5,7 @@
 //! catches up; if it cannot, it is moved aside first. The file of a standby follows the log.
 
 mod guard;
+mod reads;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -26,6 +27,7 @@ use brooklet_server::{CancellationToken, Config};
 use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
 pub use guard::Guard;
+pub use reads::Reads;
 use warm::Warm;
 
 /// Memory for reading a backup in the bucket, in bytes.
@@ -447,6 +449,7 @@ fn refused(error: Error) -> Failure {
             Failure::new(Kind::Damaged, error.to_string())
         }
         error @ (Error::NeedsBackup
+        | Error::NoLog
         | Error::Outdated { .. }
         | Error::OtherStore { .. }
         | Error::NotAtomic { .. }

@@ -128,6 +128,10 @@ pub struct Given {
     /// With --replicate: wait until the owner of the store is gone, then take the store over
     #[arg(long, num_args = 0..=1, default_missing_value = "true", env = "BROOKLET_STANDBY")]
     pub standby: Option<bool>,
+    /// With --replicate: serve the reads of a copy that follows the log of the store, and never
+    /// take the store over
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", env = "BROOKLET_READ_REPLICA")]
+    pub read_replica: Option<bool>,
     /// With --standby: time without a sign of the owner after which it is gone, 2s or more; a
     /// number alone counts seconds [default: 3]
     #[arg(long, value_name = "TIME", env = "BROOKLET_TAKEOVER_AFTER")]
@@ -212,6 +216,7 @@ impl Given {
             acknowledge: self.acknowledge.or(other.acknowledge),
             advertise: self.advertise.or(other.advertise),
             standby: self.standby.or(other.standby),
+            read_replica: self.read_replica.or(other.read_replica),
             takeover_after: self.takeover_after.or(other.takeover_after),
             backup_every: self.backup_every.or(other.backup_every),
             keep_backups: self.keep_backups.or(other.keep_backups),
@@ -244,6 +249,7 @@ impl Given {
             threads: Some(config.threads),
             acknowledge: Some(Acknowledge::Kept),
             standby: Some(false),
+            read_replica: Some(false),
             takeover_after: Some(TAKEOVER_AFTER),
             backup_every: Some(BACKUP_EVERY),
             keep_backups: Some(KEEP_BACKUPS),
@@ -283,6 +289,16 @@ impl Given {
         }
         if self.standby == Some(true) && log.is_none() {
             let what = "--standby needs --replicate: a standby takes over the store of a bucket";
+            return Err(Failure::new(Kind::Usage, what));
+        }
+        if self.read_replica == Some(true) {
+            let what = match (log.is_some(), self.standby) {
+                (false, _) => "--read-replica needs --replicate: it follows the log in a bucket",
+                (true, Some(true)) => {
+                    "--read-replica and --standby: a standby takes the store over, a read replica never does; start one server of each"
+                }
+                _ => return Ok(()),
+            };
             return Err(Failure::new(Kind::Usage, what));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The cache of documents, within its budget.
 
-use brooklet_documents::{Bytes, Documents, Opaque};
+use brooklet_documents::{Bytes, Documents, Json, Opaque, Options};
 use serde_json::json;
 
 use crate::common::{World, options, set, state};
@@ -72,4 +72,26 @@ fn a_patch_by_a_model_that_needs_no_state_loads_none() {
     world.reopen();
     world.count_to("other/json", 20);
     assert_eq!(world.documents.cache().loads, 1);
+}
+
+/// A replica of the store gets the documents by the log, and its memory has older ones.
+#[test]
+fn a_document_that_another_process_wrote_is_read_again() {
+    let store = brooklet::Store::in_memory(1).unwrap();
+    let open = || Documents::open(&store, Json::new(), Options::new("docs/")).unwrap();
+    let (writes, reads) = (open(), open());
+    writes.create("doc", "a", &state(json!({"n": 1}))).unwrap();
+    assert_eq!(reads.get("doc").unwrap().unwrap().version, 1);
+    writes.patch("doc", 1, "b", &set(2)).unwrap();
+    assert_eq!(reads.get("doc").unwrap().unwrap().version, 1, "memory has it");
+    for log in ["docs/dother", "docs", "", "other/ddoc"] {
+        reads.note_written(log);
+    }
+    assert_eq!(reads.get("doc").unwrap().unwrap().version, 1);
+    reads.note_written("docs/ddoc");
+    let found = reads.get("doc").unwrap().unwrap();
+    assert_eq!((found.version, found.state.value()), (2, &json!({"n": 2})));
+    writes.delete("doc", 2).unwrap();
+    reads.note_written("docs/ddoc");
+    assert_eq!(reads.get("doc").unwrap(), None);
 }

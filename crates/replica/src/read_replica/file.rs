@@ -4,13 +4,13 @@
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use brooklet::{CaughtUp, Following, Kept, SealedBlock, Store, View};
 use brooklet_archive::Which;
 
-use super::ReadReplicaOptions;
+use super::{Beside, ReadReplicaOptions};
 use crate::error::Error;
 use crate::place::StoreId;
 
@@ -25,6 +25,7 @@ pub(super) struct File {
     options: ReadReplicaOptions,
     /// Set when nobody needs the file any more.
     ends: Arc<AtomicBool>,
+    beside: Arc<Mutex<Option<Beside>>>,
     log: Option<Log>,
     following: Option<Following>,
     /// The end of what was read.
@@ -55,8 +56,13 @@ enum Held {
 }
 
 impl File {
-    pub fn new(path: &Path, options: ReadReplicaOptions, ends: Arc<AtomicBool>) -> Self {
-        Self { path: path.into(), options, ends, log: None, following: None, read: 0, made_anew: 0 }
+    pub fn new(
+        path: &Path,
+        options: ReadReplicaOptions,
+        ends: Arc<AtomicBool>,
+        beside: Arc<Mutex<Option<Beside>>>,
+    ) -> Self {
+        Self { path: path.into(), options, ends, beside, log: None, following: None, read: 0, made_anew: 0 }
     }
 
     /// Takes the begin of the log: what comes next may not continue what was read before.
@@ -84,7 +90,7 @@ impl File {
                 let bytes: usize = blocks.iter().map(|block| block.bytes.len()).sum();
                 if bytes < PORTION { Ok(()) } else { self.compare(false) }
             }
-            (Held::Nothing, Some(following)) => match following.take(&new).map_err(Error::Store)? {
+            (Held::Nothing, Some(following)) => match take_beside(following, &new, &self.beside)? {
                 CaughtUp::Done | CaughtUp::Ahead => Ok(()),
                 CaughtUp::Outdated if is_new => {
                     log.held = Held::Made(new);
@@ -211,6 +217,21 @@ impl File {
     pub fn made_anew(&self) -> u64 {
         self.made_anew
     }
+}
+
+/// Shows blocks from within what was [attached](super::ReadReplica::attach).
+fn take_beside(
+    following: &mut Following,
+    blocks: &[SealedBlock],
+    beside: &Mutex<Option<Beside>>,
+) -> Result<CaughtUp, Error> {
+    // Held meanwhile: whoever attaches something misses no part of a block.
+    let beside = beside.lock().unwrap_or_else(PoisonError::into_inner);
+    let taken = match &*beside {
+        Some(beside) => following.take_beside(blocks, |logs, show| beside(logs, show)),
+        None => following.take(blocks),
+    };
+    taken.map_err(Error::Store)
 }
 
 fn remove(path: &Path) -> Result<(), Error> {

@@ -293,6 +293,7 @@ fn time_of_an_acknowledgement() {
     let journal = JetStream::open(&format!("nats://{}/{stream}", hosts())).unwrap();
     let mut owner = Appending::new(&journal);
     let client = runtime.block_on(async_nats::connect(hosts().split(',').collect::<Vec<_>>())).unwrap();
+    let _entered = runtime.enter();
     let context = jetstream::new(client);
     let bare = |number: usize| {
         let begin = Instant::now();

@@ -204,6 +204,33 @@ fn a_replica_that_is_started_again_goes_on_from_its_file() {
     running.kill();
 }
 
+/// What is attached runs around each block, and knows its logs.
+#[test]
+fn what_is_attached_hears_of_each_log_before_and_after() {
+    let memory = Arc::new(InMemory::new());
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..5);
+    let reader = Reader::new(&memory);
+    let replica = reader.open();
+    let heard = Arc::<std::sync::Mutex<Vec<(Bytes, u64, u64)>>>::default();
+    let (hears, store) = (heard.clone(), replica.store());
+    let attached = replica.attach(move |logs, show| {
+        let next = |log: &Bytes| store.get_bounds(log).unwrap().map_or(0, |bounds| bounds.next);
+        let before: Vec<_> = logs.iter().map(&next).collect();
+        show();
+        let told = logs.iter().zip(before).map(|(log, before)| (log.clone(), before, next(log)));
+        hears.lock().unwrap().extend(told);
+    });
+    append(&running, 5..9);
+    assert_eq!(shows(&replica, &running), numbered(9));
+    assert_eq!(entries(&attached), numbered(9));
+    let all = heard.lock().unwrap().clone();
+    assert_eq!((all.first().map(|told| told.1), all.last().map(|told| told.2)), (Some(5), Some(9)));
+    assert!(all.iter().all(|(log, before, after)| log == "log" && before < after), "{all:?}");
+    replica.close().unwrap();
+    running.kill();
+}
+
 #[test]
 fn a_replica_past_which_the_log_was_trimmed_makes_its_file_anew() {
     let memory = Arc::new(InMemory::new());

@@ -32,10 +32,11 @@ mod strangers;
 mod streams;
 pub mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use axum::Router;
 use brooklet::Store;
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
@@ -51,6 +52,15 @@ pub(crate) use streams::SPACE as STREAMS;
 pub struct Http {
     streams: Arc<streams::Streams>,
     documents: Arc<documents::Face>,
+    gate: Option<Gate>,
+}
+
+/// Shut while the commits of another server are shown. Those who read the store hold it open.
+type Gate = Arc<RwLock<()>>;
+
+/// Holds the gate open.
+fn pass(gate: &Option<Gate>) -> Option<RwLockReadGuard<'_, ()>> {
+    gate.as_ref().map(|gate| gate.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl Http {
@@ -60,9 +70,30 @@ impl Http {
     /// # Errors
     /// Where a space for streams or documents is not there and cannot be made.
     pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Self, brooklet::Error> {
+        Self::open(store, config, stop, false)
+    }
+
+    /// Serves a store, or with `follows` one that shows the commits of another server.
+    pub(crate) fn open(
+        store: Store,
+        config: Config,
+        stop: CancellationToken,
+        follows: bool,
+    ) -> Result<Self, brooklet::Error> {
         let limits = limits::Limits::new(&config);
-        let documents = documents::Face::new(&store, &config, limits.clone(), stop.clone())?;
-        Ok(Self { streams: streams::Streams::new(store, config, limits, stop)?, documents })
+        let gate = follows.then(Gate::default);
+        let documents = documents::Face::new(&store, &config, limits.clone(), gate.clone(), stop.clone())?;
+        let streams = streams::Streams::new(store, config, limits, gate.clone(), stop)?;
+        Ok(Self { streams, documents, gate })
+    }
+
+    /// Shows commits of another server, which change these logs, while no request reads.
+    pub(crate) fn show(&self, logs: &[Bytes], show: impl FnOnce()) {
+        let Some(gate) = &self.gate else { return show() };
+        let _shut = gate.write().unwrap_or_else(PoisonError::into_inner);
+        show();
+        self.streams.note_shown(logs);
+        self.documents.note_shown(logs);
     }
 
     /// The routes of streams and documents, to be merged with others.

@@ -12,6 +12,7 @@ mod events;
 mod handover;
 mod pause;
 mod portions;
+mod replica;
 mod scans;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use super::settings::Settings;
 use super::stats::Stats;
 use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
+use crate::replica::Upstream;
 pub use before::Before;
 pub use pause::Pause;
 pub use scans::Scans;
@@ -109,6 +111,8 @@ pub struct Engine {
     pub has_deadline: bool,
     /// Reason why no more writes are accepted.
     pub stopped: Option<String>,
+    /// The log that the store follows, if another server owns it.
+    pub upstream: Option<Arc<dyn Upstream>>,
     pause: Option<Pause>,
     /// Whether the engine disconnects all clients.
     is_leaving: bool,
@@ -163,6 +167,7 @@ impl Engine {
             has_news: false,
             has_deadline: false,
             stopped: None,
+            upstream: None,
             pause: None,
             is_leaving: false,
             rng: rng | 1,
@@ -369,7 +374,8 @@ impl Engine {
             Denied::Channel { .. } => {
                 "NOPERM this user has no permissions to access one of the channels used as arguments".into()
             }
-        })
+        })?;
+        self.may_change(spec).map_err(str::to_owned)
     }
 
     /// Runs a command, and commits its changes.

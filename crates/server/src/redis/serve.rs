@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
+use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ use super::now::Now;
 use super::settings::Settings;
 use crate::hot_logs::HotLogs;
 use crate::net::{Incoming, Listener, RELIEF};
+use crate::replica::Upstream;
 
 /// Longest wait for replies to be sent at a clean stop.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -114,6 +116,21 @@ impl Shared {
             steps: Arc::new(Semaphore::new(STEPS)),
             failure: Arc::default(),
         }
+    }
+
+    /// Makes this a replica: the commits of another server come by [`show`](Self::show).
+    pub fn follow(&self, upstream: Arc<dyn Upstream>) {
+        let mut engine = self.lock();
+        engine.upstream = Some(upstream);
+        engine.keys.follow_another();
+    }
+
+    /// Shows commits of another server, which change these logs, while no command runs.
+    pub fn show(&self, logs: &[Bytes], show: &mut dyn FnMut()) {
+        let mut engine = self.lock();
+        show();
+        engine.note_shown(logs);
+        self.tell(&mut engine);
     }
 
     /// Locks the engine and sets its time.

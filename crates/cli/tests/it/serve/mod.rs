@@ -13,6 +13,7 @@ mod lines;
 mod logs;
 mod pages;
 mod process;
+mod read_replica;
 mod replication;
 mod secrets;
 mod settings;

@@ -146,6 +146,26 @@ impl Client {
         })
     }
 
+    /// Takes a reply, which may be an error, and forgets it.
+    pub fn any(&mut self) -> Option<()> {
+        let line = self.line()?;
+        let (sign, rest) = line.split_at(1);
+        let count = rest.parse::<usize>();
+        match (sign, count) {
+            ("$", Ok(len)) => self.stream.read_exact(&mut vec![0; len + 2]).ok()?,
+            ("*", Ok(count)) => (0..count).try_for_each(|_| self.any())?,
+            ("%", Ok(count)) => (0..2 * count).try_for_each(|_| self.any())?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Asks, and forgets the reply.
+    pub fn any_of(&mut self, request: &str) {
+        assert!(self.send(&[request.to_owned()]));
+        self.any().expect("a reply");
+    }
+
     /// Asks, of a server that stays.
     pub fn ask(&mut self, request: &str) -> String {
         self.try_ask(request).expect("a reply")

@@ -15,11 +15,11 @@ use super::process::Client;
 use crate::common::Place;
 
 /// Most time until a host serves.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A host of its own: a folder, and perhaps a process.
 pub struct Host {
-    place: Place,
+    pub(super) place: Place,
     child: Option<Child>,
 }
 
@@ -32,7 +32,7 @@ impl Host {
         self.place.dir.path().join("socket")
     }
 
-    fn start(&mut self, bucket: &Path, more: &[&str]) {
+    pub(super) fn start(&mut self, bucket: &Path, more: &[&str]) {
         self.start_at(bucket.to_str().unwrap(), more);
     }
 
@@ -57,12 +57,12 @@ impl Host {
         assert!(begin.elapsed() < PATIENCE);
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(self.child.as_ref().unwrap());
         kill_process(pid, signal).unwrap();
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -70,7 +70,7 @@ impl Host {
     }
 
     /// Waits for the end of the process; returns its code and its messages.
-    fn end(&mut self) -> String {
+    pub(super) fn end(&mut self) -> String {
         let mut child = self.child.take().unwrap();
         let code = child.wait().unwrap().code();
         let mut messages = String::new();
@@ -117,7 +117,7 @@ pub fn elements(count: u64) -> Vec<String> {
     (0..count).map(|n| n.to_string()).collect()
 }
 
-fn objects(bucket: &Path, under: &str) -> usize {
+pub(super) fn objects(bucket: &Path, under: &str) -> usize {
     let Ok(entries) = std::fs::read_dir(bucket.join(under)) else { return 0 };
     entries
         .map(|entry| entry.unwrap())
@@ -129,7 +129,7 @@ fn objects(bucket: &Path, under: &str) -> usize {
 }
 
 /// Asks a host over HTTP, until the reply has a text.
-fn ask_until(port: u16, request: &str, has: &str) -> String {
+pub(super) fn ask_until(port: u16, request: &str, has: &str) -> String {
     let begin = Instant::now();
     loop {
         let mut reply = String::new();

@@ -31,10 +31,10 @@ use tokio_util::sync::CancellationToken;
 use self::asked::Asked;
 use self::body::Taken;
 use self::problem::{Kind, Problem};
-use super::Config;
 use super::budget::hold;
 use super::limits::Limits;
 use super::reply::{options, protect};
+use super::{Config, Gate, pass};
 
 /// The space that documents are in.
 pub const SPACE: &str = "documents";
@@ -56,6 +56,7 @@ pub struct Face {
     writes: Arc<Semaphore>,
     loads: Arc<Semaphore>,
     limits: Arc<Limits>,
+    gate: Option<Gate>,
     stop: CancellationToken,
 }
 
@@ -64,6 +65,7 @@ impl Face {
         store: &Store,
         config: &Config,
         limits: Arc<Limits>,
+        gate: Option<Gate>,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, brooklet::Error> {
         if store.space(SPACE).is_err() {
@@ -72,7 +74,8 @@ impl Face {
                 Err(error) => return Err(error),
             }
         }
-        let documents = Documents::open(store, Json::new(), Options::new(format!("{SPACE}/")));
+        let options = Options::new(format!("{SPACE}/")).background(gate.is_none());
+        let documents = Documents::open(store, Json::new(), options);
         Ok(Arc::new(Self {
             documents: documents.expect("the options are valid"),
             reads: Arc::new(Semaphore::new(READERS)),
@@ -80,8 +83,14 @@ impl Face {
             loads: Arc::new(Semaphore::new(LOADERS)),
             limits,
             config: config.clone(),
+            gate,
             stop,
         }))
+    }
+
+    /// Takes that the store shows commits of another server, which changed these logs.
+    pub fn note_shown(&self, logs: &[Bytes]) {
+        logs.iter().for_each(|log| self.documents.note_written(log));
     }
 
     pub fn router(self: &Arc<Self>) -> Router {
@@ -100,7 +109,10 @@ impl Face {
         let turn = turns.clone().acquire_owned().await.expect("it is never closed");
         let face = self.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let done = work(&face);
+            let done = {
+                let _passes = pass(&face.gate);
+                work(&face)
+            };
             drop(turn);
             done
         });
@@ -200,7 +212,8 @@ mod tests {
     async fn writers_that_load_a_document_take_turns() {
         let store = Store::in_memory(1).unwrap();
         let config = Config::default();
-        let open = || Face::new(&store, &config, Limits::new(&config), CancellationToken::new()).unwrap();
+        let open =
+            || Face::new(&store, &config, Limits::new(&config), None, CancellationToken::new()).unwrap();
         let first = open();
         for name in ["hot", "cold"] {
             first.documents.create(name, name, &json!({}).into()).unwrap();

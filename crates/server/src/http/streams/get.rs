@@ -85,6 +85,17 @@ impl Request {
 }
 
 impl Streams {
+    /// The number of the first message that is asked for.
+    pub fn first_of(&self, request: &Request, seen: &Seen) -> Result<u64, Refusal> {
+        match request.start {
+            Start::At(offset) if offset > seen.end && self.gate.is_some() => {
+                let why = format!("this read replica has {}, and not yet {offset}: ask again", seen.end);
+                Err(Refusal::busy(why))
+            }
+            _ => request.from(seen),
+        }
+    }
+
     pub fn head(&self, stream: &Stream) -> Result<Response<Body>, Refusal> {
         let seen = stream.seen();
         let identity = seen.alive(&stream.name)?;
@@ -114,7 +125,7 @@ impl Streams {
             Some(Live::Events) => self.events(stream, request, seen),
             Some(Live::LongPoll) => self.long_poll(&stream, request, seen).await,
             None => {
-                let from = request.from(&seen)?;
+                let from = self.first_of(&request, &seen)?;
                 let skips = request.start == Start::Beginning;
                 let chunk = self.read(&stream, &identity, from, seen.end.0, skips).await?;
                 let shared = self.config.shared;
@@ -132,6 +143,9 @@ impl Streams {
     /// Takes note that a stream is read, in the store if it should know of that. Nobody waits for
     /// it.
     fn note_use(self: &Arc<Self>, stream: &Arc<Stream>, identity: &Identity) {
+        if self.gate.is_some() {
+            return;
+        }
         let Some(touched) = stream.touch(identity) else { return };
         let (streams, stream) = (self.clone(), stream.clone());
         tokio::spawn(async move {
@@ -177,7 +191,7 @@ impl Streams {
         request: Request,
         seen: Seen,
     ) -> Result<Response<Body>, Refusal> {
-        let from = request.from(&seen)?;
+        let from = self.first_of(&request, &seen)?;
         let identity = seen.alive(&stream.name)?;
         let is_over = |seen: &Seen| seen.end.0 > from || seen.closed || !seen.is_of(&identity);
         let mut seen = seen;
@@ -333,7 +347,7 @@ mod tests {
         let config = Config::default();
         let limits = Limits::new(&config);
         let store = brooklet::Store::in_memory(1).unwrap();
-        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
         let stream = make(&streams, ["a", "b"]).await;
         let seen = stream.seen();
         let identity = seen.alive(&stream.name).unwrap();
@@ -356,7 +370,7 @@ mod tests {
         let config = Config::default();
         let limits = Limits::new(&config);
         let store = brooklet::Store::in_memory(1).unwrap();
-        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
         let stream = streams.open(&Name::new("s").unwrap(), false).await.unwrap();
         let mut request = axum::http::Request::new(());
         request.headers_mut().insert("stream-ttl", "800".parse().unwrap());

@@ -30,6 +30,7 @@ mod stream;
 mod sweep;
 pub(super) mod time;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -39,6 +40,7 @@ use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
 use brooklet::{SpaceConfig, Store};
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -47,8 +49,8 @@ pub use self::name::SPACE;
 use self::registry::Registry;
 use self::remove::Why;
 use self::stream::Stream;
-use super::Config;
 use super::limits::Limits;
+use super::{Config, Gate, pass};
 use crate::http::reply::{self, Refusal};
 
 /// Calls that may wait for the store at once, of each kind: reads go on while writers wait for
@@ -67,6 +69,8 @@ pub struct Streams {
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     limits: Arc<Limits>,
+    /// If another server writes the store: shut while its commits are shown.
+    gate: Option<Gate>,
     stop: CancellationToken,
 }
 
@@ -75,6 +79,7 @@ impl Streams {
         store: Store,
         config: Config,
         limits: Arc<Limits>,
+        gate: Option<Gate>,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, brooklet::Error> {
         if store.space(SPACE).is_err() {
@@ -91,8 +96,21 @@ impl Streams {
             limits,
             store,
             config,
+            gate,
             stop,
         }))
+    }
+
+    /// Takes that the store shows commits of another server, which changed these logs.
+    pub fn note_shown(&self, logs: &[Bytes]) {
+        let names: BTreeSet<Name> = logs.iter().filter_map(|log| Name::of_log(log)).collect();
+        for name in names {
+            let Some(stream) = self.registry.find(&name) else { continue };
+            if let Err(refusal) = stream.refresh(&self.store) {
+                tracing::warn!(?refusal, %name, "a stream that changed cannot be read");
+                self.registry.remove(&name);
+            }
+        }
     }
 
     pub fn router(self: &Arc<Self>) -> Router {
@@ -109,7 +127,10 @@ impl Streams {
         let turn = turns.clone().acquire_owned().await.expect("it is never closed");
         let streams = self.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let done = work(&streams);
+            let done = {
+                let _passes = pass(&streams.gate);
+                work(&streams)
+            };
             drop(turn);
             done
         });
@@ -142,6 +163,10 @@ impl Streams {
         }
         let seen = stream.seen();
         if seen.identity.is_some_and(|identity| !seen.gone && stream.is_expired(&identity)) {
+            if self.gate.is_some() {
+                // The owner removes it.
+                return Err(Refusal::unknown(name));
+            }
             let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await;
             match removed {
                 Ok(version) => stream.settled(version).await?,

@@ -83,6 +83,13 @@ impl Name {
         format!("{DUE}{minute:010}/{}", self.0)
     }
 
+    /// The stream that a log belongs to, if the log shows something of a stream.
+    pub fn of_log(key: &[u8]) -> Option<Self> {
+        let name = std::str::from_utf8(key).ok()?.strip_prefix(SPACE)?.strip_prefix('/')?;
+        let about = name.strip_prefix(RESERVED).and_then(|rest| rest.strip_prefix("/about/"));
+        Self::new(about.unwrap_or(name)).ok()
+    }
+
     /// The stream and the minute that such a log tells.
     pub fn of_due(key: &[u8]) -> Option<(u64, Self)> {
         let (minute, name) = std::str::from_utf8(key).ok()?.strip_prefix(DUE)?.split_once('/')?;

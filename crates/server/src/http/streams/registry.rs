@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
@@ -37,8 +37,7 @@ impl Registry {
     }
 
     pub fn get(&self, name: &Name) -> Arc<Stream> {
-        let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
-        let mut shard = shard.lock().expect("nothing panics within");
+        let mut shard = self.shard(name);
         if let Some(stream) = shard.streams.get(name) {
             return stream.clone();
         }
@@ -47,6 +46,21 @@ impl Registry {
         shard.queue.push_back(name.clone());
         shard.make_room(self.room);
         stream
+    }
+
+    /// A stream that is in memory.
+    pub fn find(&self, name: &Name) -> Option<Arc<Stream>> {
+        self.shard(name).streams.get(name).cloned()
+    }
+
+    /// Drops a stream: the next request looks it up again.
+    pub fn remove(&self, name: &Name) {
+        self.shard(name).streams.remove(name);
+    }
+
+    fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
+        let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
+        shard.lock().expect("nothing panics within")
     }
 
     #[cfg(test)]

@@ -74,7 +74,7 @@ impl Streams {
         let identity = seen.alive(&stream.name)?;
         let is_binary = identity.form() == Form::Bytes;
         let events = Events {
-            next: request.from(&seen)?,
+            next: self.first_of(&request, &seen)?,
             held: 0,
             streams: self.clone(),
             identity,
@@ -304,7 +304,7 @@ mod tests {
         let config = crate::http::Config::default();
         let limits = crate::http::limits::Limits::new(&config);
         let store = brooklet::Store::in_memory(1).unwrap();
-        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
         let name = super::super::name::Name::new("s").unwrap();
         let stream = streams.open(&name, false).await.unwrap();
         let mut request = axum::http::Request::new(());

@@ -6,7 +6,7 @@
 //! versions of the two are in the order of the store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brooklet::{Error, Retention, Store, Ticket};
 use bytes::Bytes;
@@ -85,6 +85,23 @@ impl Stream {
             self.load(store, &mut written)?;
         }
         Ok(written)
+    }
+
+    /// Looks the stream up again, after another server has changed it; its readers see that at
+    /// once. If it cannot be read, they are let go of.
+    pub fn refresh(&self, store: &Store) -> Result<(), Refusal> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if !written.is_loaded && written.version == 0 {
+            // Nobody has looked it up yet.
+            return Ok(());
+        }
+        written.is_loaded = false;
+        let loaded = self.load(store, &mut written);
+        if loaded.is_err() {
+            written.version += 1;
+            self.publish(Seen { version: written.version, ..Seen::default() }, Ok(()));
+        }
+        loaded
     }
 
     fn load(&self, store: &Store, written: &mut Written) -> Result<(), Refusal> {

@@ -131,7 +131,7 @@ mod tests {
         let store = brooklet::Store::in_memory(1).unwrap();
         let config = Config::default();
         let limits = Limits::new(&config);
-        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
         make(&streams, "stays", &[]).await;
         make(&streams, "idle", &[("stream-ttl", "0")]).await;
         make(&streams, "past", &[("stream-expires-at", "2020-01-01T00:00:00Z")]).await;
@@ -155,7 +155,7 @@ mod tests {
         let store = brooklet::Store::in_memory(1).unwrap();
         let config = Config::default();
         let limits = Limits::new(&config);
-        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
         make(&streams, "past", &[("stream-ttl", "0")]).await;
         for i in 0..AT_ONCE {
             let name = Name::new(&format!("bad-{i}")).unwrap();
@@ -178,7 +178,7 @@ mod tests {
         let store = brooklet::Store::in_memory(1).unwrap();
         let config = Config::default();
         let limits = Limits::new(&config);
-        let streams = Streams::new(store, config, limits, Default::default()).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
         let stream = make(&streams, "used", &[("stream-ttl", "600")]).await;
         let due = || stream.turn(&streams.store).unwrap().metadata.clone().unwrap().due.unwrap();
         let before = due();

@@ -29,6 +29,7 @@ use tokio::sync::Semaphore;
 
 use crate::hot_logs::HotLogs;
 use crate::http::strangers::welcome;
+use crate::replica::Upstream;
 use live::History;
 pub(crate) use probe::TEXT;
 use runs::Runs;
@@ -73,6 +74,7 @@ struct Inner {
     browsing: Arc<Semaphore>,
     extras: RwLock<Vec<(String, Box<dyn Extra>)>>,
     appended: RwLock<Vec<Append>>,
+    upstream: OnceLock<Arc<dyn Upstream>>,
 }
 
 impl Watch {
@@ -88,6 +90,7 @@ impl Watch {
             browsing: Arc::new(Semaphore::new(BROWSING)),
             extras: RwLock::default(),
             appended: RwLock::default(),
+            upstream: OnceLock::new(),
         }))
     }
 
@@ -96,6 +99,12 @@ impl Watch {
         // The first one is what the pages show, for as long as the process lives.
         let _ = self.0.store.set(store);
         self.look();
+    }
+
+    /// The server is one of a read replica.
+    pub(crate) fn follow(&self, upstream: Arc<dyn Upstream>) {
+        // There is one for as long as the server serves.
+        let _ = self.0.upstream.set(upstream);
     }
 
     /// The server stops: nobody is to send it anything new.

@@ -39,5 +39,10 @@ pub(super) async fn healthz(State(watch): State<Watch>) -> Response {
 pub(super) async fn readyz(State(watch): State<Watch>) -> Response {
     let reason = watch.unready();
     let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": reason.is_none(), "reason": reason }))).into_response()
+    let mut body = json!({ "ready": reason.is_none(), "reason": reason });
+    if let (Some(upstream), Some(body)) = (watch.0.upstream.get(), body.as_object_mut()) {
+        body.insert("replica".into(), true.into());
+        body.extend(upstream.lag().shown_as_json());
+    }
+    (status, Json(body)).into_response()
 }

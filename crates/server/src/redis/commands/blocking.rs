@@ -87,6 +87,7 @@ pub fn waits_for(
 
 /// `WAIT numreplicas timeout`: the log in a bucket, if the store has one, is one replica.
 pub fn wait(call: &mut Call<'_>) -> Done {
+    refuse_on_replica(call, "WAIT")?;
     let wanted = call.integer(1)?;
     let until = milliseconds(call, 2)?;
     let (wrote, wanted) = (call.client.wrote, wanted.max(0) as u64);
@@ -96,6 +97,7 @@ pub fn wait(call: &mut Call<'_>) -> Done {
 /// `WAITAOF numlocal numreplicas timeout`: this server's copy is on stable media once the client's
 /// last write is durable. A bucket is stable media, too.
 pub fn waitaof(call: &mut Call<'_>) -> Done {
+    refuse_on_replica(call, "WAITAOF")?;
     let (here, elsewhere) = (call.integer(1)?, call.integer(2)?);
     if !(0..=1).contains(&here) {
         return Err(Fail::err("value is out of range, must be between 0 and 1"));
@@ -106,6 +108,16 @@ pub fn waitaof(call: &mut Call<'_>) -> Done {
     let until = milliseconds(call, 3)?;
     let (wrote, elsewhere) = (call.client.wrote, elsewhere as u64);
     wait_for_copies(call, until, TimeoutReply::Media { wrote, here: here > 0, elsewhere })
+}
+
+/// Refuses to wait for copies of what this server cannot write, in Redis's words.
+fn refuse_on_replica(call: &Call<'_>, command: &str) -> Done {
+    if call.engine.upstream.is_none() {
+        return Ok(());
+    }
+    Err(Fail::err(format!(
+        "{command} cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated."
+    )))
 }
 
 fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, timeout_reply: TimeoutReply) -> Done {

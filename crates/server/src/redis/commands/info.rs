@@ -248,8 +248,30 @@ fn stats(call: &mut Call<'_>, text: &mut String) -> Done {
     Ok(())
 }
 
-fn replication(_: &mut Call<'_>, text: &mut String) -> Done {
-    lines!(text, role: "master", connected_slaves: 0, master_repl_offset: 0);
+fn replication(call: &mut Call<'_>, text: &mut String) -> Done {
+    let Some(upstream) = &call.engine.upstream else {
+        let kept = call.engine.keys.kept_place();
+        lines!(text, role: "master", connected_slaves: 0, master_repl_offset: kept);
+        return Ok(());
+    };
+    let lag = upstream.lag();
+    let (host, port) = lag.master();
+    lines!(text,
+        role: "slave",
+        master_host: host,
+        master_port: port,
+        master_link_status: if lag.is_up() { "up" } else { "down" },
+        master_last_io_seconds_ago: lag.silence.map_or(-1, |silence| silence.as_secs() as i64),
+        master_sync_in_progress: 0,
+        slave_read_repl_offset: lag.read,
+        slave_repl_offset: lag.shown,
+        slave_read_only: 1,
+        connected_slaves: 0,
+        master_repl_offset: lag.shown,
+        brooklet_replica_lag_bytes: lag.bytes(),
+        brooklet_replica_age_ms: lag.age.map_or(-1, |age| age.as_millis() as i64),
+        brooklet_replica_made_anew: lag.made_anew,
+    );
     Ok(())
 }
 

@@ -94,7 +94,7 @@ pub fn keys(call: &mut Call<'_>) -> Done {
             let mut left = usize::MAX;
             let is_wanted = matches_within(&pattern, &key, &mut left) == Some(true);
             steps += LOOK + (usize::MAX - left);
-            if is_wanted {
+            if is_wanted && call.keys().is_listed(&database, &key)? {
                 found.bulk(key);
                 count += 1;
             }

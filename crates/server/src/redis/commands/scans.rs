@@ -67,7 +67,8 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         }
     };
     call.keys().expire_due(MOST_EXPIRED)?;
-    let opens = wanted.kind.is_some() || call.keys().has_due() || call.keys().is_clearing(&database);
+    let may_be_gone = call.keys().has_due() || call.keys().is_clearing(&database) || call.keys().is_replica();
+    let opens = wanted.kind.is_some() || may_be_gone;
     let mut keys = call.keys().keys_after(&database, after.as_deref())?;
     let (mut found, mut last, mut steps) = (Vec::new(), None, 0);
     for _ in 0..wanted.count.min(if opens { MOST_WITH_TYPE } else { MOST }) {

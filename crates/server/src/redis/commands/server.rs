@@ -14,9 +14,21 @@ pub fn time(call: &mut Call<'_>) -> Done {
 }
 
 pub fn role(call: &mut Call<'_>) -> Done {
+    if let Some(upstream) = &call.engine.upstream {
+        let lag = upstream.lag();
+        let (host, port) = lag.master();
+        call.reply().array(5);
+        call.reply().bulk("slave");
+        call.reply().bulk(host);
+        call.reply().int(i64::from(port));
+        call.reply().bulk(if lag.is_up() { "connected" } else { "connect" });
+        call.reply().int(lag.shown as i64);
+        return Ok(());
+    }
+    let kept = call.engine.keys.kept_place();
     call.reply().array(3);
     call.reply().bulk("master");
-    call.reply().int(0);
+    call.reply().int(kept as i64);
     call.reply().array(0);
     Ok(())
 }

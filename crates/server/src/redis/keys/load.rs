@@ -66,8 +66,8 @@ impl Keyspace {
         };
         self.see(id);
         if self.slot(id).expire.is_some_and(|at| at <= self.now) {
-            if self.is_stopped {
-                // The key cannot be deleted any more, but must not be visible either.
+            if self.is_stopped || self.is_replica {
+                // The key cannot be deleted here, but must not be visible either.
                 let slot = self.cache.get_mut(id);
                 (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
             } else {

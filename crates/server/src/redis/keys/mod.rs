@@ -12,7 +12,8 @@
 //!    cache.
 //! 2. A refused commit has no effect: its keys leave the cache, after all earlier commits are
 //!    durable, and are read from the store again.
-//! 3. No other writer writes to the logs of these spaces while they are served.
+//! 3. No other writer writes to the logs of these spaces while they are served. A replica writes
+//!    nothing, and drops the keys of each commit that it is shown ([`Keyspace::note_shown`]).
 
 mod batch;
 mod body;
@@ -34,6 +35,7 @@ mod loading;
 pub mod names;
 mod pending;
 mod scan;
+mod shown;
 pub mod stream;
 mod trace;
 
@@ -179,6 +181,8 @@ pub struct Keyspace {
     pub now: u64,
     /// Whether the store accepts no more writes.
     is_stopped: bool,
+    /// Whether another server writes the keys: they come by [`note_shown`](Self::note_shown).
+    is_replica: bool,
     /// Events for the log.
     pub notices: Arc<Notices>,
 }
@@ -231,6 +235,7 @@ impl Keyspace {
             expired: 0,
             now,
             is_stopped: false,
+            is_replica: false,
             notices: Arc::default(),
         }
     }
@@ -258,6 +263,14 @@ impl Keyspace {
     /// Returns the last epoch that is kept elsewhere; 0 without a copy.
     pub fn kept(&self) -> u64 {
         self.copy.as_ref().map_or(0, |(kept, _)| *kept)
+    }
+
+    /// Returns the place in the log up to which the copy elsewhere has all commits; 0 without one.
+    pub fn kept_place(&self) -> u64 {
+        if !self.has_copy() {
+            return 0;
+        }
+        self.store.activity().mirror.map_or(0, |mirror| mirror.kept)
     }
 
     /// Returns the last epoch.

@@ -74,6 +74,19 @@ pub fn entries(plain: &[u8]) -> LogKey {
     beside(plain, b's')
 }
 
+/// Returns the plain log of the key that a log belongs to; `None` for a log in no space.
+pub fn plain_of(log: &[u8]) -> Option<LogKey> {
+    let (database, rest) = (database(log), &log[split(log)..]);
+    let name = match rest {
+        _ if split(log) == 0 => return None,
+        [0, b'h' | b'<' | b's', name @ ..] => name,
+        _ => return Some(LogKey::from_slice(log)),
+    };
+    let mut plain = Vec::with_capacity(log.len() + 2);
+    write_plain(database, name, &mut plain);
+    Some(LogKey::from_slice(&plain))
+}
+
 /// Returns the prefix of all heads of a database.
 pub fn heads(database: &[u8]) -> Vec<u8> {
     [database, b"/\0h"].concat()
@@ -115,6 +128,7 @@ mod tests {
             assert_eq!(role(&left(&plain)), Role::Part);
             assert_eq!(role(&entries(&plain)), Role::Part);
             let logs = [LogKey::from_slice(&plain), head(&plain), left(&plain), entries(&plain)];
+            assert!(logs.iter().all(|log| plain_of(log).is_some_and(|of| of[..] == plain)));
             assert!(logs.iter().all(|log| log.len() <= 3 + 2 + key.len()));
             let mut apart = logs.to_vec();
             apart.sort();

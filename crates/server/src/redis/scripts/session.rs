@@ -193,6 +193,9 @@ impl Session<'_> {
                 }
             });
         }
+        if let Err(why) = self.engine.may_change(spec) {
+            return Err(Error::external(Raised::Table(why.to_owned())));
+        }
         if self.is_read_only && spec.has(flags::WRITE) {
             return refused("Write commands are not allowed from read-only scripts.");
         }

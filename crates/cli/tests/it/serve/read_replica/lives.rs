@@ -1,0 +1,92 @@
+//! Lives of a replica: restarts, successors of the owner, and a log that was trimmed past it.
+
+use super::*;
+use crate::serve::replication::objects;
+
+#[test]
+fn a_replica_goes_on_after_its_own_end_and_after_that_of_the_owner() {
+    let mut pair = Pair::new();
+    pair.writes.ask("RPUSH l 1 2 3");
+    pair.same();
+    // A clean stop, and a kill.
+    pair.replica.signal(Signal::TERM);
+    assert!(pair.replica.end().starts_with("Some(0)"));
+    pair.writes.ask("RPUSH l 4");
+    start(&mut pair.replica, pair.bucket.path(), &[]);
+    pair.reads = Client::at(&pair.replica.socket());
+    pair.same();
+    pair.writes.ask("LPOP l");
+    pair.replica.kill();
+    start(&mut pair.replica, pair.bucket.path(), &[]);
+    pair.reads = Client::at(&pair.replica.socket());
+    assert!(pair.same().contains(&"LRANGE l 0 -1: 2 3 4".to_owned()));
+    // A standby takes the store over, beside two replicas, which serve all the while.
+    let (mut standby, mut second) = (Host::new(), Host::new());
+    standby.start(pair.bucket.path(), &["--standby"]);
+    start(&mut second, pair.bucket.path(), &[]);
+    pair.owner.kill();
+    assert_eq!(pair.reads.ask("LLEN l"), "3");
+    standby.wait_ready();
+    pair.writes = Client::at(&standby.socket());
+    pair.writes.ask("RPUSH l 5");
+    assert!(pair.same().contains(&"LRANGE l 0 -1: 2 3 4 5".to_owned()));
+    pair.reads = Client::at(&second.socket());
+    pair.same();
+}
+
+#[test]
+fn a_replica_that_the_log_was_trimmed_past_serves_a_file_made_anew() {
+    let mut pair = Pair::new();
+    pair.writes.ask("SET a old");
+    pair.same();
+    pair.replica.signal(Signal::STOP);
+    let begin = Instant::now();
+    let log = || objects(pair.bucket.path(), "records");
+    for round in 0_u64.. {
+        let before = log();
+        while log() == before {
+            pair.writes.ask(&format!("SET a {round}"));
+            assert!(begin.elapsed() < PATIENCE, "no backup is recorded");
+            thread::sleep(Duration::from_millis(20));
+        }
+        if round == 2 {
+            break;
+        }
+    }
+    // The objects before the last backup go some time after it.
+    thread::sleep(Duration::from_secs(2));
+    pair.writes.ask("SET a new");
+    pair.replica.signal(Signal::CONT);
+    let begin = Instant::now();
+    loop {
+        let mut client = Client::at(&pair.replica.socket());
+        let info = client.try_ask("INFO replication").unwrap_or_default();
+        if info.contains("brooklet_replica_made_anew:1\r\n") {
+            pair.reads = client;
+            break;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{info}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    pair.same();
+    assert_eq!(pair.reads.ask("GET a"), "new");
+    pair.writes.ask("SET a newer");
+    pair.same();
+    pair.replica.signal(Signal::TERM);
+    let end = pair.replica.end();
+    assert!(end.starts_with("Some(0)") && end.contains("clients connect again"), "{end}");
+}
+
+#[test]
+fn what_cannot_be_a_replica_is_refused() {
+    let bucket = tempfile::tempdir().unwrap();
+    let address = bucket.path().to_str().unwrap();
+    let host = Host::new();
+    let refused = |code, args: &[&str]| host.place.fails(code, &[&["serve", "STORE"], args].concat());
+    assert!(refused(2, &["--read-replica"]).contains("--read-replica needs --replicate"));
+    let both = refused(2, &["--read-replica", "--replicate", address, "--standby"]);
+    assert!(both.contains("a read replica never does"), "{both}");
+    let none = ["--read-replica", "--replicate", address, "--listen", "unix:socket", "--http", ""];
+    assert!(refused(4, &none).contains("no log"), "{}", refused(4, &none));
+    assert!(!host.place.store.exists() && objects(bucket.path(), "") == 0, "nothing is left");
+}

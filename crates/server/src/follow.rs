@@ -1,0 +1,81 @@
+//! The faces of a server whose store follows the log of another server.
+//!
+//! They keep something of the store in memory: keys, streams and documents. So each block of
+//! commits is shown while no request reads, and what memory has of its logs is dropped before the
+//! next request reads.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use crate::http::Http;
+use crate::http::watch::Watch;
+use crate::redis::Shared;
+use crate::replica::{Beside, Upstream};
+
+/// The faces of a server that is about to serve, or serves.
+#[derive(Clone, Default)]
+pub(crate) struct Faces(Arc<Mutex<Option<(Shared, Http)>>>);
+
+impl Faces {
+    /// Returns what runs around the showing of each block.
+    pub fn beside(&self) -> Beside {
+        let faces = self.clone();
+        Box::new(move |logs, show| {
+            let faces = faces.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((redis, http)) = &*faces else { return show() };
+            http.show(logs, || redis.show(logs, show));
+        })
+    }
+
+    /// Lets go of the faces: blocks are shown without them.
+    pub fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Has the faces drop what a block changes, from now on. They have nothing in memory yet.
+    pub fn set(&self, redis: Shared, http: Http) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((redis, http));
+    }
+}
+
+/// Has the pages and the metrics show the lag.
+pub(crate) fn show_on(watch: &Watch, upstream: &Arc<dyn Upstream>) {
+    let of_page = upstream.clone();
+    watch.show("replica", move || Value::Object(of_page.lag().shown_as_json()));
+    let of_metrics = upstream.clone();
+    watch.append_metrics(move |text| of_metrics.lag().write_metrics(text));
+    watch.follow(upstream.clone());
+}
+
+/// Sends a request that may write to the owner of the store.
+pub(crate) async fn send_writes_on(
+    State(upstream): State<Arc<dyn Upstream>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        return next.run(request).await;
+    }
+    let owner = upstream.lag().owner;
+    let why = "this server is a read replica: it takes no writes";
+    let mut response = match owner.and_then(|owner| owner.url) {
+        Some(url) => {
+            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let to = [(header::LOCATION, format!("{url}{path}"))];
+            (StatusCode::TEMPORARY_REDIRECT, to, format!("{why}\n")).into_response()
+        }
+        None => {
+            let again = [(header::RETRY_AFTER, "1")];
+            let why =
+                format!("{why}, and the owner's URL is not known here: start the owner with --advertise\n");
+            (StatusCode::SERVICE_UNAVAILABLE, again, why).into_response()
+        }
+    };
+    response.headers_mut().insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    response
+}
