@@ -1,5 +1,6 @@
 //! The log on three real servers of NATS, whose programs and settings the environment tells:
 //! `.ci/jetstream` starts them and runs these, one after the other.
+#![expect(clippy::disallowed_methods, reason = "the servers go by the time of the machine")]
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
