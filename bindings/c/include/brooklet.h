@@ -202,7 +202,9 @@ typedef struct brooklet_logs brooklet_logs;
 typedef struct brooklet_options brooklet_options;
 
 /*
- A queue of completions. Many threads may use it.
+ A queue of completions. Many threads may use it. It belongs to the process that made it: a child
+ of a fork shares the descriptor, and would take what its parent waits for, so calls in the child
+ return `BROOKLET_STOPPED`.
  */
 typedef struct brooklet_queue brooklet_queue;
 
@@ -890,8 +892,9 @@ brooklet_status brooklet_queue_new(brooklet_queue **queue, brooklet_error **erro
 void brooklet_queue_free(brooklet_queue *queue);
 
 /*
- Returns a descriptor that is readable while completions wait; -1 for NULL. It belongs to the
- queue: wait for it with `poll` or `epoll`, and neither read nor close it.
+ Returns a descriptor that is readable while completions wait; -1 for NULL, and in a child of a
+ fork. It belongs to the queue: wait for it with `poll` or `epoll`, and neither read nor close
+ it.
 
  # Safety
  `queue` is NULL or a queue that was not freed.

@@ -4,8 +4,9 @@
 //! Numbers are in the byte order of the machine. Heads need no alignment.
 
 use std::ffi::c_void;
-use std::task::{Context, Poll, Wake, Waker};
-use std::{pin::pin, ptr, sync::Arc};
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 use brooklet::{Commit, Entry, LogInfo, TailEvent};
 
@@ -357,17 +358,6 @@ impl Wake for Notice {
     }
 }
 
-/// Returns the next event of a tail; `None` if the tail has to wait: the waker is then called.
-fn poll(tail: &mut brooklet_tail, waker: &Waker) -> Result<Option<TailEvent>, Failure> {
-    if let Some(kept) = tail.kept.take() {
-        return Ok(Some(kept));
-    }
-    match pin!(tail.tail.next_async()).poll(&mut Context::from_waker(waker)) {
-        Poll::Ready(event) => Ok(Some(event?)),
-        Poll::Pending => Ok(None),
-    }
-}
-
 /// Copies the next entries of a tail into the caller's buffer, as `brooklet_entries_fill` does, and
 /// never waits. If an event of another kind follows the entries, the call stores it at `event`, and
 /// otherwise an event of the kind `BROOKLET_TAIL_ENTRY`. If there is neither, the call returns
@@ -394,33 +384,35 @@ pub unsafe extern "C" fn brooklet_tail_fill(
         // SAFETY: the caller's promise.
         let (tail, poster) = unsafe { (object_mut(tail, "the tail is NULL")?, Poster::of(queue)?) };
         let waker = Waker::from(Arc::new(Notice { poster, tag }));
-        let mut other = None;
-        while other.is_none() {
-            // Only the first event is worth a notice.
-            let waker = if buffer.count == 0 { &waker } else { Waker::noop() };
-            match poll(tail, waker) {
-                Ok(Some(TailEvent::Entry(entry))) => {
-                    // SAFETY: the caller's promise.
-                    if !unsafe { buffer.push_entry(&entry) } {
-                        tail.kept = Some(TailEvent::Entry(entry));
-                        break;
+        tail.step(|tail| {
+            let mut other = None;
+            while other.is_none() {
+                // Only the first event is worth a notice.
+                let waker = if buffer.count == 0 { &waker } else { Waker::noop() };
+                match tail.poll(waker) {
+                    Ok(Some(TailEvent::Entry(entry))) => {
+                        // SAFETY: the caller's promise.
+                        if !unsafe { buffer.push_entry(&entry) } {
+                            tail.kept = Some(TailEvent::Entry(entry));
+                            break;
+                        }
                     }
+                    Ok(None) if buffer.count == 0 => return Ok(BROOKLET_TIMEOUT),
+                    Ok(None) => break,
+                    Ok(Some(event)) => other = Some(event),
+                    // The tail returns its error again.
+                    Err(_) if buffer.count > 0 => break,
+                    Err(error) => return Err(error),
                 }
-                Ok(None) if buffer.count == 0 => return Ok(BROOKLET_TIMEOUT),
-                Ok(None) => break,
-                Ok(Some(event)) => other = Some(event),
-                // The tail returns its error again.
-                Err(_) if buffer.count > 0 => break,
-                Err(error) => return Err(error),
             }
-        }
-        let entries = brooklet_tail_event::entries();
-        // SAFETY: the caller's promise.
-        unsafe {
-            buffer.report(used, count);
-            give(event, other.map_or(Ok(entries), |other| told(other, &mut None))?);
-        }
-        Ok(BROOKLET_OK)
+            let entries = brooklet_tail_event::entries();
+            // SAFETY: the caller's promise.
+            unsafe {
+                buffer.report(used, count);
+                give(event, other.map_or(Ok(entries), |other| told(other, &mut None))?);
+            }
+            Ok(BROOKLET_OK)
+        })
     };
     // SAFETY: the caller's promise.
     unsafe { call(error, fill) }

@@ -5,9 +5,12 @@
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use brooklet::Error;
+use brooklet_io::Process;
 
 use crate::arguments::{free, give, give_handle, object, time};
 use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
@@ -27,12 +30,17 @@ pub struct brooklet_completion {
     pub error: *mut brooklet_error,
 }
 
-/// A queue of completions. Many threads may use it.
+/// A queue of completions. Many threads may use it. It belongs to the process that made it: a child
+/// of a fork shares the descriptor, and would take what its parent waits for, so calls in the child
+/// return `BROOKLET_STOPPED`.
 pub struct brooklet_queue {
     pub(crate) shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
+    process: Process,
+    /// The descriptor of the pipe's reader, which `waiting` owns.
+    readable: RawFd,
     waiting: Mutex<Waiting>,
     came: Condvar,
     pub groups: Mutex<Groups>,
@@ -53,6 +61,12 @@ struct Waiting {
 }
 
 impl Shared {
+    /// Refuses a call in a child of a fork, before it takes a lock: a thread of the parent may have
+    /// held the lock when the child began.
+    fn here(&self) -> Result<(), Failure> {
+        if self.process.is_here() { Ok(()) } else { Err(Error::Forked.into()) }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,6 +93,7 @@ impl Poster {
     pub unsafe fn of(queue: *const brooklet_queue) -> Result<Self, Failure> {
         // SAFETY: the caller's promise.
         let queue = unsafe { object(queue, "the queue is NULL") }?;
+        queue.shared.here()?;
         Ok(Self(queue.shared.clone()))
     }
 
@@ -99,8 +114,10 @@ pub unsafe extern "C" fn brooklet_queue_new(
     let make = || {
         let (reader, writer) =
             std::io::pipe().map_err(|error| Failure::Io("making the pipe of a queue", error))?;
-        let waiting = Waiting { completions: VecDeque::new(), reader, writer };
-        let shared = Shared { waiting: Mutex::new(waiting), came: Condvar::new(), groups: Mutex::default() };
+        let readable = reader.as_raw_fd();
+        let waiting = Mutex::new(Waiting { completions: VecDeque::new(), reader, writer });
+        let (process, came, groups) = (Process::current(), Condvar::new(), Mutex::default());
+        let shared = Shared { process, readable, waiting, came, groups };
         Ok(brooklet_queue { shared: Arc::new(shared) })
     };
     // SAFETY: the caller's promise.
@@ -117,15 +134,17 @@ pub unsafe extern "C" fn brooklet_queue_free(queue: *mut brooklet_queue) {
     unsafe { free(queue) };
 }
 
-/// Returns a descriptor that is readable while completions wait; -1 for NULL. It belongs to the
-/// queue: wait for it with `poll` or `epoll`, and neither read nor close it.
+/// Returns a descriptor that is readable while completions wait; -1 for NULL, and in a child of a
+/// fork. It belongs to the queue: wait for it with `poll` or `epoll`, and neither read nor close
+/// it.
 ///
 /// # Safety
 /// `queue` is NULL or a queue that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brooklet_queue_fd(queue: *const brooklet_queue) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { queue.as_ref() }.map_or(-1, |queue| queue.shared.waiting().reader.as_raw_fd())
+    let queue = unsafe { queue.as_ref() }.filter(|queue| queue.shared.here().is_ok());
+    queue.map_or(-1, |queue| queue.shared.readable)
 }
 
 /// Puts a completion with this `tag` into the queue, so that a thread which waits in
@@ -170,6 +189,7 @@ pub unsafe extern "C" fn brooklet_queue_take(
             give(count, 0);
             object(queue, "the queue is NULL")?
         };
+        queue.shared.here()?;
         if completions.is_null() || count.is_null() || most == 0 {
             return Err(Failure::Argument("there is no place for a completion"));
         }

@@ -1,7 +1,10 @@
 //! Tails: readers that follow a log.
 
 use std::ffi::c_void;
+use std::pin::pin;
 use std::ptr;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use brooklet::{Entry, Tail, TailEvent};
 
@@ -61,6 +64,34 @@ pub struct brooklet_tail {
     lent: Option<Entry>,
     /// An event that was taken from the tail, and not returned: no buffer had room for it.
     pub(crate) kept: Option<TailEvent>,
+    /// Whether a call returned an error of the tail.
+    failed: bool,
+}
+
+impl brooklet_tail {
+    /// Returns the next event; `None` if the tail has to wait: the waker is then called.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Result<Option<TailEvent>, Failure> {
+        if let Some(kept) = self.kept.take() {
+            return Ok(Some(kept));
+        }
+        match pin!(self.tail.next_async()).poll(&mut Context::from_waker(waker)) {
+            Poll::Ready(event) => Ok(Some(event?)),
+            Poll::Pending => Ok(None),
+        }
+    }
+
+    /// Makes a step of the tail, unless an error has ended it.
+    pub(crate) fn step(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<brooklet_status, Failure>,
+    ) -> Result<brooklet_status, Failure> {
+        if self.failed {
+            return Ok(BROOKLET_END);
+        }
+        let result = step(self);
+        self.failed = result.is_err();
+        result
+    }
 }
 
 /// Follows a log from entry `from` on: every entry once, in order, when it is on stable media. The
@@ -81,7 +112,8 @@ pub unsafe extern "C" fn brooklet_tail_open(
     let open = || {
         // SAFETY: the caller's promise.
         let (store, key) = unsafe { (of(store)?, bytes(key, key_len)?) };
-        let open = || Ok(brooklet_tail { tail: store.tail(key, from)?, lent: None, kept: None });
+        let open =
+            || Ok(brooklet_tail { tail: store.tail(key, from)?, lent: None, kept: None, failed: false });
         // SAFETY: the caller's promise.
         unsafe { give_handle(tail, open) }?;
         Ok::<_, Failure>(BROOKLET_OK)
@@ -108,19 +140,18 @@ pub unsafe extern "C" fn brooklet_tail_next(
         // SAFETY: the caller's promise.
         let tail = unsafe { object_mut(tail, "the tail is NULL") }?;
         tail.lent = None;
-        let next = match time(timeout) {
-            _ if tail.kept.is_some() => tail.kept.take(),
-            Some(timeout) if timeout.is_zero() => tail.tail.try_next()?,
-            Some(timeout) => tail.tail.next_timeout(timeout)?,
-            None => match tail.tail.next().transpose()? {
-                None => return Ok(BROOKLET_END),
-                next => next,
-            },
-        };
-        let Some(next) = next else { return Ok(BROOKLET_TIMEOUT) };
-        // SAFETY: the caller's promise.
-        unsafe { give(event, told(next, &mut tail.lent)?) };
-        Ok(BROOKLET_OK)
+        tail.step(|tail| {
+            let next = match time(timeout) {
+                // A call that does not wait also reports that the store is closed.
+                Some(Duration::ZERO) => tail.poll(Waker::noop())?,
+                _ if tail.kept.is_some() => tail.kept.take(),
+                timeout => tail.tail.next_timeout(timeout.unwrap_or(Duration::MAX))?,
+            };
+            let Some(next) = next else { return Ok(BROOKLET_TIMEOUT) };
+            // SAFETY: the caller's promise.
+            unsafe { give(event, told(next, &mut tail.lent)?) };
+            Ok(BROOKLET_OK)
+        })
     };
     // SAFETY: the caller's promise.
     unsafe { call(error, next) }

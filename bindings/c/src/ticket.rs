@@ -93,7 +93,7 @@ pub unsafe extern "C" fn brooklet_ticket_wait(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brooklet_ticket_is_done(ticket: *const brooklet_ticket) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { of(ticket) }.map_or(true, Ticket::is_done)
+    unsafe { of(ticket) }.map_or(true, Ticket::has_ended)
 }
 
 /// Puts a completion with this `tag` into the queue when the write is acknowledged or has failed.

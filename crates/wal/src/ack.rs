@@ -123,6 +123,12 @@ impl Ack {
         self.block.is_durable() == Some(true)
     }
 
+    /// Returns whether [`wait`](Self::wait) would return at once, with a result or an error: the
+    /// record is durable, its write has failed, or the log is gone. Never waits.
+    pub fn has_ended(&self) -> bool {
+        self.block.is_durable() != Some(false) || self.shared().is_err()
+    }
+
     /// Returns the acknowledgement by the log's [mirror](crate::Mirror): it resolves when the
     /// mirror keeps the record's block and all blocks before it. `None` if the log has no mirror.
     /// Wait for the block's own acknowledgement first, so that the block is written.

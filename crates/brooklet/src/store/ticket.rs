@@ -97,11 +97,23 @@ impl Ticket {
         }
     }
 
-    /// Returns whether the write is acknowledged, without waiting.
+    /// Returns whether the write is acknowledged, without waiting. Stays `false` for a write that
+    /// has failed; see [`has_ended`](Self::has_ended).
     pub fn is_done(&self) -> bool {
         match &self.rests {
             Rests::Ring(ack) => ack.is_done(),
             Rests::Kept(ack, kept) => ack.is_done() && kept.is_done(),
+            Rests::Deferred(_) | Rests::Memory(_) => true,
+        }
+    }
+
+    /// Returns whether the write is acknowledged or has failed, without waiting: whether
+    /// [`wait`](Self::wait) would return at once.
+    pub fn has_ended(&self) -> bool {
+        match &self.rests {
+            Rests::Ring(ack) => ack.has_ended(),
+            // The mirror matters only for a write that the device has.
+            Rests::Kept(ack, kept) => ack.has_ended() && (!ack.is_done() || kept.has_ended()),
             Rests::Deferred(_) | Rests::Memory(_) => true,
         }
     }
