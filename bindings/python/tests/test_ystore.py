@@ -55,6 +55,21 @@ def test_documents_share_a_store(path: Path) -> None:
         assert store.bounds("a") == (0, 6)
 
 
+def test_updates_that_wait_for_another_one_are_squashed_with_the_rest(path: Path) -> None:
+    async def main() -> None:
+        first, late, *rest = updates(pycrdt.Doc(), 20)
+        async with made(path, 5)("doc") as ystore:
+            # One update is late: all that follow it wait for it, and are squashed meanwhile.
+            for update in [first, *rest, late]:
+                await ystore.write(update)
+            assert len([update async for update, _, _ in ystore.read()]) <= 5
+            document: Any = pycrdt.Doc()
+            await ystore.apply_updates(document)
+            assert document.get("array", type=pycrdt.Array).to_py() == [float(n) for n in range(20)]
+
+    asyncio.run(main())
+
+
 def test_squashed_updates_are_the_same_document(path: Path) -> None:
     async def main() -> None:
         async with made(path, 10)("doc") as ystore:

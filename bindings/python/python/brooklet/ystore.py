@@ -12,7 +12,7 @@ from logging import Logger, getLogger
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Tuple, Union
 
 from anyio import Lock
-from pycrdt import Doc
+from pycrdt import merge_updates
 from pycrdt.store import BaseYStore, YDocNotFound
 
 import brooklet
@@ -116,11 +116,13 @@ class BrookletYStore(BaseYStore):
         return _HEAD.pack(self.version, time.time(), len(metadata)) + metadata + update
 
     async def _squash(self, store: brooklet.AsyncStore, end: int) -> None:
-        """Replaces the updates before number `end` by one."""
-        document: Doc[Any] = Doc()
-        async for entry in store.read_available(self.path, None, end):
-            document.apply_update(_decoded(entry.payload)[1])
-        whole = await self._encoded(document.get_update())
+        """Replaces the updates before number `end` by one.
+
+        Merges the updates themselves. A document that has applied them would leave out those that wait for an
+        update which has not come yet.
+        """
+        updates = [_decoded(entry.payload)[1] async for entry in store.read_available(self.path, None, end)]
+        whole = await self._encoded(merge_updates(*updates))
         try:
             await store.commit(brooklet.Commit().expect_next(self.path, end).snapshot(self.path, whole))
         except brooklet.ConflictError:
