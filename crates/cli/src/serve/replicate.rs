@@ -92,18 +92,12 @@ impl Replication {
         let mut options = ShipperOptions::default();
         options.owner = owner.clone();
         options.address = given.advertise.clone().unwrap_or_default();
-        #[cfg(not(feature = "jetstream"))]
-        if super::secrets::is_stream(address) {
-            return Err(crate::missing::refuse("NATS JetStream", "jetstream"));
-        }
-        let journal = AnyJournal::open(address).map_err(refused)?;
+        let (journal, backups) = places(given, address)?;
         options.cuts = journal.cuts();
-        let below = || format!("{}/backups", address.trim_end_matches('/'));
-        let backups = given.backups.clone().filter(|address| !address.is_empty());
         Ok(Some(Self {
             replica: Replica::new(journal.clone(), options),
             journal,
-            backups: Bucket::open(&backups.unwrap_or_else(below))?,
+            backups,
             owner,
             path: path.into(),
             waits: match given.acknowledge {
@@ -377,6 +371,18 @@ impl Replication {
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         must_end().map_or(Ok(()), Err)
     }
+}
+
+/// Opens the places of the log at an address, and of its backups.
+fn places(given: &Given, address: &str) -> Result<(AnyJournal, Bucket), Failure> {
+    #[cfg(not(feature = "jetstream"))]
+    if super::secrets::is_stream(address) {
+        return Err(crate::missing::refuse("NATS JetStream", "jetstream"));
+    }
+    let below = || format!("{}/backups", address.trim_end_matches('/'));
+    let backups = given.backups.clone().filter(|address| !address.is_empty());
+    let backups = Bucket::open(&backups.unwrap_or_else(below))?;
+    Ok((AnyJournal::open(address).map_err(refused)?, backups))
 }
 
 /// Divides blocks into portions of so many bytes, or a few more.

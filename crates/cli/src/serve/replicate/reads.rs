@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use brooklet::{Options, Store};
-use brooklet_archive::Bucket;
-use brooklet_replica::{BucketJournal, Error, ReadReplica, ReadReplicaOptions};
+use brooklet_replica::{Error, ReadReplica, ReadReplicaOptions};
 use brooklet_server::replica::{Beside, Lag, Upstream};
 use brooklet_server::standby::{Owner, base_url};
 use brooklet_server::{Addresses, CancellationToken, Config, serve_replica};
 
-use super::{LOOK, check_file, refused};
+use super::{LOOK, check_file, places, refused};
 use crate::failure::Failure;
 use crate::serve::settings::Given;
 
@@ -34,8 +33,7 @@ impl Reads<'_> {
     ) -> Result<(), Failure> {
         check_file(self.path, has_ring)?;
         let address = self.given.replicate.as_deref().unwrap_or_default();
-        let journal = BucketJournal::new(&Bucket::open(address)?);
-        let backups = Bucket::open(&format!("{}/backups", address.trim_end_matches('/')))?;
+        let (journal, backups) = places(self.given, address)?;
         let mut opening = ReadReplicaOptions::new(backups);
         opening.store = options.clone();
         tracing::info!("reading the log of the store, up to its end");
