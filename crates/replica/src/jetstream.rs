@@ -283,7 +283,10 @@ impl Journal for JetStream {
             };
             let Some(mut hints) = hints else { return std::future::pending().await };
             while !matches!(self.read_part(key, 0).await, Ok(Some(_))) {
-                let _ = hints.next().await;
+                if hints.next().await.is_none() {
+                    // The subscription has ended.
+                    return std::future::pending().await;
+                }
                 while matches!(self.read_part(key, 0).await, Ok(None)) {
                     sleep(BLINK).await;
                 }

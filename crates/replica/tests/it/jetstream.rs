@@ -190,7 +190,7 @@ fn hosts_lose_nothing() {
     let histories: Vec<_> = (0..4)
         .map(|seed| {
             let journal = journal("hosts");
-            let journals = [0; 4].map(|_| journal.clone());
+            let journals = [0; 5].map(|_| journal.clone());
             std::thread::spawn(move || {
                 runtime().block_on(store::play(journals, seed, 20, Duration::from_secs(5)))
             })

@@ -157,18 +157,18 @@ async fn reader(journal: impl Journal, time: Duration) -> Vec<u64> {
     read
 }
 
-/// Plays the history of a seed over some journals: one for each of three hosts, and one for a
-/// reader, which reads for so long. Returns its takeovers, owners that were fenced while they
-/// appended, trims and acknowledged blocks.
-pub async fn play<J: Journal + Clone>(journals: [J; 4], seed: u64, haste: u32, time: Duration) -> [u64; 4] {
-    let (shared, [calm, first, second, third]) = (Shared::default(), journals);
+/// Plays the history of a seed over some journals: one for the last look, which does not fail, one
+/// for a reader, which reads for so long, and one for each of three hosts. Returns its takeovers,
+/// owners that were fenced while they appended, trims and acknowledged blocks.
+pub async fn play<J: Journal + Clone>(journals: [J; 5], seed: u64, haste: u32, time: Duration) -> [u64; 4] {
+    let (shared, [calm, read, first, second, third]) = (Shared::default(), journals);
     let hosts: Vec<_> = (1..)
         .zip([first, second, third])
         .map(|(name, journal)| {
             tokio::spawn(host(name, journal, shared.clone(), Rng::new(seed * 100 + name), haste))
         })
         .collect();
-    let reader = tokio::spawn(reader(calm.clone(), time));
+    let reader = tokio::spawn(reader(read, time));
     for host in hosts {
         host.await.unwrap();
     }
@@ -188,8 +188,9 @@ pub fn history(seed: u64) -> [u64; 4] {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let memory = Arc::new(InMemory::new());
     let failing = Failing::Percent([0, 5, 20][seed as usize % 3]);
-    let journals = [0, 1, 2, 3].map(|name| journal(&memory, failing, seed * 10 + name));
-    runtime.block_on(play(journals, seed, 1, Duration::from_secs(60)))
+    let [read, first, second, third] = [0, 1, 2, 3].map(|name| journal(&memory, failing, seed * 10 + name));
+    let calm = journal(&memory, Failing::Percent(0), 0);
+    runtime.block_on(play([calm, read, first, second, third], seed, 1, Duration::from_secs(60)))
 }
 
 #[test]

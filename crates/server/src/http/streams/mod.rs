@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 use self::name::Name;
 pub use self::name::SPACE;
 use self::registry::Registry;
-use self::remove::Why;
+use self::remove::{Why, settled};
 use self::stream::Stream;
 use super::limits::Limits;
 use super::{Config, Gate, pass};
@@ -169,7 +169,7 @@ impl Streams {
             }
             let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await;
             match removed {
-                Ok(version) => stream.settled(version).await?,
+                Ok(removed) => settled(removed).await?,
                 // A store that takes no writes keeps it, unseen.
                 Err(refusal) if is_read => {
                     tracing::debug!(?refusal, %name, "a stream that has expired stays");

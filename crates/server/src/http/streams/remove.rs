@@ -21,34 +21,46 @@ pub enum Why {
     Expired,
 }
 
+/// Streams that went, and versions of them: a reader sees none of these streams once the versions
+/// are seen. Each of them is told by itself that their commit is durable.
+pub type Removed = Vec<(Arc<Stream>, u64)>;
+
+/// Waits until all of that is durable, and seen.
+pub async fn settled(removed: Removed) -> Result<(), Refusal> {
+    for (stream, version) in removed {
+        stream.settled(version).await?;
+    }
+    Ok(())
+}
+
 impl Streams {
     pub async fn delete(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<Response<Body>, Refusal> {
-        let version = self.write(stream, |streams, stream| streams.remove(stream, Why::Asked)).await?;
-        stream.settled(version).await?;
+        let removed = self.write(stream, |streams, stream| streams.remove(stream, Why::Asked)).await?;
+        settled(removed).await?;
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
     }
 
-    /// Removes a stream, if it is there; gives the version that must be durable before anyone is
-    /// told.
-    pub fn remove(&self, stream: &Arc<Stream>, why: Why) -> Result<u64, Refusal> {
+    /// Removes a stream, if it is there; gives what must be durable before anyone is told.
+    pub fn remove(&self, stream: &Arc<Stream>, why: Why) -> Result<Removed, Refusal> {
         // Only who holds this takes a second turn while in one.
         let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut written = stream.turn(&self.store)?;
         match (why, &written.metadata) {
             (Why::Asked, _) => _ = stream.alive(&written)?,
             (Why::Expired, Some(metadata)) if !metadata.gone && stream.is_expired(&metadata.identity) => {}
-            (Why::Expired, _) => return Ok(written.version()),
+            (Why::Expired, _) => return Ok(vec![(stream.clone(), written.version())]),
         }
         if written.metadata.as_ref().is_some_and(|metadata| metadata.forks > 0) {
             let change = Change { gone: true, ..Change::default() };
             self.commit(stream, &mut written, &change, &[])?;
-        } else {
-            // Whoever asked waits for the version.
-            drop(self.erase(stream, &mut written, Draft::default())?);
+            return Ok(vec![(stream.clone(), written.version())]);
         }
-        Ok(written.version())
+        let mut removed = Removed::new();
+        // Whoever asked waits for the versions.
+        drop(self.erase(stream, &mut written, Draft::default(), &mut removed)?);
+        Ok(removed)
     }
 
     /// Erases a stream, and those that were kept for it alone, with what is drafted already.
@@ -57,29 +69,36 @@ impl Streams {
         stream: &Arc<Stream>,
         written: &mut Written,
         mut draft: Draft,
+        removed: &mut Removed,
     ) -> Result<Ticket, Refusal> {
         written.draft_removal(&stream.name, &mut draft);
         let fork = written.metadata.as_ref().and_then(|metadata| metadata.identity.fork.as_ref());
         let source = fork.and_then(|fork| Some((fork.depth, Name::new(&fork.source).ok()?)));
         let ticket = match source {
-            Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft),
+            Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft, removed),
             None => draft.commit(&self.store),
         };
         let ticket = ticket.inspect_err(|refusal| written.invalidate(refusal))?;
         written.removed();
-        stream.announce(written, &ticket);
+        removed.push((stream.clone(), stream.announce(written, &ticket)));
         Ok(ticket)
     }
 
     /// One fork less of a stream.
-    fn release(&self, source: &Arc<Stream>, depth: u32, mut draft: Draft) -> Result<Ticket, Refusal> {
+    fn release(
+        &self,
+        source: &Arc<Stream>,
+        depth: u32,
+        mut draft: Draft,
+        removed: &mut Removed,
+    ) -> Result<Ticket, Refusal> {
         let mut written = source.turn(&self.store)?;
         // One that is no nearer to the root is no source of it: that way there is no end.
         let metadata = written.metadata.as_ref().filter(|metadata| metadata.identity.depth() < depth);
         let Some(metadata) = metadata else { return draft.commit(&self.store) };
         let forks = metadata.forks.saturating_sub(1);
         if metadata.gone && forks == 0 {
-            return self.erase(source, &mut written, draft);
+            return self.erase(source, &mut written, draft, removed);
         }
         let change = Change { forks: Some(forks), ..Change::default() };
         written.draft_change(&source.name, &change, &mut draft);
