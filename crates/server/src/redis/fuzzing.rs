@@ -118,7 +118,7 @@ fn state(engine: &mut Engine) -> State {
             let id = keys.open(&database, &name).expect("memory is read");
             let held = match keys.value(id).clone() {
                 // Its time has come.
-                Value::Absent => continue,
+                Value::Absent | Value::Damaged(_) => continue,
                 Value::List(list) => format!(
                     "{:?}",
                     keys.elements(id, 0..list.len()).and_then(Iterator::collect::<Result<Vec<_>, _>>)

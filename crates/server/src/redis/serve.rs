@@ -21,6 +21,7 @@ use super::keys::{Handover, Keyspace};
 use super::notices::Notice;
 use super::now::Now;
 use super::settings::Settings;
+use super::spaces;
 use crate::hot_logs::HotLogs;
 use crate::net::{Incoming, Listener, RELIEF};
 use crate::replica::Upstream;
@@ -357,18 +358,13 @@ impl Shared {
             (engine.keys.store().clone(), engine.settings.databases)
         };
         let look = tokio::task::spawn_blocking(move || {
-            for number in 0..databases {
-                let database = number.to_string().into_bytes();
-                let found = super::keys::deadlines(&store, &database);
-                let noted = found.and_then(|mut found| {
-                    found.try_for_each(|deadline| {
-                        let (at, key) = deadline?;
-                        self.lock().keys.note_deadline(Some(at), &key);
-                        Ok(())
-                    })
-                });
-                if let Err(error) = noted {
-                    tracing::warn!(database = number, %error, "expired keys may stay until a client reads them");
+            for database in spaces::databases(&store, databases) {
+                let note = |at, key: &[u8]| self.lock().keys.note_deadline(Some(at), key);
+                let pass = |error| {
+                    tracing::warn!(database, %error, "a damaged key never expires by itself: delete it");
+                };
+                if let Err(error) = super::keys::deadlines(&store, database.as_bytes(), note, pass) {
+                    tracing::warn!(database, %error, "expired keys may stay until a client reads them");
                 }
             }
         });

@@ -28,8 +28,17 @@ pub fn check(space: &SpaceInfo) -> Result<(), String> {
 
 /// Checks the spaces that are numbered databases.
 pub fn check_numbered(store: &Store, databases: u64) -> Result<(), String> {
-    let is_numbered = |space: &SpaceInfo| {
-        space.name.parse().is_ok_and(|n: u64| n < databases && n.to_string() == space.name)
-    };
-    store.spaces().iter().filter(|space| is_numbered(space)).try_for_each(check)
+    store.spaces().iter().filter(|space| is_numbered(&space.name, databases)).try_for_each(check)
+}
+
+/// Returns the databases that may have keys: the numbered ones, and each space that is fit to be
+/// one.
+pub fn databases(store: &Store, numbered: u64) -> Vec<String> {
+    let is_named = |space: &SpaceInfo| !is_numbered(&space.name, numbered) && check(space).is_ok();
+    let named = store.spaces().into_iter().filter(is_named).map(|space| space.name);
+    (0..numbered).map(|number| number.to_string()).chain(named).collect()
+}
+
+fn is_numbered(name: &str, databases: u64) -> bool {
+    name.parse().is_ok_and(|n: u64| n < databases && n.to_string() == name)
 }

@@ -1,5 +1,7 @@
 //! Claims of pending entries for another consumer. The entries are looked for in portions.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::super::fail::Fail;
@@ -56,6 +58,8 @@ fn claim_options(call: &Call<'_>, mut at: usize) -> Result<Claim, Fail> {
 struct Found {
     /// Ids of the entries to claim, each with the time and the number of its deliveries.
     claimed: Vec<(Id, u64, u64)>,
+    /// Those of XCLAIM, by id: an id may come twice.
+    taken: BTreeMap<Id, (u64, u64)>,
     /// The entries; none if the client wants the ids alone.
     entries: Vec<Entry>,
     /// Pending entries that were deleted.
@@ -72,7 +76,7 @@ impl Found {
     fn claim(&mut self, entry: Entry, at: u64, times: u64, ids_only: bool) {
         self.claimed.push((entry.id, at, times));
         if ids_only {
-            self.bytes += 2 * size_of::<(Id, u64, u64)>();
+            self.bytes += 4 * size_of::<(Id, u64, u64)>();
         } else {
             self.bytes += entry.cost();
             self.entries.push(entry);
@@ -111,9 +115,14 @@ pub fn xclaim(call: &mut Call<'_>) -> Done {
                 continue;
             };
             let unknown = || Pending { consumer: Bytes::new(), at: 0, times: 1 };
-            let Some(pending) = pending.or_else(|| forces.then(unknown)) else { continue };
+            let Some(mut pending) = pending.or_else(|| forces.then(unknown)) else { continue };
+            if let Some(&taken) = found.taken.get(&entry) {
+                (pending.at, pending.times) = taken;
+            }
             if now.saturating_sub(pending.at) >= least_idle {
-                found.claim(there, at, times.unwrap_or(pending.times + u64::from(!ids_only)), ids_only);
+                let times = times.unwrap_or(pending.times + u64::from(!ids_only));
+                found.taken.insert(entry, (at, times));
+                found.claim(there, at, times, ids_only);
                 check_room(call, found)?;
             }
         }

@@ -121,10 +121,15 @@ pub fn after_load(spec: &'static Spec, loading: Box<Loading>) -> Fail {
     let mut loading = Some(loading);
     Fail::Long(Portion(Box::new(move |call| {
         let Some(hash) = &mut loading else { return (spec.handler)(call).map(|()| true) };
-        let is_done = hash.go_on(FIELDS)?;
-        call.client.work_bytes = hash.memory();
-        if is_done && let Some(hash) = loading.take() {
-            call.keys().end_load(*hash);
+        match hash.go_on(FIELDS) {
+            Ok(is_done) => {
+                call.client.work_bytes = hash.memory();
+                if is_done && let Some(hash) = loading.take() {
+                    call.keys().end_load(*hash);
+                }
+            }
+            // The command meets the damage itself: it may be one that deletes the hash.
+            Err(_) => drop(loading.take()),
         }
         Ok(false)
     })))

@@ -168,6 +168,7 @@ impl Engine {
                 client.wake();
             }
         }
+        self.outbox.drop_after(acknowledged);
         // Their replies may tell of such commits.
         for client in self.clients.values_mut().filter(|client| client.work.is_some()) {
             client.is_killed = true;

@@ -79,7 +79,7 @@ impl Slot {
     /// Returns the size without the texts, which a copy shares, in bytes.
     pub fn measure_parts(&self) -> usize {
         let parts = match &self.value {
-            Value::Absent | Value::String(_) => 0,
+            Value::Absent | Value::Damaged(_) | Value::String(_) => 0,
             Value::List(list) => list.memory(),
             Value::Hash(fields) => fields.len() * FIELD,
             Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,

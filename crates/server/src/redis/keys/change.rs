@@ -71,6 +71,7 @@ impl Keyspace {
         match &mut slot.value {
             Value::List(list) => list.delete(&mut self.batch, &key),
             Value::Stream(stream) => stream.body.delete(&mut self.batch, names::entries(&key)),
+            Value::Damaged(logs) => logs.drain(..).for_each(|log| self.batch.push(log, Op::Delete)),
             _ => {}
         }
         if slot.head_entries > 0 {
@@ -89,7 +90,7 @@ impl Keyspace {
     pub fn write_head(&mut self, id: SlotId) {
         let slot = self.cache.get_mut(id);
         let what = match &slot.value {
-            Value::Absent => return,
+            Value::Absent | Value::Damaged(_) => return,
             Value::List(list) => WhatShown::List { has_left: list.left().is_there() },
             Value::String(text) => WhatShown::String(text),
             Value::Hash(fields) => WhatShown::Hash(fields),

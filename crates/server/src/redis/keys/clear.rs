@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use brooklet::Error;
 use bytes::Bytes;
 
+use super::super::notices::Notice;
 use super::cache::SlotId;
 use super::scan::Keys;
 use super::{Keyspace, names};
@@ -42,6 +43,8 @@ struct Clearing {
     /// Keys whose turn is over, and whose deletion was undone.
     again: BTreeSet<Bytes>,
     is_done: bool,
+    /// Whether a key stays because even its logs cannot be found.
+    leaves_some: bool,
 }
 
 impl Clearing {
@@ -67,7 +70,8 @@ impl Keyspace {
         self.followers.note_all();
         let number = self.clearings.last + 1;
         let (database, opened, again) = (database.to_vec(), BTreeSet::new(), BTreeSet::new());
-        let clearing = Clearing { number, database, keys: None, at: None, opened, again, is_done: false };
+        let (at, is_done, leaves_some) = (None, false, false);
+        let clearing = Clearing { number, database, keys: None, at, opened, again, is_done, leaves_some };
         self.clearings.all.push(clearing);
         self.clearings.last = number;
         number
@@ -110,11 +114,22 @@ impl Keyspace {
             let deleted = match next {
                 None => {
                     clearing.is_done = true;
+                    if clearing.leaves_some {
+                        self.clearings.failed.insert(at);
+                    }
                     continue;
                 }
                 Some(name) => name.and_then(|name| {
                     names::write_plain(&database, &name, &mut plain);
-                    self.open_plain(&plain).map(|_| name)
+                    self.is_replaced = true;
+                    let opened = self.open_plain(&plain);
+                    self.is_replaced = false;
+                    match opened {
+                        // The other keys must not stay because of this one.
+                        Err(error @ Error::Damaged { .. }) => self.leave(at, &error),
+                        opened => drop(opened?),
+                    }
+                    Ok(name)
                 }),
             };
             match deleted {
@@ -134,6 +149,14 @@ impl Keyspace {
             return Err(Error::Damaged { place, what });
         }
         Ok(!self.clearings.all.iter().any(|clearing| clearing.number <= number && !clearing.is_over()))
+    }
+
+    /// Records that a key cannot be deleted.
+    fn leave(&mut self, number: u64, error: &Error) {
+        let what = "the server cannot delete a damaged key; the key stays";
+        self.notices.push(Notice::Trouble { what, error: error.to_string() });
+        let clearing = self.clearings.all.iter_mut().find(|all| all.number == number);
+        clearing.into_iter().for_each(|clearing| clearing.leaves_some = true);
     }
 
     /// Records that a key has had its turn.

@@ -49,7 +49,7 @@ impl Value {
     /// Returns whether one portion cannot read all of the value.
     pub fn is_long(&self) -> bool {
         match self {
-            Self::Absent | Self::String(_) => false,
+            Self::Absent | Self::Damaged(_) | Self::String(_) => false,
             Self::List(list) => list.len() > PARTS,
             Self::Hash(fields) => fields.len() > PARTS,
             Self::Stream(stream) => stream.body.len() > PARTS as u64,
@@ -62,7 +62,7 @@ impl Keyspace {
     /// between the portions.
     pub fn read_original(&self, id: SlotId, read: &mut Original) -> Result<bool, Error> {
         match self.value(id) {
-            Value::Absent | Value::String(_) => Ok(true),
+            Value::Absent | Value::Damaged(_) | Value::String(_) => Ok(true),
             Value::List(list) => {
                 let Original::List(elements, bytes) = read.or(Original::List(Vec::new(), 0)) else {
                     return Ok(true);
@@ -107,7 +107,7 @@ impl Keyspace {
         self.delete(to);
         let expire = self.expire(from);
         match self.value(from) {
-            Value::Absent => return Ok(()),
+            Value::Absent | Value::Damaged(_) => return Ok(()),
             Value::String(text) => {
                 let text = text.clone();
                 self.set_text(to, text, None);

@@ -103,7 +103,7 @@ pub fn encode_value(expire: u64, what: &WhatShown<'_>) -> (Bytes, Vec<Bytes>) {
                 Record::Put(fields).split().iter().map(Record::encode).collect(),
             );
         }
-        WhatShown::Stream(kept) if kept.size() * DELIVERY > LONG => kept.split(),
+        WhatShown::Stream(kept) if kept.size() * DELIVERY + kept.names() > LONG => kept.split(),
         _ => return (encode_snapshot(expire, what), Vec::new()),
     };
     let (kept, changes) = changes;
@@ -372,6 +372,25 @@ mod tests {
             let head = Snapshot::fold(entries.map(|entry| Record::decode(entry))).unwrap();
             assert_eq!(head, Snapshot { expire: 5, what });
         }
+    }
+
+    /// In the old state groups with consumers of long names were one record, whatever its length.
+    #[test]
+    fn names_of_groups_and_consumers_count() {
+        let mut kept = Kept::default();
+        for group in 0..20_u32 {
+            let group = Bytes::from(format!("{group}").repeat(5_000));
+            kept.apply(Delta::Group { name: group.clone(), last: Id::default(), read: None });
+            for consumer in 0..10_u32 {
+                let name = Bytes::from(format!("{consumer}").repeat(5_000));
+                kept.apply(Delta::Consumer { group: group.clone(), name, seen: 8 });
+            }
+        }
+        let (snapshot, changes) = encode_value(5, &WhatShown::Stream(&kept));
+        let entries = std::iter::once(&snapshot).chain(&changes);
+        assert!(entries.clone().all(|entry| entry.len() < PART));
+        let head = Snapshot::fold(entries.map(|entry| Record::decode(entry))).unwrap();
+        assert_eq!(head.what, What::Stream(kept));
     }
 
     /// In the old state this took the square: minutes.

@@ -52,14 +52,14 @@ impl Keyspace {
             self.merge_key(plain);
         }
         let id = match self.cache.find(plain) {
-            Some(id) => id,
+            Some(id) if self.is_replaced || !matches!(self.value(id), Value::Damaged(_)) => id,
             None if is_draft => self.copy_to_draft(plain)?,
-            None => {
-                let entries = head_entries(&self.store, plain)?;
-                if let Some(entries) = &entries {
-                    self.stop_at(plain, entries)?;
-                }
-                let slot = load(&self.store, LogKey::from_slice(plain), entries)?;
+            found => {
+                found.into_iter().for_each(|id| self.cache.remove(id));
+                let slot = match self.read_key(plain) {
+                    Err(Error::Damaged { .. }) if self.is_replaced => all_logs(&self.store, plain)?,
+                    slot => slot?,
+                };
                 self.note_deadline(slot.expire, plain);
                 self.cache.insert(slot)
             }
@@ -80,6 +80,15 @@ impl Keyspace {
             self.clear_opened(id);
         }
         Ok(id)
+    }
+
+    /// Reads a key from the store.
+    fn read_key(&mut self, plain: &[u8]) -> Result<Slot, Error> {
+        let entries = head_entries(&self.store, plain)?;
+        if let Some(entries) = &entries {
+            self.stop_at(plain, entries)?;
+        }
+        load(&self.store, LogKey::from_slice(plain), entries)
     }
 
     /// Removes a key's deadline, because the key no longer expires then: otherwise the entry would
@@ -130,6 +139,21 @@ fn load(store: &Store, key: LogKey, entries: Option<Vec<Bytes>>) -> Result<Slot,
     };
     let expire = (head.expire > 0).then_some(head.expire);
     Ok(Slot { key, value, expire, head_entries, ..Slot::default() })
+}
+
+/// Finds the logs of a key that cannot be read: so it can be deleted all the same.
+fn all_logs(store: &Store, plain: &[u8]) -> Result<Slot, Error> {
+    let key = LogKey::from_slice(plain);
+    let mut logs = vec![names::head(plain), names::left(plain), names::entries(plain), key.clone()];
+    let mut looked = Ok(());
+    logs.retain(|log| {
+        store.exists(log).unwrap_or_else(|error| {
+            looked = Err(error);
+            false
+        })
+    });
+    looked?;
+    Ok(Slot { key, value: Value::Damaged(logs), ..Slot::default() })
 }
 
 fn body(store: &Store, log: &[u8]) -> Result<Body, Error> {

@@ -83,6 +83,8 @@ pub enum Value {
     Hash(BTreeMap<Bytes, Bytes>),
     /// A stream.
     Stream(Box<Stream>),
+    /// A value that cannot be read, for a command that deletes or replaces it: its logs.
+    Damaged(Vec<LogKey>),
 }
 
 impl Value {
@@ -95,6 +97,7 @@ impl Value {
     fn emptied(&self) -> Self {
         match self {
             Self::Absent => Self::Absent,
+            Self::Damaged(logs) => Self::Damaged(logs.clone()),
             Self::List(list) => Self::List(list.emptied()),
             Self::String(text) => Self::String(text.clone()),
             Self::Hash(_) => Self::Hash(BTreeMap::new()),
@@ -112,7 +115,7 @@ impl Value {
     /// Returns the name of the type.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Absent => "none",
+            Self::Absent | Self::Damaged(_) => "none",
             Self::List(_) => "list",
             Self::String(_) => "string",
             Self::Hash(_) => "hash",

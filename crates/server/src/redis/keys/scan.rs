@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 
-use brooklet::{Error, LogInfo};
+use brooklet::{Error, LogInfo, Store};
 use bytes::Bytes;
 
 use super::super::notices::Notice;
@@ -219,23 +219,25 @@ impl Keyspace {
     }
 }
 
-/// Finds the expiries of a store's keys, database by database, by reading their heads.
+/// Finds the expiries of a database's keys by reading their heads, and gives each to `note`. Gives
+/// the error of a head that cannot be read to `pass`: the other keys expire all the same.
 pub fn deadlines(
-    store: &brooklet::Store,
+    store: &Store,
     database: &[u8],
-) -> Result<impl Iterator<Item = Result<(u64, Bytes), Error>> + use<>, Error> {
-    let (store, database) = (store.clone(), database.to_vec());
-    let heads = store.scan(names::heads(&database))?;
-    Ok(heads.filter_map(move |log| {
-        let look = || {
-            let log = log?;
-            let Role::Head(name) = names::role(&log.key) else { return Ok(None) };
-            let mut plain = Vec::new();
-            names::write_plain(&database, name, &mut plain);
-            let head = load::read_head(&store, &plain)?;
-            let expire = head.map_or(0, |Snapshot { expire, .. }| expire);
-            Ok((expire > 0).then(|| (expire, plain.into())))
-        };
-        look().transpose()
-    }))
+    mut note: impl FnMut(u64, &[u8]),
+    mut pass: impl FnMut(Error),
+) -> Result<(), Error> {
+    let mut plain = Vec::new();
+    for log in store.scan(names::heads(database))? {
+        let log = log?;
+        let Role::Head(name) = names::role(&log.key) else { continue };
+        names::write_plain(database, name, &mut plain);
+        match load::read_head(store, &plain) {
+            Ok(Some(Snapshot { expire, .. })) if expire > 0 => note(expire, &plain),
+            Ok(_) => {}
+            Err(error @ Error::Damaged { .. }) => pass(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -290,14 +290,16 @@ impl Kept {
         }
     }
 
-    /// Splits the state: into one without ids, and changes that come to the rest.
+    /// Splits the state: into one without ids and groups, and changes that come to the rest.
     pub fn split(&self) -> (Self, Vec<Delta>) {
-        let (mut brief, mut changes) = (Self { meta: self.meta, ..Self::default() }, Vec::new());
-        changes.push(Delta::Gone(self.gone.iter().copied().collect()));
+        let mut changes = vec![Delta::Gone(self.gone.iter().copied().collect())];
         for (name, group) in &self.groups {
-            let Group { last, read, ref consumers, .. } = *group;
-            let without_pending = Group { last, read, consumers: consumers.clone(), ..Group::default() };
-            brief.groups.insert(name.clone(), without_pending);
+            let Group { last, read, .. } = *group;
+            changes.push(Delta::Group { name: name.clone(), last, read });
+            changes.extend(group.consumers.iter().map(|(consumer, seen)| {
+                let (group, name) = (name.clone(), consumer.clone());
+                Delta::Consumer { group, name, seen: *seen }
+            }));
             let mut pending: BTreeMap<&Bytes, Vec<(Id, u64, u64)>> = BTreeMap::new();
             for (id, of) in group.pending.iter() {
                 pending.entry(&of.consumer).or_default().push((*id, of.at, of.times));
@@ -307,7 +309,17 @@ impl Kept {
                 changes.push(Delta::Deliver { group, consumer, ids });
             }
         }
-        (brief, changes)
+        (Self { meta: self.meta, ..Self::default() }, changes)
+    }
+
+    /// Returns the bytes of the names in the state: each pending entry has that of its consumer.
+    pub fn names(&self) -> usize {
+        let group = |(name, group): (&Bytes, &Group)| {
+            let consumers: usize = group.consumers.keys().map(Bytes::len).sum();
+            let pending: usize = group.pending.iter().map(|(_, of)| of.consumer.len()).sum();
+            name.len() + consumers + pending
+        };
+        self.groups.iter().map(group).sum()
     }
 
     /// Returns the number of parts of the state, which bounds the length of the head.

@@ -181,6 +181,13 @@ impl Outbox {
         self.cost = self.posts.iter().map(Post::cost).sum();
     }
 
+    /// Takes the receivers off all posts that wait for a later epoch: it never comes.
+    pub fn drop_after(&mut self, epoch: u64) {
+        let is_late = |post: &&mut Post| post.epoch.is_some_and(|at| at > epoch);
+        // Their places in the order stay.
+        self.posts.iter_mut().chain(&mut self.backlog).filter(is_late).for_each(|post| post.to.clear());
+    }
+
     /// Ends the request: its messages join the backlog. Returns its invalidations, which nothing
     /// holds up.
     pub fn end_request(&mut self) -> Vec<Post> {

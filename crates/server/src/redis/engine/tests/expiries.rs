@@ -70,3 +70,20 @@ fn ids_that_come_again_were_not_deleted() {
     let id = come(&mut world);
     assert_eq!(say(&mut world, id, &look), before);
 }
+
+/// As Redis does: the second claim of an entry finds the first one's time and number.
+#[test]
+fn an_entry_that_is_claimed_twice_in_a_command_counts_twice() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    let begin = ["XADD s 1-1 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >"];
+    say(&mut world, id, &begin);
+    let claimed = say(&mut world, id, &["XCLAIM s g d 0 1-1 1-1 JUSTID"]);
+    assert_eq!(claimed, "*2\r\n$3\r\n1-1\r\n$3\r\n1-1\r\n");
+    say(&mut world, id, &["XCLAIM s g d 0 1-1 1-1"]);
+    let pending = say(&mut world, id, &["XPENDING s g - + 9"]);
+    assert_eq!(pending, "*1\r\n*4\r\n$3\r\n1-1\r\n$1\r\nd\r\n:0\r\n:3\r\n");
+    world.pass(20);
+    let claimed = say(&mut world, id, &["XCLAIM s g e 10 1-1 1-1 JUSTID"]);
+    assert_eq!(claimed, "*1\r\n$3\r\n1-1\r\n", "its time is new after the first claim");
+}

@@ -149,3 +149,26 @@ fn messages_that_nobody_takes_are_bounded_at_once() {
     }
     assert!(world.engine.client_count() < 20, "somebody had to leave");
 }
+
+/// In the old state the stop of the store let them go.
+#[test]
+fn a_message_beside_a_write_that_is_never_durable_stays() {
+    let (mut world, subscriber, publisher) = world();
+    let bystander = world.engine.connect(String::new(), String::new()).unwrap();
+    run(&mut world, bystander, &["SUBSCRIBE c"]);
+    gets(&mut world, bystander);
+    world.volume.fail(brooklet::io::Fault::PowerOffAfter(0));
+    // The messages leave in portions: one has yet to leave when the store stops.
+    let message = "m".repeat(2 << 20);
+    run(&mut world, publisher, &["MULTI", &format!("PUBLISH c {message}"), "SET a 1", "EXEC"]);
+    assert!(world.engine.outbox.has_backlog());
+    let why = world.store.flush().unwrap_err().to_string();
+    world.engine.note_stopped(&why);
+    (0..3).for_each(|_| world.pass(1));
+    // The other one is in the replies of a client that is disconnected without them.
+    let is_killed = |world: &mut World, id| world.engine.client(id).unwrap().is_killed;
+    let connected = [subscriber, bystander].into_iter().filter(|id| !is_killed(&mut world, *id));
+    let connected: Vec<ClientId> = connected.collect();
+    assert_eq!(connected.len(), 1);
+    assert_eq!(gets(&mut world, connected[0]).len(), 0);
+}

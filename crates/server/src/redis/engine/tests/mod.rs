@@ -3,6 +3,7 @@
 mod clocks;
 mod copies;
 mod cuts;
+mod damages;
 mod draft_edges;
 mod drafts;
 mod elsewhere;
@@ -37,6 +38,7 @@ use crate::redis::keys::stream::{Entry, Id};
 use crate::redis::keys::{Keyspace, Value, deadlines, names};
 use crate::redis::now::Now;
 use crate::redis::settings::Settings;
+use crate::redis::spaces;
 use model::{Flow, Group, Held, Key, State};
 use people::People;
 use random::KEYS;
@@ -75,9 +77,9 @@ impl World {
     fn on(volume: MemVolume, store: Store, clock: Arc<ManualClock>, now: u64, cache: usize) -> Self {
         let keys = Keyspace::new(store.clone(), cache, now);
         let mut engine = Engine::new(keys, Users::new(None), Settings::default(), Arc::default(), 1);
-        for deadline in deadlines(&store, b"0").unwrap() {
-            let (at, key) = deadline.unwrap();
-            engine.keys.note_deadline(Some(at), &key);
+        for database in spaces::databases(&store, 16) {
+            let note = |at, key: &[u8]| engine.keys.note_deadline(Some(at), key);
+            deadlines(&store, database.as_bytes(), note, drop).unwrap();
         }
         engine.tick(at(now));
         let people = People::new(State::new(), now);
@@ -178,7 +180,7 @@ impl World {
             let id = keys.open(b"0", name.as_bytes()).unwrap();
             let plain = keys.key(id).clone();
             let held = match keys.value(id).clone() {
-                Value::Absent => continue,
+                Value::Absent | Value::Damaged(_) => continue,
                 Value::String(text) => Held::String(text),
                 Value::Hash(fields) => Held::Hash(fields),
                 Value::List(list) => {

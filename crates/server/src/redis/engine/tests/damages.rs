@@ -1,0 +1,96 @@
+//! Keys that nobody can read: they can be deleted, and they stand in the way of no other key.
+
+use brooklet::SpaceConfig;
+
+use super::{World, words};
+use crate::redis::client::ClientId;
+use crate::redis::keys::names;
+
+/// Runs requests, and returns the replies once all is durable.
+fn say(world: &mut World, id: ClientId, requests: &[&str]) -> String {
+    for request in requests {
+        world.engine.run(id, &mut [words(request)].into(), || true);
+        while world.engine.client(id).is_some_and(|client| client.work.is_some()) {
+            world.engine.run(id, &mut [].into(), || true);
+        }
+    }
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned()
+}
+
+fn come(world: &mut World) -> ClientId {
+    world.engine.connect("here".into(), "there".into()).unwrap()
+}
+
+/// Adds bytes to the head of a key that is not in memory, which no server has written.
+fn damage(world: &World, plain: &[u8]) {
+    world.store.append(names::head(plain), [0xff; 9]).unwrap().wait().unwrap();
+}
+
+/// A world with keys of all types, of which one type at a time is damaged; none is in memory.
+fn damaged(which: &str) -> (World, ClientId) {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    let makes =
+        ["SET text v", "LPUSH list 1 2 3", "EXPIRE list 1000", "XADD stream 1-1 f v", "HSET hash f v"];
+    say(&mut world, id, &makes);
+    // The server reads it in portions.
+    for part in 0..20 {
+        let field = |n| format!(" field-{part}-{n} a-value-of-some-bytes-{n}");
+        let fields: String = (0..500).map(field).collect();
+        assert_eq!(say(&mut world, id, &[&format!("HSET long{fields}")]), ":500\r\n");
+    }
+    damage(&world, format!("0/{which}").as_bytes());
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    let id = come(&mut world);
+    (world, id)
+}
+
+#[test]
+fn a_key_that_nobody_can_read_is_deleted_or_replaced() {
+    for which in ["text", "list", "stream", "hash", "long"] {
+        let (mut world, id) = damaged(which);
+        let found = say(&mut world, id, &[&format!("TYPE {which}")]);
+        assert!(found.starts_with("-ERR"), "{which}: {found}");
+        let deleted = say(&mut world, id, &[&format!("DEL {which}"), &format!("EXISTS {which}"), "DBSIZE"]);
+        assert_eq!(deleted, ":1\r\n:0\r\n:4\r\n", "{which}");
+        let logs = world.store.scan(b"0/").unwrap().map(|log| log.unwrap().key);
+        assert_eq!(logs.filter(|log| log.ends_with(which.as_bytes())).count(), 0, "{which}");
+
+        let (mut world, id) = damaged(which);
+        let set = say(&mut world, id, &[&format!("MSET {which} new"), &format!("GET {which}"), "DBSIZE"]);
+        assert_eq!(set, "+OK\r\n$3\r\nnew\r\n:5\r\n", "{which}");
+    }
+}
+
+/// In the old state the deletion ended at the damaged key, each time again.
+#[test]
+fn a_database_with_a_damaged_key_is_deleted() {
+    for which in ["text", "list", "stream", "hash", "long"] {
+        let (mut world, id) = damaged(which);
+        let flushed = say(&mut world, id, &["FLUSHDB", "DBSIZE", &format!("EXISTS {which}")]);
+        assert_eq!(flushed, "+OK\r\n:0\r\n:0\r\n", "{which}");
+        assert_eq!(world.store.scan(b"0/").unwrap().count(), 0, "{which}");
+    }
+}
+
+/// In the old state the search ended at the damaged key, and looked at numbered databases only.
+#[test]
+fn keys_expire_after_a_restart_beside_a_damaged_one_and_in_databases_with_a_name() {
+    let mut world = World::new(1, 1 << 20, None);
+    world.store.create_space("jobs", SpaceConfig::new()).unwrap();
+    let id = come(&mut world);
+    let sets = ["SET bad v PX 50", "SET good v PX 50", "SELECT jobs", "SET good v PX 50"];
+    assert_eq!(say(&mut world, id, &sets), "+OK\r\n".repeat(4));
+    damage(&world, b"0/bad");
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    world.pass(100);
+    (0..3).for_each(|_| world.pass(1));
+    world.store.flush().unwrap();
+    for (log, is_there) in [(&b"0/bad"[..], true), (b"0/good", false), (b"jobs/good", false)] {
+        assert_eq!(world.store.exists(names::head(log)).unwrap(), is_there, "{}", log.escape_ascii());
+    }
+}
