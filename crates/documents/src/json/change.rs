@@ -138,6 +138,11 @@ impl JsonChange {
         Ok(to)
     }
 
+    /// Returns the text of a merge patch that is encoded; `None` for a change of another kind.
+    pub(super) fn text_of_merge(bytes: &[u8]) -> Option<&[u8]> {
+        bytes.split_first().filter(|(kind, _)| **kind == MERGE).map(|(_, text)| text)
+    }
+
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Refusal> {
         let decoded = match bytes.split_first() {
             Some((&MERGE, text)) => serde_json::from_slice(text).map(Self::Merge),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod change;
+mod merge;
 mod numbers;
 mod replay;
 mod size;
@@ -214,8 +215,14 @@ impl Model for Json {
         state: &mut JsonState,
         changes: &mut dyn Iterator<Item = &Bytes>,
     ) -> Result<(), Refusal> {
+        let in_place = merge::reads_numbers();
         for change in changes {
-            replay::replay(&mut state.value, JsonChange::decode(change)?)?;
+            match JsonChange::text_of_merge(change).filter(|_| in_place) {
+                Some(text) => {
+                    merge::merge_text(&mut state.value, text).map_err(|error| malformed(&error))?;
+                }
+                None => replay::replay(&mut state.value, JsonChange::decode(change)?)?,
+            }
         }
         state.size = size(&state.value);
         Ok(())

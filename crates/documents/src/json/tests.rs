@@ -21,7 +21,7 @@ fn value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("[a-c]|~|/", inner, 0..4)
+            prop::collection::btree_map("[a-c]|~|/|\"", inner, 0..4)
                 .prop_map(|parts| Value::Object(parts.into_iter().collect())),
         ]
     })
@@ -112,6 +112,17 @@ proptest! {
             .collect();
         model.replay(&mut replayed, &mut taken.iter()).unwrap();
         prop_assert_eq!(replayed, now);
+    }
+
+    #[test]
+    fn a_merge_patch_in_place_is_the_one_that_was_parsed(before in value(), patch in value()) {
+        let text = serde_json::to_vec(&patch).unwrap();
+        let (mut parsed, mut in_place) = (before.clone(), before);
+        replay::replay(&mut parsed, JsonChange::decode(&[&b"m"[..], &text].concat()).unwrap()).unwrap();
+        merge::merge_text(&mut in_place, &text).unwrap();
+        prop_assert_eq!(in_place, parsed);
+        prop_assert!(merge::merge_text(&mut Value::Null, &text[..text.len() - 1]).is_err() || patch.is_number());
+        prop_assert!(merge::merge_text(&mut Value::Null, &[&text[..], b" 1"].concat()).is_err());
     }
 
     #[test]
