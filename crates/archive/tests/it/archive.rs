@@ -590,8 +590,8 @@ pub fn an_archive_is_of_one_store() {
     }
 }
 
-/// More is committed than waits to be shipped: shipping says so until a backup has it, and
-/// restoring says what is not known.
+/// The bucket is out of reach, and each backup fails: the commits since then are lost to shipping
+/// once they are too many.
 #[test]
 pub fn an_outage_fills_no_memory_and_no_object() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
@@ -637,6 +637,8 @@ pub fn an_outage_fills_no_memory_and_no_object() {
     assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));
 }
 
+/// More is committed than waits to be shipped: shipping says so until a backup has it, and
+/// restoring says what is not known.
 #[test]
 pub fn who_ships_too_late_is_told() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
