@@ -70,6 +70,12 @@ impl<'a> ReadAhead<'a> {
         self.read
     }
 
+    /// Returns the bytes of memory that the window has.
+    #[cfg(test)]
+    pub fn held(&self) -> usize {
+        self.window.capacity()
+    }
+
     /// Returns the bytes from `position` on, at least `len` of them; `None` past the end of the
     /// reader. Reads everything from the reader's current position: call [`seek`](Self::seek) first
     /// if `position` is far ahead.

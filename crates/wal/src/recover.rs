@@ -49,6 +49,7 @@ use crate::format::{HEADER, Header, Records, checksum};
 use crate::map::Layout;
 use crate::read_ahead::ReadAhead;
 use crate::ring::Cursor;
+use holes::MostAcked;
 pub use holes::{Found, Hole};
 
 /// The superblock's knowledge of the log.
@@ -219,6 +220,8 @@ pub(crate) struct Walk<'a> {
     pub found: Recovery,
     /// The blocks found so far for which nothing proves an acknowledgement.
     unwitnessed: VecDeque<Cursor>,
+    /// The most that the rest of the ring says of acknowledged blocks, once a hole was found.
+    most_acked: Option<MostAcked>,
     /// Whether damage hides the rest.
     over: bool,
 }
@@ -239,7 +242,8 @@ impl<'a> Walk<'a> {
             withheld: 0,
             unproven: 0,
         };
-        Ok(Self { read_ahead, layout, start, found, unwitnessed: VecDeque::new(), over: false })
+        let unwitnessed = VecDeque::new();
+        Ok(Self { read_ahead, layout, start, found, unwitnessed, most_acked: None, over: false })
     }
 
     /// Returns the next block; `None` at the end.
@@ -264,6 +268,8 @@ impl<'a> Walk<'a> {
                 if self.start.acked >= self.found.next.seq && !bug("reader-beside-ends-at-damage") =>
             {
                 let what = format!("{why}; the superblock says it was acknowledged");
+                // An acknowledged block may have been written after it was read.
+                self.read_ahead.restart(self.found.next.position);
                 Ok(Some(Found::Hole(self.hole(what)?)))
             }
             Err(_) => Ok(None),
@@ -305,14 +311,19 @@ impl<'a> Walk<'a> {
 
     /// Distinguishes the end of the log from damage; no block follows because of `why`.
     fn end(&mut self, why: &'static str) -> Result<(), WalError> {
-        let Self { read_ahead, layout, start, found, .. } = self;
+        let Self { read_ahead, layout, start, found, most_acked, .. } = self;
         if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
             return Err(damaged(found, format!("{why}; the superblock says it was acknowledged")));
         }
         if why == BEYOND {
             return Err(damaged(found, format!("{why}, whose newest trim point is lost")));
         }
-        let behind = evidence(read_ahead, layout, *start, found.next)?;
+        // Once a hole was found, the rest of the ring is known.
+        let known = most_acked.and_then(|most| most.by.filter(|_| most.acked >= found.next.seq));
+        let behind = match known {
+            Some(_) => Behind { witness: known, dropped: 0 },
+            None => evidence(read_ahead, layout, *start, found.next)?,
+        };
         if let Some(witness) = behind.witness
             && !bug("cut-instead-of-error")
         {
@@ -367,10 +378,10 @@ fn follow(
     let position = found.next.position;
     let here = judge(read_ahead.at(position, SECTOR)?, layout, start, found, position);
     let here = whole(read_ahead, here)?;
-    let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
-    let gap_possible = left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
-    if gap_possible && here.is_err_and(|why| why != LATER_LAP) {
-        let lap = position + left;
+    if let Some(lap) = lap_behind(layout, position)
+        && here.is_err_and(|why| why != LATER_LAP)
+    {
+        let left = lap - position;
         let there = judge(read_ahead.peek(lap)?, layout, start, found, lap);
         if there.is_ok_and(|(header, _)| header.disk_len() as u64 > left) {
             read_ahead.seek(lap);
@@ -382,6 +393,14 @@ fn follow(
         }
     }
     Ok(here)
+}
+
+/// Returns the start of the next lap, if the block behind `position` may be there because it did
+/// not fit before.
+fn lap_behind(layout: &Layout, position: u64) -> Option<u64> {
+    let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
+    let may_be = left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
+    may_be.then_some(position + left)
 }
 
 /// Returns the header of the next block if the sector at `position` begins it.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Recovery, Start, Walk, follow, is_of_later_lap, judge};
+use super::{Recovery, Start, Walk, follow, is_of_later_lap, judge, lap_behind};
 use crate::block_handle::Block;
 use crate::compress;
 use crate::error::WalError;
@@ -49,6 +49,15 @@ pub enum Found {
     Block(Arc<Block>, Header),
     /// A stretch without readable blocks.
     Hole(Hole),
+}
+
+/// The most that anything says of acknowledged blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MostAcked {
+    /// The highest number of an acknowledged block.
+    pub acked: u64,
+    /// Number of the block that says so; `None` for the superblock.
+    pub by: Option<u64>,
 }
 
 impl Walk<'_> {
@@ -94,14 +103,12 @@ impl Walk<'_> {
     fn header_of_missing(&mut self) -> std::io::Result<Option<(Header, u64)>> {
         let Self { read_ahead, layout, start, found, .. } = self;
         let position = found.next.position;
-        let lap = position + layout.map.lap_left(position);
-        for at in [position, lap] {
-            if at >= read_ahead.limit() {
-                continue;
-            }
+        let lap = lap_behind(layout, position);
+        let limit = read_ahead.limit();
+        for at in [position].into_iter().chain(lap).filter(|at| *at < limit) {
             read_ahead.seek(at);
             if let Ok((header, sum)) = judge(read_ahead.at(at, SECTOR)?, layout, *start, found, at)
-                && header.position + header.disk_len() as u64 <= read_ahead.limit()
+                && header.position + header.disk_len() as u64 <= limit
             {
                 return Ok(Some((header, sum)));
             }
@@ -119,38 +126,49 @@ impl Walk<'_> {
     /// Returns the header of the first block behind the missing block that is proven to be part of
     /// the log.
     fn search(&mut self) -> std::io::Result<Option<Header>> {
-        let acked = self.most_acked()?;
+        let acked = self.most_acked()?.acked;
         let mut position = self.found.next.position;
-        // Beside a writer, an acknowledged block may have been written after it was read.
-        self.read_ahead.restart(position);
         while position < self.read_ahead.limit() {
             self.read_ahead.seek(position);
-            if let Some(header) = self.candidate(position, acked)?
-                && self.is_proven(&header)?
-            {
-                self.read_ahead.seek(position);
-                return Ok(Some(header));
+            let mut next = position + SECTOR as u64;
+            if let Some(header) = self.candidate(position, acked)? {
+                match self.prove(&header)? {
+                    Ok(()) => {
+                        self.read_ahead.seek(position);
+                        return Ok(Some(header));
+                    }
+                    Err(end) => next = next.max(end),
+                }
             }
-            position += SECTOR as u64;
+            position = next;
         }
         Ok(None)
     }
 
     /// Returns the highest number of an acknowledged block that the ring or the superblock records.
-    fn most_acked(&mut self) -> std::io::Result<u64> {
+    /// Only the first hole of a walk reads the rest of the ring for it.
+    fn most_acked(&mut self) -> std::io::Result<MostAcked> {
+        if let Some(known) = self.most_acked {
+            return Ok(known);
+        }
         let Self { read_ahead, layout, start, found, .. } = self;
-        let (mut acked, mut position) = (start.acked, found.next.position);
+        let mut most = MostAcked { acked: start.acked, by: None };
+        let mut position = found.next.position;
+        read_ahead.seek(position);
         while position < read_ahead.limit() {
-            read_ahead.seek(position);
             let header = Header::decode(read_ahead.at(position, SECTOR)?.expect("within the tape"));
-            let ours = header.filter(|(header, _)| {
-                let there = header.position == position;
-                header.store == layout.store && (there || is_of_later_lap(layout, *start, header, position))
-            });
-            acked = ours.map_or(acked, |(header, _)| acked.max(header.acked));
+            read_ahead.release(position);
+            if let Some((header, _)) = header
+                && (header.position == position || is_of_later_lap(layout, *start, &header, position))
+                && header.store == layout.store
+                && header.acked > most.acked
+            {
+                most = MostAcked { acked: header.acked, by: Some(header.seq) };
+            }
             position += SECTOR as u64;
         }
-        Ok(acked)
+        self.most_acked = Some(most);
+        Ok(most)
     }
 
     /// Returns the header of a whole block at `position` that may be part of the log, if all
@@ -158,10 +176,9 @@ impl Walk<'_> {
     fn candidate(&mut self, position: u64, acked: u64) -> std::io::Result<Option<Header>> {
         let Self { read_ahead, layout, start, found, .. } = self;
         let Start { epoch, acked: known, .. } = *start;
-        let Some((header, _)) = Header::decode(read_ahead.at(position, SECTOR)?.expect("within the tape"))
-        else {
-            return Ok(None);
-        };
+        let header = Header::decode(read_ahead.at(position, SECTOR)?.expect("within the tape"));
+        read_ahead.release(position);
+        let Some((header, _)) = header else { return Ok(None) };
         let ours = header.store == layout.store && header.position == position;
         let behind = header.seq > found.next.seq
             && header.seq <= acked.saturating_add(1)
@@ -177,23 +194,33 @@ impl Walk<'_> {
         Ok((checksum(stored) == header.payload_sum).then_some(header))
     }
 
-    /// Returns whether the last opening wrote the candidate, or whether blocks follow each other
-    /// from the candidate up to a block of the last opening.
-    fn is_proven(&mut self, header: &Header) -> std::io::Result<bool> {
+    /// Proves a candidate: the last opening wrote it, or blocks follow each other from the
+    /// candidate up to a block of the last opening.
+    ///
+    /// A failure returns the end of the blocks that follow each other from the candidate in one
+    /// piece. None of these is proven either: so the search reads them once, not once for each.
+    fn prove(&mut self, header: &Header) -> std::io::Result<Result<(), u64>> {
         let Self { read_ahead, layout, start, .. } = self;
         let &Header { position, seq, lsn, previous: chain, mut epoch, .. } = header;
         let next = Cursor { position, seq, lsn, chain };
         let mut found = Recovery { next, epoch, ..self.found };
+        let mut piece = position;
         while epoch < start.epoch {
             read_ahead.seek(found.next.position);
-            let Ok((header, chain)) = follow(read_ahead, layout, *start, &found)? else { return Ok(false) };
+            let Ok((header, chain)) = follow(read_ahead, layout, *start, &found)? else {
+                return Ok(Err(piece));
+            };
             let position = header.position + header.disk_len() as u64;
+            read_ahead.release(position);
+            if header.position == piece {
+                piece = position;
+            }
             let lsn = header.lsn + u64::from(header.raw_len);
             found.next = Cursor { position, seq: header.seq + 1, lsn, chain };
             epoch = header.epoch;
             found.epoch = epoch;
         }
-        Ok(true)
+        Ok(Ok(()))
     }
 }
 

@@ -6,12 +6,14 @@ use brooklet_io::MemVolume;
 use super::*;
 use crate::config::Zone;
 use crate::format::{Codec, disk_len};
+use crate::map::Layout;
 use crate::recover::{Start, drive, recover};
 
 const ZONE: Zone = Zone { offset: 0, size: 64 << 10, store: 7 };
 
 /// A ring that is written by hand.
 struct Ring {
+    zone: Zone,
     image: Vec<u8>,
     from: Cursor,
     next: Cursor,
@@ -21,8 +23,13 @@ struct Ring {
 impl Ring {
     /// An empty ring that goes on at this position.
     fn at(position: u64) -> Self {
+        Self::of(ZONE.size, position)
+    }
+
+    fn of(size: u64, position: u64) -> Self {
         let next = Cursor { position, seq: 1, ..Cursor::default() };
-        Self { image: vec![0; ZONE.size as usize], from: next, next, blocks: Vec::new() }
+        let zone = Zone { size, ..ZONE };
+        Self { zone, image: vec![0; size as usize], from: next, next, blocks: Vec::new() }
     }
 
     /// Writes a block of an opening whose only record has so many bytes, and returns where it lies.
@@ -34,7 +41,7 @@ impl Ring {
         let Cursor { mut position, seq, lsn, chain: previous } = self.next;
         let mut stored = vec![0x80 | (len & 0x7f) as u8, (len >> 7) as u8];
         stored.extend((0..len).map(|i| (seq as usize * 31 + i) as u8));
-        let left = ZONE.size - position % ZONE.size;
+        let left = self.zone.size - position % self.zone.size;
         if disk_len(stored.len()) as u64 > left {
             position += left;
         }
@@ -54,7 +61,7 @@ impl Ring {
             stored_len,
             payload_sum,
         };
-        let at = (position % ZONE.size) as usize;
+        let at = (position % self.zone.size) as usize;
         let chain = header.encode(&mut self.image[at..]);
         self.image[at + HEADER..at + HEADER + stored.len()].copy_from_slice(&stored);
         let end = position + disk_len(stored.len()) as u64;
@@ -72,7 +79,7 @@ impl Ring {
         let volume = MemVolume::from_image(self.image.clone(), 1);
         damage.iter().for_each(|&at| volume.flip(at as usize, 3));
         let (mut blocks, mut holes) = (Vec::new(), Vec::new());
-        drive(&volume, ZONE.into(), start, &|walk| walk.next_around(), &mut |found| {
+        drive(&volume, self.zone.into(), start, &|walk| walk.next_around(), &mut |found| {
             match found {
                 Found::Block(block, _) => blocks.push((block.seq(), block.data().to_vec())),
                 Found::Hole(hole) => holes.push(hole),
@@ -82,6 +89,59 @@ impl Ring {
         .unwrap();
         (blocks, holes)
     }
+
+    /// Reads around damage. Returns the number of blocks and of holes, how often the ring was read,
+    /// and the most bytes of it that were held.
+    fn cost(&self, start: Start, damage: impl Iterator<Item = u64>) -> (usize, usize, u64, usize) {
+        let volume = MemVolume::from_image(self.image.clone(), 1);
+        damage.for_each(|at| volume.flip(at as usize, 3));
+        let layout = Layout::from(self.zone);
+        let limit = layout.map.limit(start.cursor.position);
+        let mut walk = Walk::new(&volume, layout, start, limit).unwrap();
+        let (mut blocks, mut holes, mut held) = (0, 0, 0);
+        while let Some(found) = walk.next_around().unwrap() {
+            match found {
+                Found::Block(..) => blocks += 1,
+                Found::Hole(_) => holes += 1,
+            }
+            held = held.max(walk.read_ahead.held());
+        }
+        (blocks, holes, walk.read_ahead.bytes_read() / self.zone.size, held)
+    }
+}
+
+/// The ring is read for the walk, and once more for what its blocks say of others: not again for
+/// each hole. Little of it is held at a time.
+#[test]
+fn many_holes_cost_little_more_than_one() {
+    let mut ring = Ring::of(24 << 20, 0);
+    let places: Vec<u64> = (0..2000).map(|acked| ring.put(1, acked, 10_000)).collect();
+    let damage = || places.iter().skip(9).step_by(20).copied();
+    // In the header, so that the next block is searched for; and in the payload.
+    for byte in [24, HEADER as u64 + 20] {
+        let (blocks, holes, readings, held) = ring.cost(ring.start(1, 0), damage().map(|at| at + byte));
+        assert_eq!((blocks, holes), (1900, 100));
+        assert!(readings <= 2 && held <= 4 << 20, "read {readings} times, held {held} bytes");
+    }
+}
+
+/// Blocks that an earlier recovery dropped follow each other up to no block of the last opening.
+/// They are read once, not once from each of them on.
+#[test]
+fn a_long_chain_of_dropped_blocks_is_read_once() {
+    let mut ring = Ring::of(24 << 20, 0);
+    let places = [ring.put(1, 0, 100), ring.put(1, 1, 100)];
+    let torn = ring.next;
+    for _ in 0..1500 {
+        ring.put(1, 2, 10_000);
+    }
+    // The next opening wrote smaller blocks in their place, all of which are damaged.
+    ring.next = torn;
+    let lost: Vec<u64> = (2..1002).map(|acked| ring.put(2, acked, 100)).collect();
+    let damage = lost.iter().map(|at| at + 24);
+    let (blocks, holes, readings, held) = ring.cost(ring.start(3, 1002), damage);
+    assert_eq!((blocks, holes), (places.len(), 1));
+    assert!(readings <= 3 && held <= 4 << 20, "read {readings} times, held {held} bytes");
 }
 
 #[test]
