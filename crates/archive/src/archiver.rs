@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use brooklet::io::panics::caught;
 use brooklet::io::{Clock, SystemClock};
 use brooklet::{OffloadReport, Store};
 
@@ -93,7 +94,7 @@ pub struct Status {
     /// The error of the last round, if it failed.
     pub error: Option<Arc<Error>>,
     /// Whether the thread has ended: another host owns the archive, the archive is another store's,
-    /// or the store is closed.
+    /// the store is closed, or the thread has panicked.
     pub ended: bool,
 }
 
@@ -139,6 +140,17 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Runs the thread's work. A panic ends the archiver, and leaves nobody waiting.
+    fn run(&self, work: impl FnOnce()) {
+        let Err(panic) = caught("the archiver", work) else { return };
+        tracing::error!(%panic, "the store is not backed up any more");
+        let mut state = self.state();
+        state.status.ended = true;
+        state.status.error = Some(Arc::new(Error::Ended(panic)));
+        state.ended = state.begun;
+        self.changed.notify_all();
+    }
 }
 
 impl Archiver {
@@ -146,7 +158,8 @@ impl Archiver {
     ///
     /// # Errors
     /// [`Error::Schedule`] where the schedule cannot be kept; [`Error::Store`] where the schedule
-    /// ships commits and the store is open for reading only; [`Error::OtherStore`].
+    /// ships commits and the store is open for reading only; [`Error::OtherStore`];
+    /// [`Error::Ended`] where the thread cannot start.
     pub fn start(mut archive: Archive, store: Store, schedule: Schedule) -> Result<Self, Error> {
         schedule.expect_sense()?;
         if schedule.ship.is_some() {
@@ -154,11 +167,9 @@ impl Archiver {
         }
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
-        let work = move || {
-            Rounds { archive, store, schedule, shared: of_thread, backed_up: None, pruned: None }.run()
-        };
+        let work = move || of_thread.run(|| Rounds::new(archive, store, schedule, of_thread.clone()).run());
         let thread = std::thread::Builder::new().name("brooklet-archiver".into()).spawn(work);
-        Ok(Self { shared, thread: Some(thread.expect("the system has room for a thread")) })
+        Ok(Self { shared, thread: Some(thread.map_err(Error::Ended)?) })
     }
 
     /// Returns the archiver's state so far.
@@ -185,7 +196,7 @@ impl Drop for Archiver {
         self.shared.state().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was already reported.
+            // The thread catches its panics.
             let _ = thread.join();
         }
     }
@@ -203,17 +214,28 @@ struct Rounds {
     store: Store,
     schedule: Schedule,
     shared: Arc<Shared>,
-    /// Times of the last backup and of the last search for old backups.
+    /// Time of the last backup; `None` until one has succeeded, and after one that failed.
     backed_up: Option<Duration>,
+    /// Time of the last search for old backups.
     pruned: Option<Duration>,
+    /// Time of the next attempt of the work that follows a backup; `None` once it has succeeded.
+    follow_up: Option<Duration>,
 }
 
 impl Rounds {
+    fn new(archive: Archive, store: Store, schedule: Schedule, shared: Arc<Shared>) -> Self {
+        Self { archive, store, schedule, shared, backed_up: None, pruned: None, follow_up: None }
+    }
+
     fn run(mut self) {
         let clock = SystemClock::new();
         loop {
-            self.shared.state().begun += 1;
-            let done = self.round(&clock);
+            let asked = {
+                let mut state = self.shared.state();
+                state.begun += 1;
+                state.asked >= state.begun
+            };
+            let done = self.round(&clock, asked);
             let due = self.pause(&clock);
             let mut state = self.shared.state();
             let pause = match done {
@@ -241,61 +263,174 @@ impl Rounds {
     }
 
     /// Returns the time until the next round is due.
-    fn pause(&self, clock: &SystemClock) -> Duration {
-        let Schedule { every, ship, .. } = self.schedule;
-        let since = self.backed_up.map_or(Duration::ZERO, |backed_up| clock.now().saturating_sub(backed_up));
-        every.saturating_sub(since).min(ship.unwrap_or(every))
+    fn pause(&self, clock: &dyn Clock) -> Duration {
+        let (Schedule { every, ship, .. }, now) = (self.schedule, clock.now());
+        let since = self.backed_up.map_or(Duration::ZERO, |backed_up| now.saturating_sub(backed_up));
+        let backup = every.saturating_sub(since).min(ship.unwrap_or(every));
+        self.follow_up.map_or(backup, |follow_up| backup.min(follow_up.saturating_sub(now)))
     }
 
-    fn round(&mut self, clock: &SystemClock) -> Result<(), Error> {
-        let is_due =
-            |last: Option<Duration>, every| last.is_none_or(|last| clock.now().saturating_sub(last) >= every);
-        let ships = self.schedule.ship.is_some() && !is_due(self.backed_up, self.schedule.every);
-        let shipped = match if ships { self.archive.ship() } else { Ok(None) } {
-            // The new backup has those commits, and reports the hole.
-            Err(error @ Error::Lost { .. }) => {
-                tracing::warn!(%error, "shipping lost commits; the backup records the hole");
-                None
-            }
-            shipped => shipped?,
-        };
-        if let Some(shipped) = shipped {
-            self.shared.state().status.shipped.add(shipped);
-            return Ok(());
+    /// Does what is due: ships commits, or takes a backup; then the work that follows a backup.
+    /// `asked`: a caller waits for this round.
+    fn round(&mut self, clock: &dyn Clock, asked: bool) -> Result<(), Error> {
+        if self.needs_backup(clock, asked)? {
+            self.back_up(clock)?;
         }
-        let shared = self.shared.clone();
-        let go_on = || if shared.state().stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let archived = self.archive.backup(&self.store, |_| go_on())?;
-        self.backed_up = Some(clock.now());
-        {
-            let status = &mut self.shared.state().status;
-            let is_hole = self.schedule.ship.is_some() && archived.is_new && !archived.is_covered;
-            status.holes += u64::from(is_hole && archived.number > 0);
-            status.last = Some(archived);
-        }
-        let keep = self.schedule.keep.filter(|_| is_due(self.pruned, self.schedule.prune_every));
-        if let Some(keep) = keep {
-            let pruned = self.archive.prune(keep, false)?;
-            self.pruned = Some(clock.now());
-            let so_far = &mut self.shared.state().status.pruned;
-            so_far.backups += pruned.backups;
-            so_far.objects += pruned.objects;
-            so_far.bytes += pruned.bytes;
-        }
-        if let Some(most) = self.schedule.offload {
-            let offloaded = self.archive.offload(&self.store, most, |_| go_on())?;
-            let so_far = &mut self.shared.state().status.offloaded;
-            so_far.runs += offloaded.runs;
-            so_far.parts += offloaded.parts;
-            so_far.bytes += offloaded.bytes;
-            so_far.left = offloaded.left;
+        if self.follow_up.is_some_and(|due| asked || due <= clock.now()) {
+            // A failure does not make the backup worth less: only this part is tried again, and not
+            // in each of many rounds.
+            self.follow_up = Some(clock.now() + self.schedule.every.min(AFTER_ERROR));
+            self.prune(clock)?;
+            self.offload()?;
+            self.follow_up = None;
         }
         Ok(())
     }
+
+    /// Returns whether a backup is due. Otherwise ships commits, if the schedule says so.
+    fn needs_backup(&mut self, clock: &dyn Clock, asked: bool) -> Result<bool, Error> {
+        if is_due(self.backed_up, self.schedule.every, clock) {
+            return Ok(true);
+        }
+        if self.schedule.ship.is_none() {
+            return Ok(asked);
+        }
+        match self.archive.ship() {
+            // The new backup has those commits, and reports the hole.
+            Err(error @ Error::Lost { .. }) => {
+                tracing::warn!(%error, "shipping lost commits; the backup records the hole");
+                Ok(true)
+            }
+            shipped => {
+                let shipped = shipped?;
+                shipped.into_iter().for_each(|shipped| self.shared.state().status.shipped.add(shipped));
+                Ok(shipped.is_none())
+            }
+        }
+    }
+
+    fn back_up(&mut self, clock: &dyn Clock) -> Result<(), Error> {
+        self.backed_up = None;
+        let go_on = go_on(&self.shared);
+        let archived = self.archive.backup(&self.store, |_| go_on())?;
+        let now = clock.now();
+        (self.backed_up, self.follow_up) = (Some(now), Some(now));
+        let status = &mut self.shared.state().status;
+        let is_hole = self.schedule.ship.is_some() && archived.is_new && !archived.is_covered;
+        status.holes += u64::from(is_hole && archived.number > 0);
+        status.last = Some(archived);
+        Ok(())
+    }
+
+    /// Removes old backups, if that is due.
+    fn prune(&mut self, clock: &dyn Clock) -> Result<(), Error> {
+        let is_due = is_due(self.pruned, self.schedule.prune_every, clock);
+        let Some(keep) = self.schedule.keep.filter(|_| is_due) else { return Ok(()) };
+        let pruned = self.archive.prune(keep, false)?;
+        self.pruned = Some(clock.now());
+        let so_far = &mut self.shared.state().status.pruned;
+        so_far.backups += pruned.backups;
+        so_far.objects += pruned.objects;
+        so_far.bytes += pruned.bytes;
+        Ok(())
+    }
+
+    /// Offloads old runs, if the schedule says so.
+    fn offload(&mut self) -> Result<(), Error> {
+        let Some(most) = self.schedule.offload else { return Ok(()) };
+        let go_on = go_on(&self.shared);
+        let offloaded = self.archive.offload(&self.store, most, |_| go_on())?;
+        let so_far = &mut self.shared.state().status.offloaded;
+        so_far.runs += offloaded.runs;
+        so_far.parts += offloaded.parts;
+        so_far.bytes += offloaded.bytes;
+        so_far.left = offloaded.left;
+        Ok(())
+    }
+}
+
+/// Returns whether something that was last done at `last` is due.
+fn is_due(last: Option<Duration>, every: Duration, clock: &dyn Clock) -> bool {
+    last.is_none_or(|last| clock.now().saturating_sub(last) >= every)
+}
+
+/// Returns a function that returns whether an archiver's work goes on.
+fn go_on(shared: &Arc<Shared>) -> impl Fn() -> ControlFlow<()> + use<> {
+    let shared = shared.clone();
+    move || if shared.state().stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 /// Returns whether a retry is useless.
 fn is_final(error: &Error) -> bool {
     use brooklet::Error::{Closed, Stopped};
     matches!(error, Error::Owned { .. } | Error::OtherStore { .. } | Error::Store(Closed | Stopped { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet::Options;
+    use brooklet::io::{ManualClock, MemVolume};
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::bucket::Bucket;
+    use crate::record::BUNDLES;
+
+    /// An object that offloading reads is missing for a while. The backups go on as the schedule
+    /// says, and not with each attempt to offload.
+    #[test]
+    fn a_failure_behind_a_backup_takes_no_further_backup() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Options::new().threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let append = || store.append("log", vec![7; 1000]).unwrap().wait().unwrap();
+        let bucket = Bucket::of(Arc::new(InMemory::new()), "").unwrap();
+        let archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host").unwrap();
+        let hour = Duration::from_secs(3600);
+        let schedule = Schedule { every: hour, offload: Some(0), ..Schedule::default() };
+        let mut rounds = Rounds::new(archive, store.clone(), schedule, Arc::default());
+        let clock = ManualClock::default();
+        rounds.schedule.offload = None;
+        append();
+        rounds.round(&clock, false).unwrap();
+        rounds.schedule.offload = Some(0);
+        let hidden: Vec<_> = bucket.list(BUNDLES).unwrap().into_iter().map(|object| object.name).collect();
+        let kept = hidden.iter().map(|name| bucket.get(name, None).unwrap().unwrap());
+        let kept: Vec<_> = kept.collect();
+        bucket.delete(&hidden).unwrap();
+
+        append();
+        clock.advance(hour);
+        let last = |rounds: &Rounds| rounds.shared.state().status.last.unwrap().number;
+        for minute in 0..5 {
+            // Without the commit, the backup would not be a new one.
+            append();
+            rounds.round(&clock, false).unwrap_err();
+            assert_eq!((minute, last(&rounds)), (minute, 1));
+            assert_eq!(rounds.pause(&clock), AFTER_ERROR);
+            clock.advance(AFTER_ERROR);
+        }
+        rounds.round(&clock, true).unwrap_err();
+        assert_eq!(last(&rounds), 2, "a caller asked for a backup");
+
+        hidden.iter().zip(kept).try_for_each(|(name, data)| bucket.put(name, data).wait()).unwrap();
+        clock.advance(AFTER_ERROR);
+        append();
+        rounds.round(&clock, false).unwrap();
+        assert_eq!(last(&rounds), 2);
+        assert!(rounds.shared.state().status.offloaded.runs > 0);
+        assert_eq!(rounds.pause(&clock), hour - AFTER_ERROR);
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_leaves_nobody_waiting() {
+        let shared = Arc::<Shared>::default();
+        let of_thread = shared.clone();
+        let work = move || of_thread.run(|| panic!("no such round"));
+        let thread = std::thread::Builder::new().spawn(work).unwrap();
+        let archiver = Archiver { shared, thread: Some(thread) };
+        let status = archiver.now();
+        assert!(status.ended);
+        let error = status.error.unwrap().to_string();
+        assert_eq!(error, "no more backups are taken: the archiver panicked: no such round");
+    }
 }

@@ -108,16 +108,25 @@ impl Bucket {
         Request { store, path, costs, object: self.full(name) }
     }
 
-    /// Runs `work` on the bucket's thread.
+    /// Runs `work` on the bucket's thread. A panic in it, which may be one of the user's own object
+    /// store, is an error of the request.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Pending<T> {
         let (tell, told) = mpsc::sync_channel(1);
         let runtime = self.0.runtime.as_ref().expect("it is there until the bucket is dropped");
+        let (work, bucket) = (runtime.spawn(work), self.0.name.clone());
         runtime.spawn(async move {
+            let panicked = |source| {
+                Err(Error::Bucket {
+                    doing: format!("a request to {bucket}"),
+                    cause: object_store::Error::JoinError { source },
+                })
+            };
+            let done = work.await.unwrap_or_else(panicked);
             // A caller that does not wait needs no result.
-            let _ = tell.send(work.await);
+            let _ = tell.send(done);
         });
         Pending(told)
     }

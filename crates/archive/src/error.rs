@@ -86,6 +86,9 @@ pub enum Error {
     /// An [`Archiver`](crate::Archiver) cannot keep its schedule.
     #[error("the schedule cannot be kept: {0}")]
     Schedule(&'static str),
+    /// The thread of an [`Archiver`](crate::Archiver) cannot start, or has panicked.
+    #[error("no more backups are taken: {0}")]
+    Ended(io::Error),
     /// The bucket's list has no backups, although the archive has had some.
     #[error("the list of backups in {bucket} is out of date: try again later")]
     OutOfDate {

@@ -741,6 +741,27 @@ fn an_archiver_ends_where_it_must() {
     assert!(status.ended && matches!(*status.error.unwrap(), Error::Store(brooklet::Error::Closed)));
 }
 
+/// The object store may be the user's own. A request in which it panics has failed, and no more.
+#[test]
+fn a_panic_of_the_object_store_is_an_error_of_the_round() {
+    let (faulty, dir) =
+        (Arc::new(Faulty::new(Arc::new(InMemory::new()), 1, 0)), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 4, 100);
+    let archive = archive(&faulty, &dir.path().join("note"));
+    let archiver = Archiver::start(archive, store.clone(), Schedule::default()).unwrap();
+    assert_eq!(archiver.now().last.unwrap().number, 0);
+    fill(&store, "b", 4, 100);
+    faulty.panics(true);
+    let status = archiver.now();
+    let error = status.error.unwrap().to_string();
+    assert!(error.contains("panicked") && error.contains("a fault of the object store"), "{error}");
+    assert!(!status.ended);
+    faulty.panics(false);
+    let status = archiver.now();
+    assert!(status.error.is_none() && status.last.unwrap().number == 1);
+}
+
 #[test]
 fn a_folder_is_a_bucket() {
     let dir = tempfile::tempdir().unwrap();

@@ -45,6 +45,7 @@ struct Faults {
     /// Whether each write came a day after the one before, as far as lists tell.
     a_day_each: bool,
     lists_nothing: bool,
+    panics: bool,
 }
 
 /// See above.
@@ -67,6 +68,7 @@ impl Faulty {
             written: Vec::new(),
             a_day_each: false,
             lists_nothing: false,
+            panics: false,
         };
         Self { inner, faults: Arc::new(Mutex::new(faults)) }
     }
@@ -92,6 +94,11 @@ impl Faulty {
         self.faults.lock().unwrap().lists_nothing = true;
     }
 
+    /// Whether it panics from now on.
+    pub fn panics(&self, panics: bool) {
+        self.faults.lock().unwrap().panics = panics;
+    }
+
     /// All objects.
     pub fn listed(&self) -> Vec<String> {
         let objects: Vec<ObjectMeta> = self.inner.list(None).try_collect().now_or_never().unwrap().unwrap();
@@ -103,6 +110,8 @@ impl Faulty {
     }
 
     fn fate(&self, path: &Path) -> Result<Fate> {
+        let panics = self.faults.lock().unwrap().panics;
+        assert!(!panics, "a fault of the object store");
         let mut faults = self.faults.lock().unwrap();
         faults.requests += 1;
         if faults.lives.is_some_and(|lives| faults.requests > lives) {
