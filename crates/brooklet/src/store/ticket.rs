@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use brooklet_wal::Ack;
@@ -91,8 +91,16 @@ impl Ticket {
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, Error> {
         match &self.rests {
             Rests::Ring(ack) => Ok(ack.wait_timeout(timeout)?),
-            // A block that the mirror keeps is durable here; readers see it within moments.
-            Rests::Kept(ack, kept) => Ok(kept.wait_timeout(timeout)? && ack.wait().map(|()| true)?),
+            Rests::Kept(ack, kept) => {
+                // Only a block that is waited for is written at once. The mirror gets it then.
+                let mut wanted = ack.clone();
+                let context = &mut Context::from_waker(Waker::noop());
+                if let Poll::Ready(ended) = Pin::new(&mut wanted).poll(context) {
+                    ended?;
+                }
+                // A block that the mirror keeps is durable here; readers see it within moments.
+                Ok(kept.wait_timeout(timeout)? && ack.wait_timeout(timeout)?)
+            }
             Rests::Deferred(_) | Rests::Memory(_) => Ok(true),
         }
     }

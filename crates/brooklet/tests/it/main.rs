@@ -35,6 +35,7 @@ mod liars;
 mod live;
 mod lookups;
 mod metrics;
+mod mirrors;
 #[cfg(feature = "seeded-bugs")]
 mod mutations;
 mod names;
