@@ -111,6 +111,12 @@ impl SealedBlock {
         Self { begin, end: begin + u64::from(header.raw_len), sum, previous, bytes }
     }
 
+    /// Returns the identity of the log that sealed it, as in [`Zone`](crate::Zone); `None` if its
+    /// header is not whole.
+    pub fn store(&self) -> Option<u64> {
+        Header::decode(&self.bytes).map(|(header, _)| header.store)
+    }
+
     /// Returns the block's records, uncompressed; `None` if they do not decompress, or if this
     /// build lacks their codec.
     pub fn records(&self) -> Option<Bytes> {

@@ -129,6 +129,11 @@ pub(crate) struct Superblock {
 /// The content of a slot.
 pub(crate) type Slot = slot::Slot<Superblock>;
 
+/// Returns the identity that the blocks of a store's ring name.
+pub fn id_in_ring(store: u128) -> u64 {
+    store as u64 ^ (store >> 64) as u64
+}
+
 impl Superblock {
     /// Returns the offset of the heap, in bytes.
     pub fn heap_offset(&self) -> u64 {
@@ -148,8 +153,7 @@ impl Superblock {
 
     /// Returns the layout of the ring.
     pub fn layout(&self) -> Layout {
-        let store = self.id as u64 ^ (self.id >> 64) as u64;
-        Layout { zone: RING_OFFSET, store, map: self.map }
+        Layout { zone: RING_OFFSET, store: id_in_ring(self.id), map: self.map }
     }
 
     /// Returns the superblock after a trim of the ring, with the map without the span that the trim

@@ -17,6 +17,7 @@ use brooklet_wal::{Block, Cursor, SealedBlock};
 use crate::engine::Inner;
 use crate::engine::recovery::{self, Opened};
 use crate::error::Error;
+use crate::format::superblock::id_in_ring;
 use crate::options::{Create, Options};
 use crate::store::Store;
 use crate::transfer::subscribe::damaged;
@@ -105,7 +106,7 @@ impl Options {
         let mut opened = recovery::load(&volumes, &self)?;
         check(&opened, store)?;
         let end = opened.recovery.next;
-        let Some(rest) = behind(blocks, end)? else {
+        let Some(rest) = behind(store, blocks, end)? else {
             return Ok(CaughtUp::of(blocks, end));
         };
         let Some(last) = rest.last() else { return Ok(CaughtUp::Done) };
@@ -141,8 +142,23 @@ pub(super) fn check(opened: &Opened, store: u128) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the blocks behind the end of a log; `None` if that end is not among their ends.
-pub(super) fn behind(blocks: &[SealedBlock], end: Cursor) -> Result<Option<&[SealedBlock]>, Error> {
+/// Refuses blocks of another log than that of the store: the first block of each log begins at the
+/// same place, and follows no other.
+pub(super) fn expect_of(store: u128, blocks: &[SealedBlock]) -> Result<(), Error> {
+    let store = id_in_ring(store);
+    if !blocks.iter().all(|block| block.store() == Some(store)) {
+        return Err(damaged("they are blocks of another store"));
+    }
+    Ok(())
+}
+
+/// Returns the blocks behind the end of a store's log; `None` if that end is not among their ends.
+pub(super) fn behind(
+    store: u128,
+    blocks: &[SealedBlock],
+    end: Cursor,
+) -> Result<Option<&[SealedBlock]>, Error> {
+    expect_of(store, blocks)?;
     if !blocks.windows(2).all(|pair| pair[1].previous == pair[0].sum && pair[1].begin == pair[0].end) {
         return Err(damaged("a block does not follow the one before it"));
     }

@@ -37,6 +37,8 @@ use crate::volume::{self, Volumes};
 #[derive(Debug)]
 pub struct Following {
     store: Store,
+    /// Identity of the store.
+    id: u128,
     /// The end of what the store shows. The numbers only keep blocks in order.
     end: Cursor,
 }
@@ -79,10 +81,10 @@ impl Options {
         // Nothing may bypass the log.
         (opened.superblock.mirrored, opened.follows) = (true, true);
         recovery::claim(&mut opened, &self)?;
-        let end = opened.recovery.next;
+        let (id, end) = (store, opened.recovery.next);
         let store = Store::start(opened, self, tethers)?;
         store.shared().publish_metrics()?;
-        Ok(Following { store, end })
+        Ok(Following { store, id, end })
     }
 }
 
@@ -102,7 +104,8 @@ impl Following {
     /// blocks; they see each commit as a whole.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the blocks do not follow one another, or a run does not read back;
+    /// [`Error::Damaged`] if the blocks are of another store or do not follow one another, or a run
+    /// does not read back;
     /// [`Error::Stopped`] if the store has stopped. After an error, the store shows a part of the
     /// blocks, each as a whole, and the call can be made again.
     pub fn take(&mut self, blocks: &[SealedBlock]) -> Result<CaughtUp, Error> {
@@ -128,7 +131,9 @@ impl Following {
         blocks: &[SealedBlock],
         mut beside: Option<&mut Beside<'_>>,
     ) -> Result<CaughtUp, Error> {
-        let Some(rest) = behind(blocks, self.end)? else { return Ok(CaughtUp::of(blocks, self.end)) };
+        let Some(rest) = behind(self.id, blocks, self.end)? else {
+            return Ok(CaughtUp::of(blocks, self.end));
+        };
         for block in rest {
             let next = Cursor { seq: self.end.seq + 1, lsn: block.end, chain: block.sum, ..self.end };
             // An empty block is a sign of its owner.

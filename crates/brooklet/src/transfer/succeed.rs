@@ -15,6 +15,7 @@ use crate::model::progress::Progress;
 use crate::options::{Create, Options};
 use crate::store::Store;
 use crate::store::view::View;
+use crate::transfer::catch_up::expect_of;
 use crate::transfer::copy::{OnProgress, copy};
 use crate::transfer::subscribe::{damaged, encode};
 use crate::volume::Volumes;
@@ -51,6 +52,11 @@ impl Kept {
                 empty
             }
         };
+        expect_of(self.store, &self.blocks)?;
+        // The log of a store begins with a block that follows no other.
+        if self.backup.is_none() && self.blocks.first().is_some_and(|first| first.previous != 0) {
+            return Err(damaged("the first blocks are missing"));
+        }
         let (end, chain) = match self.blocks.last() {
             Some(last) => (last.end, last.sum),
             // Nobody has kept a block: the store begins.
@@ -120,8 +126,9 @@ impl Options {
     /// [`copy`](Self::copy).
     ///
     /// # Errors
-    /// The errors of [`copy`](Self::copy); [`Error::Damaged`] if the blocks do not follow one
-    /// another, or do not continue the backup.
+    /// The errors of [`copy`](Self::copy); [`Error::Damaged`] if the blocks are of another store,
+    /// do not follow one another, or do not continue the backup; without a backup, also if they do
+    /// not begin with the first block of the log.
     pub fn succeed(
         self,
         path: impl AsRef<Path>,

@@ -429,3 +429,47 @@ pub fn a_successor_has_no_gap() {
     assert!(matches!(make(vec![last]), Err(Error::Damaged { .. })));
     assert!(told(&make(blocks).unwrap()) == told(owner.store()));
 }
+
+/// The first block of each log begins at the same place, and follows no other. So only its identity
+/// shows that a caller mixed up two logs.
+#[test]
+pub fn the_blocks_of_another_store_are_refused() {
+    let [mut mine, mut other] = [11, 12].map(Owner::without_spaces);
+    let made = |owner: &Owner, blocks: Vec<SealedBlock>| {
+        let kept = Kept { store: owner.store().info().unwrap().id, backup: None, blocks };
+        let file = MemVolume::new(3);
+        options(9).succeed_on(Arc::new(file.clone()), &kept).map(|store| store.close().map(|()| file))
+    };
+    let is_damaged = |result: Result<(), Error>| matches!(result, Err(Error::Damaged { .. }));
+    let new = made(&mine, Vec::new()).unwrap().unwrap();
+    [&mut mine, &mut other].into_iter().for_each(|owner| owner.work(40));
+    let [one, another] = [&mine, &other].map(|owner| owner.blocks()[0].clone());
+    assert_eq!((one.begin, one.previous), (another.begin, another.previous));
+    let id = mine.store().info().unwrap().id;
+    let image = new.image();
+    assert!(is_damaged(catch_up(&new, id, &other.blocks()).map(drop)));
+    assert!(new.image() == image);
+    let mut following = options(77).follow_on(Arc::new(MemVolume::from_image(image, 1)), id).unwrap();
+    assert!(is_damaged(following.take(&other.blocks()).map(drop)));
+    assert_eq!(following.take(&mine.blocks()).unwrap(), CaughtUp::Done);
+    assert!(is_damaged(made(&mine, other.blocks()).map(drop)));
+    assert!(made(&mine, mine.blocks()).is_ok());
+    assert_eq!(catch_up(&new, id, &mine.blocks()).unwrap(), CaughtUp::Done);
+}
+
+/// An empty block before the first records is a part of the log, although it adds nothing.
+#[test]
+pub fn a_successor_without_a_backup_begins_with_the_first_block() {
+    let mut owner = Owner::without_spaces(13);
+    let id = owner.store().info().unwrap().id;
+    owner.work(40);
+    let make = |blocks: &[SealedBlock]| {
+        let kept = Kept { store: id, backup: None, blocks: blocks.to_vec() };
+        options(9).succeed_on(Arc::new(MemVolume::new(1)), &kept).map(drop)
+    };
+    let blocks = owner.blocks();
+    make(&blocks).unwrap();
+    let mut apart = blocks[0].clone();
+    apart.previous = 7;
+    assert!(matches!(make(&[&[apart], &blocks[1..]].concat()), Err(Error::Damaged { .. })));
+}
