@@ -39,6 +39,10 @@ impl Maintenance {
         trim: Option<Cursor>,
     ) -> Result<(), BuildError> {
         self.set_aside(&mut runs, merging.as_ref());
+        // An import may wait for its checkpoint meanwhile: only the install that has its run brings
+        // its logs.
+        let has = |import: &Run| runs.iter().any(|(run, _)| run.meta.id == import.meta.id);
+        let ingests = self.ingestion.as_ref().is_some_and(|ingestion| has(&ingestion.run));
         let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
         let dead = take_dead(&mut runs, at_hand, merging.as_ref());
         let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
@@ -48,7 +52,7 @@ impl Maintenance {
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
         let runs = runs.into_iter().map(|(run, _)| run).collect();
         state.runs = Arc::new(state.runs.next(runs, merging, lsn));
-        if self.ingestion.is_some() {
+        if ingests {
             // Under the same lock, because commits on the imported logs may follow at once.
             state.subscribers.lose();
             state.watchers.mark_all(&mut waiters);

@@ -265,3 +265,56 @@ fn ingest(store: &Store, ingestion: &Ingestion, mut known: BTreeSet<u64>) -> Res
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::MemVolume;
+
+    use super::*;
+    use crate::model::Piece;
+    use crate::{Class, Lost, MemoryConfig, Options, SpaceConfig};
+
+    /// A checkpoint carries the import. Meanwhile a dump becomes part of the store, and adds
+    /// nothing that subscribers lack.
+    #[test]
+    fn a_dump_during_an_import_loses_no_subscriber() {
+        let store = Options::new().threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let config = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+        let space = store.create_space("memory", config).unwrap();
+        let append = |log: &str| store.append(log, "entry").unwrap().wait().unwrap();
+        append("memory/log");
+        space.dump().unwrap();
+        append("memory/log");
+        append("log");
+        let subscription = store.subscribe(1 << 20).unwrap();
+        append("log");
+
+        let inner = store.inner();
+        let id = inner.maintenance().new_run();
+        let mut writer = Writer::new(store.shared(), IMPORT, RunWriter::new(id, Some(Vec::new()))).unwrap();
+        let mut pieces = PieceWriter::new(Pending::new(inner.table_cache.filter_seed()));
+        pieces.begin(b"new", Piece { bounds: Some(Bounds { first: 0, next: 1 }), base: 0 }, None);
+        let Ok(()) = pieces.entry(b"entry");
+        let Ok(()) = pieces.end();
+        while let Some(entry) = pieces.out().pop() {
+            writer.put(entry).unwrap();
+        }
+        let sealed = writer.finish().unwrap();
+        let meta = RunMeta { id, logs: 1, entries: 1, ..RunMeta::default() };
+        let run = Arc::new(Run::new(&inner.table_cache, meta, sealed, &[]));
+        let ingestion = Ingestion { run, outcome: Arc::new(OnceLock::new()) };
+        let known = inner.state().runs.iter().map(|run| run.meta.id).collect();
+        let context = inner.context().unwrap();
+        assert!(inner.maintenance().ingest(&context, &ingestion, &known).unwrap());
+        drop(context);
+
+        assert!(space.dump().unwrap().logs > 0);
+        assert!(ingestion.outcome.get().is_none(), "the import waits");
+        assert!(subscription.take().is_ok());
+        while ingestion.outcome.get().is_none() {
+            inner.get_on().unwrap();
+        }
+        assert!(matches!(subscription.take(), Err(Lost::Unlogged)));
+        assert_eq!(store.bounds("new").unwrap().next, 1);
+    }
+}
