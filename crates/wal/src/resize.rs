@@ -21,7 +21,7 @@ impl Drop for Paused<'_> {
     fn drop(&mut self) {
         let mut core = self.0.lock();
         core.resume();
-        let waiters = std::mem::take(&mut core.room_waiters);
+        let waiters = core.room_changed();
         drop(core);
         waiters.iter().for_each(Thread::unpark);
     }

@@ -96,8 +96,9 @@ impl Shared {
             let mut core = poisoned.into_inner();
             let blocks = core.fail(io::Error::other("a thread panicked while it changed the log"));
             if !blocks.is_empty() {
-                let expected = self.calls.expect();
+                let (expected, waiters) = (self.calls.expect(), core.room_changed());
                 drop(core);
+                waiters.iter().for_each(Thread::unpark);
                 self.end(&blocks, Err(self.failed()), expected);
                 return self.lock();
             }
@@ -190,17 +191,18 @@ impl Shared {
     }
 
     fn try_seal_and_place(&self, taken: Taken) -> Result<Write, WalError> {
-        let times = BlockTimes::begun(taken.appended, self.clock.now());
-        let times = (taken.records > 0).then_some(times);
-        // Writers copy their records without waiting, so this loop is short.
+        // Writers copy their records without waiting, so this loop is short. Nothing that may panic
+        // comes before it: that would free the memory into which they copy.
         while taken.block.is_being_filled() {
             thread::yield_now();
         }
+        let times = BlockTimes::begun(taken.appended, self.clock.now());
+        let times = (taken.records > 0).then_some(times);
         let sealed = seal(&self.pool, taken.buf, taken.records, taken.effort);
         let now = self.clock.now();
         let mut core = self.lock();
         let placed = core.place(taken.block, sealed, times, now);
-        let waiters = std::mem::take(&mut core.room_waiters);
+        let waiters = core.room_changed();
         let next = core.next_driver();
         drop(core);
         self.wake(next);
@@ -225,7 +227,7 @@ impl Shared {
         let now = self.clock.now();
         let mut core = self.lock();
         let ends = core.kept(blocks, now);
-        let waiters = std::mem::take(&mut core.room_waiters);
+        let waiters = core.room_changed();
         let expected = self.calls.expect();
         drop(core);
         waiters.iter().for_each(Thread::unpark);
@@ -289,7 +291,7 @@ impl Shared {
     pub fn stop(&self, how: impl FnOnce(&mut Core) -> Vec<Arc<Block>>) -> PendingNotify<'_> {
         let mut core = self.lock();
         let blocks = how(&mut core);
-        let waiters = std::mem::take(&mut core.room_waiters);
+        let waiters = core.room_changed();
         let rest = core.rest.take();
         PendingNotify { shared: self, blocks, waiters, rest, expected: Some(self.calls.expect()) }
     }

@@ -14,7 +14,7 @@ use crate::ack::Ack;
 use crate::block_handle::Block;
 use crate::calls::Hush;
 use crate::config::{Config, MIN_RING};
-use crate::core::{Appended, Core, Limits, OpenBlock, Setup, Stages, WalStats};
+use crate::core::{Appended, CommitterWait, Core, Limits, OpenBlock, Setup, Stages, WalStats};
 use crate::error::WalError;
 use crate::format::Codec;
 use crate::map::Layout;
@@ -137,14 +137,25 @@ impl Wal {
         within: Duration,
         put: impl FnOnce(&mut OpenBlock) -> usize,
     ) -> Result<Appended, WalError> {
+        let (appended, rest) = self.append_quietly(bound, freeing, within, put)?;
+        self.shared.end_rest(rest);
+        Ok(appended)
+    }
+
+    /// Appends without waking the committer; returns the rest that the caller must end then.
+    fn append_quietly(
+        &self,
+        bound: usize,
+        freeing: bool,
+        within: Duration,
+        put: impl FnOnce(&mut OpenBlock) -> usize,
+    ) -> Result<(Appended, Option<CommitterWait>), WalError> {
         let shared = &*self.shared;
         shared.here()?;
         let mut core = shared.lock();
         let appended = core.append(bound, freeing, (within, || shared.clock.now()), put)?;
         let rest = core.should_wake();
-        drop(core);
-        shared.end_rest(rest);
-        Ok(appended)
+        Ok((appended, rest))
     }
 
     /// Appends a record, `head` and then `record`, to the open block, as
@@ -159,12 +170,15 @@ impl Wal {
             });
         }
         let mut reservation = None;
-        let appended = self.append_with(len, false, linger, |open| {
+        let (appended, rest) = self.append_quietly(len, false, linger, |open| {
             let (offset, room) = open.push_reserved(head, record.len());
             reservation = Some(room);
             offset
         })?;
+        // The record comes first: the waker of the volume's queue may be the user's own, and may
+        // panic. The block would be written with whatever is in the record's place.
         reservation.expect("the record was appended").fill(record);
+        self.shared.end_rest(rest);
         Ok(appended)
     }
 
@@ -175,16 +189,45 @@ impl Wal {
     /// [`WalError::WouldWait`] if the call would have to wait in a waker; [`WalError::Forked`] in a
     /// process that did not open the log. Nothing was appended.
     pub fn append(&self, record: &[u8]) -> Result<(Appended, Ack), WalError> {
+        let appended = self.patiently(|| {}, || self.try_append_slice(&[], record))?;
+        let ack = self.ack(appended.block.clone());
+        Ok((appended, ack))
+    }
+
+    /// Makes attempts to append until one finds room, or fails. Calls `before_wait` before each
+    /// wait.
+    pub(crate) fn patiently<T>(
+        &self,
+        before_wait: impl Fn(),
+        mut attempt: impl FnMut() -> Result<T, WalError>,
+    ) -> Result<T, WalError> {
+        // The number of changes of room before an attempt. The first attempt, which seldom fails,
+        // does without it.
+        let mut known = None;
         loop {
-            match self.try_append_slice(&[], record) {
-                Ok(appended) => {
-                    let ack = self.ack(appended.block.clone());
-                    return Ok((appended, ack));
+            match attempt() {
+                Err(WalError::Busy | WalError::Full { .. }) => {
+                    before_wait();
+                    known = Some(self.wait_for_change_of_room(known)?);
                 }
-                Err(WalError::Busy | WalError::Full { .. }) => self.wait_for_room()?,
-                Err(error) => return Err(error),
+                ended => return ended,
             }
         }
+    }
+
+    /// Waits until the number of changes of room is another than `known`, and returns it. May
+    /// return earlier.
+    fn wait_for_change_of_room(&self, known: Option<u64>) -> Result<u64, WalError> {
+        let shared = &*self.shared;
+        shared.may_wait()?;
+        let core = shared.lock();
+        core.check()?;
+        if known != Some(core.changes_of_room) {
+            return Ok(core.changes_of_room);
+        }
+        drop(core);
+        self.wait_a_turn(known)?;
+        Ok(shared.lock().changes_of_room)
     }
 
     /// Returns the acknowledgement of a record in `block`.
@@ -199,6 +242,12 @@ impl Wal {
     /// The error that stopped the log; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in
     /// a process that did not open the log.
     pub fn wait_for_room(&self) -> Result<(), WalError> {
+        self.wait_a_turn(None)
+    }
+
+    /// Waits for a change of room, `known` of which are known. If the number is not known, or
+    /// without a committer, waits for a moment at most.
+    fn wait_a_turn(&self, known: Option<u64>) -> Result<(), WalError> {
         let shared = &*self.shared;
         shared.may_wait()?;
         shared.lock().check()?;
@@ -208,13 +257,19 @@ impl Wal {
             Turn::Sleep(time) => shared.clock.sleep(time),
             Turn::Wait => {
                 let mut core = shared.lock();
+                if known.is_some_and(|known| known != core.changes_of_room) {
+                    return Ok(());
+                }
                 core.room_waiters.push(thread::current());
                 let rest = core.should_wake();
                 drop(core);
                 shared.end_rest(rest);
-                // A placement or a trim wakes this thread. The time limit covers a wake-up that
-                // came before this thread joined the list.
-                thread::park_timeout(Duration::from_millis(5));
+                // A change of room wakes this thread. The time limit covers a change that came
+                // before this thread joined the list, and work that only this thread can do.
+                match known {
+                    Some(_) if !alone => thread::park(),
+                    _ => thread::park_timeout(Duration::from_millis(5)),
+                }
                 let me = thread::current().id();
                 shared.lock().room_waiters.retain(|waiter| waiter.id() != me);
             }
@@ -290,7 +345,7 @@ impl Wal {
     /// Wakes all threads that [wait for room](Self::wait_for_room): the ring may have room now, or
     /// the log may have ended.
     pub fn wake(&self) {
-        let waiters = std::mem::take(&mut self.shared.lock().room_waiters);
+        let waiters = self.shared.lock().room_changed();
         waiters.iter().for_each(Thread::unpark);
     }
 
@@ -321,6 +376,7 @@ impl Wal {
     pub fn end(&self) -> Result<Cursor, WalError> {
         self.shared.may_wait()?;
         self.shared.lock().refuse();
+        self.wake();
         loop {
             let drops = bug("closing-drops-the-rest");
             if !drops {
@@ -331,8 +387,9 @@ impl Wal {
             if core.is_idle() || drops {
                 let end = core.end();
                 let blocks = core.stop(WalError::Closed);
-                let rest = core.rest.take();
+                let (rest, waiters) = (core.rest.take(), core.room_changed());
                 drop(core);
+                waiters.iter().for_each(Thread::unpark);
                 self.shared.end_rest(rest);
                 self.shared.notify_closed(&blocks);
                 return Ok(end);
@@ -421,3 +478,6 @@ impl fmt::Debug for Wal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -172,7 +172,10 @@ pub(crate) struct Core {
     wrecked: Vec<OpenBlock>,
     /// The committer's current rest; `None` while the committer runs.
     pub rest: Option<CommitterWait>,
+    /// Threads that wait for room, and the number of events after which there may be room for a
+    /// record that was refused, or no hope of it.
     pub room_waiters: Vec<Thread>,
+    pub changes_of_room: u64,
     pub stats: WalStats,
     pub stages: Stages,
 }
@@ -215,6 +218,7 @@ impl Core {
             wrecked: Vec::new(),
             rest: None,
             room_waiters: Vec::new(),
+            changes_of_room: 0,
             stats: WalStats::default(),
             stages: Stages::default(),
         }
@@ -333,6 +337,12 @@ impl Core {
         let waiting = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER)).chain([before, with]);
         let largest = waiting.max().unwrap_or_default().max(self.taken.as_ref().map_or(0, |(_, len)| *len));
         self.ring.has_room(self.closed_bytes + before as u64, with as u64, largest as u64, reserve)
+    }
+
+    /// Counts a change of room, and returns the threads to wake.
+    pub fn room_changed(&mut self) -> Vec<Thread> {
+        self.changes_of_room += 1;
+        std::mem::take(&mut self.room_waiters)
     }
 
     /// Refuses new records from now on.

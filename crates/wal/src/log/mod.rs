@@ -349,18 +349,10 @@ impl Log {
         LogStats { ring, first, durable, next, epoch, settling, volume: self.volume.info() }
     }
 
-    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, WalError>) -> Result<T, WalError> {
-        loop {
-            match attempt() {
-                Err(WalError::Busy | WalError::Full { .. }) => {
-                    // Without a committer thread, only this thread can complete the work that the
-                    // committer has begun.
-                    self.run_committer();
-                    self.wal.wait_for_room()?;
-                }
-                ended => return ended,
-            }
-        }
+    fn patiently<T>(&self, attempt: impl FnMut() -> Result<T, WalError>) -> Result<T, WalError> {
+        // Without a committer thread, only this thread can complete the work that the committer has
+        // begun.
+        self.wal.patiently(|| self.run_committer(), attempt)
     }
 
     /// Returns the result of appending a record of `len` bytes, without its kind byte.

@@ -1,10 +1,15 @@
 //! Readers, writers, trims and resizes at once.
 
+#![expect(clippy::disallowed_methods, reason = "a thread that polls shows that in time only")]
+
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use brooklet_io::{MemVolume, SECTOR, Volume};
-use brooklet_wal::{Log, LogError, LogOptions, Lsn};
+use brooklet_wal::{Log, LogError, LogOptions, Lsn, WalError};
 
 use crate::logs::model::{KIB, options};
 
@@ -38,6 +43,65 @@ fn a_reader_that_is_overtaken_says_so() {
         }
         assert!(reader.next().is_none());
     }
+}
+
+/// A log that takes no record until a trim.
+fn full() -> Log {
+    let options = LogOptions::new().ring_size(64 * KIB).largest_record(4 << 10);
+    let log = Log::create(Arc::new(MemVolume::new(1)), options).unwrap();
+    loop {
+        match log.try_append(&[7; 4000]) {
+            // A block that is on its way may yet turn out to be smaller.
+            Ok((_, ack)) => ack.wait().unwrap(),
+            Err(WalError::Full { .. }) => return log,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A thread that waits for room sleeps until a trim. A thread that polls goes to sleep again and
+/// again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_log_is_not_polled() {
+    let log = full();
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let log = &log;
+        let waiter = scope.spawn(move || {
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            log.append(&[8; 4000]).unwrap().1.wait().unwrap();
+        });
+        let status = Path::new("/proc").join(told.recv().unwrap()).join("status");
+        while log.stats().ring.waiting == 0 {
+            std::thread::yield_now();
+        }
+        let sleeps = || -> u64 {
+            let status = std::fs::read_to_string(&status).unwrap();
+            let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            count.unwrap().trim().parse().unwrap()
+        };
+        let before = sleeps();
+        std::thread::sleep(Duration::from_millis(300));
+        let slept = sleeps() - before;
+        log.trim(log.next()).unwrap();
+        waiter.join().unwrap();
+        assert!(slept < 10, "it went to sleep {slept} times");
+    });
+}
+
+/// A thread that waits for room learns that the log is closed.
+#[test]
+fn a_full_log_that_is_closed_leaves_nobody_waiting() {
+    let log = full();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| log.append(&[8; 4000]).map(drop));
+        while log.stats().ring.waiting == 0 {
+            std::thread::yield_now();
+        }
+        log.close().unwrap();
+        assert!(matches!(waiter.join().unwrap(), Err(WalError::Closed)));
+    });
 }
 
 /// Two threads append so many records, one reads all the time, one trims what it has read, one

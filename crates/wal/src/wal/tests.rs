@@ -1,0 +1,95 @@
+//! Long records, which are copied outside the lock: code of the user's own panics, or is asked,
+//! while a record has its place and is not copied yet.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
+use brooklet_io::{ManualClock, MemVolume};
+
+use super::*;
+use crate::config::Zone;
+use crate::core::WriteReason;
+use crate::shared::CommitterHandle;
+
+fn open(config: Config, clock: Arc<dyn Clock>) -> Wal {
+    let volume = MemVolume::new(1);
+    volume.grow(1 << 20).unwrap();
+    let zone = Zone { offset: 0, size: 1 << 20, store: 1 };
+    let opening = Opening { tail: 0, next: Cursor { seq: 1, ..Cursor::default() }, epoch: 1 };
+    Wal::open(Arc::new(volume), zone, config, opening, clock, Arc::new(()))
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of a volume's queue")
+    }
+}
+
+/// The record is in the log by then, and another thread writes it.
+#[test]
+fn a_panic_of_a_waker_leaves_the_record_whole() {
+    let hour = Duration::from_secs(3600);
+    let wal =
+        open(Config { interval: hour, linger: hour, ..Config::default() }, Arc::<ManualClock>::default());
+    let handle = CommitterHandle { thread: thread::current(), flying: Arc::new(Panics).into() };
+    assert!(wal.shared.committer.set(handle).is_ok());
+    wal.shared.lock().rest = Some(CommitterWait::Flying { until: Duration::MAX });
+    let record = vec![7; LONG];
+    let appended = catch_unwind(AssertUnwindSafe(|| wal.try_append_slice(&[], &record)));
+    assert!(appended.is_err(), "the waker was called");
+    let core = wal.shared.lock();
+    let block = core.last_appended().unwrap();
+    assert!(core.records(&block).unwrap().ends_with(&record));
+}
+
+/// A clock that looks whether a thread still copies its record into a block.
+#[derive(Debug, Default)]
+struct Looks {
+    block: Mutex<Option<Arc<Block>>>,
+    was_being_filled: AtomicBool,
+}
+
+impl Clock for Looks {
+    fn now(&self) -> Duration {
+        if self.block.lock().unwrap().as_ref().is_some_and(|block| block.is_being_filled()) {
+            self.was_being_filled.store(true, Ordering::Relaxed);
+        }
+        Duration::ZERO
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sleep(&self, _: Duration) {}
+}
+
+/// A clock may be the user's own, and may panic: the block's memory would be freed then.
+#[test]
+fn no_clock_is_asked_while_a_taken_block_is_filled() {
+    let clock = Arc::<Looks>::default();
+    let wal = open(Config::default(), clock.clone());
+    let (record, mut reservation) = (vec![7; LONG], None);
+    let reserve = |open: &mut OpenBlock| {
+        let (offset, room) = open.push_reserved(&[], LONG);
+        reservation = Some(room);
+        offset
+    };
+    let (appended, _) = wal.append_quietly(LONG, false, Duration::ZERO, reserve).unwrap();
+    let taken = wal.shared.lock().take(WriteReason::Wanted).unwrap();
+    *clock.block.lock().unwrap() = Some(appended.block.clone());
+    let reservation = reservation.unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..1000).for_each(|_| thread::yield_now());
+            reservation.fill(&record);
+        });
+        wal.shared.carry_out(taken);
+    });
+    assert!(!clock.was_being_filled.load(Ordering::Relaxed));
+    assert!(appended.block.data().ends_with(&record));
+}
