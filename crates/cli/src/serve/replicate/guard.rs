@@ -127,9 +127,13 @@ impl Replication {
             }
             thread::sleep(LOOK);
         }
-        let pruned = archive.prune(self.keep_backups, false)?;
-        if pruned.backups > 0 {
-            tracing::info!(backups = pruned.backups, bytes = pruned.bytes, "old backups were removed");
+        match archive.prune(self.keep_backups, false) {
+            Ok(pruned) if pruned.backups > 0 => {
+                tracing::info!(backups = pruned.backups, bytes = pruned.bytes, "old backups were removed");
+            }
+            Ok(_) => {}
+            // The log is short again: another backup would gain nothing.
+            Err(error) => tracing::warn!(%error, "old backups stay until the next backup"),
         }
         Ok(true)
     }
