@@ -1,7 +1,12 @@
 'use strict'
 // Arguments: the native part gets bytes, and numbers that are whole.
 
+const { BrookletError } = require('./error.js')
+
 const NOTHING = Buffer.alloc(0)
+
+/** Most bytes of a key or a payload: the native part gets their lengths in 32 bits. No store takes more. */
+const MOST_BYTES = 0xffffffff
 
 function described (value) {
   if (value === null || value === undefined) return String(value)
@@ -17,6 +22,10 @@ function wrongType (name, expected, found) {
 function bytes (value, name) {
   if (typeof value === 'string') return value === '' ? NOTHING : Buffer.from(value, 'utf8')
   if (!(value instanceof Uint8Array)) throw wrongType(name, 'a string or a Uint8Array', value)
+  if (value.length > MOST_BYTES) {
+    const message = `${name} has ${value.length} bytes: the store takes at most ${MOST_BYTES}, and fewer by its maxPayload`
+    throw new BrookletError({ code: 'BROOKLET_INVALID', message })
+  }
   // Another thread may change shared memory while it is read.
   return typeof SharedArrayBuffer === 'function' && value.buffer instanceof SharedArrayBuffer ? Buffer.from(value) : value
 }

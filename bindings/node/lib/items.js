@@ -50,19 +50,21 @@ class Items {
     }
     if (this.over) return ended()
     if (this.at === this.ready.length) {
+      let found
       try {
-        this.ready = await this.fetch()
-        this.at = 0
+        found = await this.fetch()
       } catch (error) {
         this.#finish()
         throw error
       }
-      // It may have ended meanwhile.
+      // It may have ended meanwhile, and what came then belongs to nobody.
       if (this.signal?.aborted) throw this.signal.reason
-      if (this.over || this.ready.length === 0) {
+      if (this.over || found.length === 0) {
         this.#finish()
         return ended()
       }
+      this.ready = found
+      this.at = 0
     }
     return { done: false, value: this.ready[this.at++] }
   }

@@ -27,6 +27,13 @@ export class BrookletPersistence {
   getMetas(docName: string): Promise<Map<string, any>>
   /** Returns the names of all documents. */
   getAllDocNames(): Promise<string[]>
+  /** Returns the state vector of each document. `clock` is the number of its last update. */
+  getAllDocStateVectors(): Promise<Array<{ name: string, sv: Uint8Array, clock: number }>>
+  /**
+   * Deletes all documents and all metadata of this prefix, after the calls so far and before the later ones. A kill in
+   * mid-call may leave some of them.
+   */
+  clearAll(): Promise<void>
   /** Waits for all calls, and closes the store if this object opened it. */
   destroy(): Promise<void>
 }

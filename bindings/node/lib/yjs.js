@@ -13,12 +13,17 @@ const UPDATE = Buffer.of(2)
 /** A document is merged when it is read, and has more updates. */
 const MOST_UPDATES = 500
 
+/** Most logs that one commit of `clearAll` deletes. */
+const MOST_DELETIONS = 1000
+
 class BrookletPersistence {
   #store
   #owns
   #prefix
   /** The last call on each document that has not ended. */
   #turns = new Map()
+  /** The last `clearAll`. Later calls wait for it. */
+  #cleared = Promise.resolve()
 
   constructor (location, { prefix = '', openOptions } = {}) {
     this.#owns = !(location instanceof Store)
@@ -59,7 +64,7 @@ class BrookletPersistence {
     return this.#turn(docName, async (store, log) => {
       const logs = await store.exists(log) ? [log] : []
       for await (const { key } of store.scan(this.#meta(docName, ''))) logs.push(key)
-      if (logs.length > 0) await store.commit(logs.reduce((commit, key) => commit.delete(key), new Commit()))
+      if (logs.length > 0) await deleteAll(store, logs)
     })
   }
 
@@ -103,6 +108,30 @@ class BrookletPersistence {
     return names
   }
 
+  async getAllDocStateVectors () {
+    const found = []
+    for (const name of await this.getAllDocNames()) {
+      found.push(await this.#turn(name, async (store, log) => {
+        const { doc, count, next } = await loaded(store, log)
+        return count > 0 ? [{ name, sv: Y.encodeStateVector(doc), clock: next - 1 }] : []
+      }))
+    }
+    return found.flat()
+  }
+
+  clearAll () {
+    const before = [...this.#turns.values(), this.#cleared]
+    const result = (async () => {
+      await Promise.all(before)
+      const store = await this.#store
+      for (const kind of ['d', 'm']) {
+        for (let logs; (logs = await some(store, Buffer.from(this.#prefix + kind))).length > 0;) await deleteAll(store, logs)
+      }
+    })()
+    this.#cleared = result.catch(() => {})
+    return result
+  }
+
   async destroy () {
     await this.#idle()
     if (this.#owns) await (await this.#store).close()
@@ -111,9 +140,9 @@ class BrookletPersistence {
   /** Makes a call when those before it on the document have ended. */
   #turn (docName, call) {
     if (typeof docName !== 'string') return Promise.reject(new TypeError('the name of a document is a string'))
-    const before = this.#turns.get(docName)
+    const before = [this.#turns.get(docName), this.#cleared]
     const result = (async () => {
-      await before
+      await Promise.all(before)
       return call(await this.#store, Buffer.from(`${this.#prefix}d${docName}`))
     })()
     const turn = result.then(() => {}, () => {}).then(() => {
@@ -124,7 +153,7 @@ class BrookletPersistence {
   }
 
   async #idle () {
-    await Promise.all(this.#turns.values())
+    await Promise.all([...this.#turns.values(), this.#cleared])
   }
 
   #meta (docName, metaKey) {
@@ -133,6 +162,20 @@ class BrookletPersistence {
     length.writeUInt16BE(name.length)
     return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, Buffer.from(metaKey)])
   }
+}
+
+/** Returns the keys of the first logs with a prefix. */
+async function some (store, prefix) {
+  const keys = []
+  for await (const { key } of store.scan(prefix)) {
+    if (keys.push(key) === MOST_DELETIONS) break
+  }
+  return keys
+}
+
+/** Deletes logs in one commit. */
+async function deleteAll (store, logs) {
+  await store.commit(logs.reduce((commit, key) => commit.delete(key), new Commit()))
 }
 
 /** Returns a document of the updates of a log, their count, and the number of the next one. */

@@ -93,6 +93,18 @@ test('huge and empty buffers', async t => {
   await assert.rejects(store.append('', 'a').then(() => { throw new Error('taken') }), error => error.message === 'taken' || error.code === 'BROOKLET_INVALID')
 })
 
+test('a buffer whose length has more than 32 bits is refused, not cut', async t => {
+  const { store } = await opened(t)
+  // Only its length is huge: no test needs 4 GiB.
+  const huge = Object.defineProperty(Buffer.from('abc'), 'length', { value: 2 ** 32 + 1 })
+  const refused = error => error instanceof BrookletError && error.code === 'BROOKLET_INVALID' && error.message.includes('4294967297')
+  await assert.rejects(store.append('log', huge), refused)
+  await assert.rejects(store.append(huge, 'a'), refused)
+  await assert.rejects(store.appendMany('log', ['a', huge]), refused)
+  assert.throws(() => new Commit().append('log', huge), refused)
+  assert.equal(await store.exists('log'), false)
+})
+
 test('shared memory, and memory that changes after the call', async t => {
   const { store } = await opened(t)
   const shared = new Uint8Array(new SharedArrayBuffer(4)).fill(97)

@@ -51,6 +51,27 @@ test('return and abort end a tail that waits', async t => {
   await assert.rejects(all(store.scan('', { signal: AbortSignal.abort() })), { name: 'AbortError' })
 })
 
+test('a step that is on its way when its iterator ends leaves nothing behind', async t => {
+  const { store } = await opened(t)
+  await store.appendMany('log', ['a', 'b', 'c'])
+  const aborts = new AbortController()
+  // A step asks the native part in a microtask, and gets no answer in one.
+  const begun = async () => { for (let n = 0; n < 5; n++) await null }
+  for (const items of [store.read('log'), store.tail('log'), store.scan('')]) {
+    const step = items.next()
+    await begun()
+    await items.return()
+    assert.deepEqual(await step, { done: true, value: undefined })
+    for (let n = 0; n < 3; n++) assert.deepEqual(await items.next(), { done: true, value: undefined })
+  }
+  const items = store.read('log', { signal: aborts.signal })
+  const step = items.next()
+  await begun()
+  aborts.abort(new Error('enough'))
+  await assert.rejects(step, /enough/)
+  for (let n = 0; n < 3; n++) await assert.rejects(items.next(), /enough/)
+})
+
 test('a consumer that throws ends its tail only', async t => {
   const { store } = await opened(t)
   await store.appendMany('log', ['a', 'b'])

@@ -84,6 +84,47 @@ test('metadata, and a clear', async t => {
   assert.equal((await all(store.scan())).length, 2)
 })
 
+test('the state vectors of all documents', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store, { prefix: 'p/' })
+  assert.deepEqual(await persistence.getAllDocStateVectors(), [])
+  const { doc: a, text: edited } = stored(persistence, 'a')
+  edited.insert(0, 'x')
+  edited.insert(0, 'y')
+  const { doc: b, text: other } = stored(persistence, 'b')
+  other.insert(0, 'z')
+  await store.append('p/x', 'no document')
+  const vectors = [
+    { name: 'a', sv: Y.encodeStateVector(a), clock: 1 },
+    { name: 'b', sv: Y.encodeStateVector(b), clock: 0 }
+  ]
+  assert.deepEqual(await persistence.getAllDocStateVectors(), vectors)
+  await persistence.flushDocument('a')
+  assert.deepEqual((await persistence.getAllDocStateVectors()).map(({ name, clock }) => [name, clock]), [['a', 2], ['b', 0]])
+})
+
+test('a clear of all waits for the calls before, and those after wait for it', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store, { prefix: 'p/' })
+  const update = Y.encodeStateAsUpdate(new Y.Doc())
+  await store.append('others', 'stays')
+  await store.append('p/x', 'stays')
+  const writes = []
+  for (let n = 0; n < 2100; n++) writes.push(persistence.storeUpdate(`doc ${n}`, update))
+  writes.push(persistence.setMeta('doc 7', 'key', 1))
+  const cleared = persistence.clearAll()
+  const after = persistence.storeUpdate('doc 7', update)
+  await Promise.all(writes)
+  await cleared
+  assert.equal(await after, 0)
+  assert.deepEqual(await persistence.getAllDocNames(), ['doc 7'])
+  assert.equal(await persistence.getMeta('doc 7', 'key'), undefined)
+  assert.deepEqual((await all(store.scan())).map(({ key }) => key.toString()), ['others', 'p/ddoc 7', 'p/x'])
+  await persistence.clearAll()
+  await persistence.clearAll()
+  assert.deepEqual(await persistence.getAllDocNames(), [])
+})
+
 test('bad input is refused, and loses nothing', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store)
