@@ -3,54 +3,59 @@
 //! A thread that is not Python's must not enter an interpreter that ends. So the end of the
 //! interpreter closes a gate, and waits for the callbacks that run.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use brooklet::Error;
 use pyo3::prelude::*;
 
 use crate::error::exception;
 
-struct Gate {
-    state: Mutex<State>,
-    idle: Condvar,
-}
+/// How often the end of the interpreter looks whether the callbacks have ended.
+const LOOK: Duration = Duration::from_millis(1);
 
-struct State {
-    closed: bool,
-    running: usize,
-}
+/// One number, and no lock: a fork copies it at any moment. The upper 32 bits are the process, then
+/// comes `CLOSED`, and the other bits count the callbacks that run. In a child of a fork the gate is
+/// open, and no callback runs: the threads that ran those of the parent are not in the child.
+struct Gate(AtomicU64);
 
-static GATE: Gate = Gate { state: Mutex::new(State { closed: false, running: 0 }), idle: Condvar::new() };
+const CLOSED: u64 = 1 << 31;
 
-/// A callback that runs.
-struct Running;
+static GATE: Gate = Gate(AtomicU64::new(0));
+
+/// A callback that runs, in this process. A callback may fork, and its copy ends in the child too.
+struct Running(u32);
 
 impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the gate of this process, unless `next` returns `None`.
+    fn change(&self, next: impl Fn(u64) -> Option<u64>) -> bool {
+        let open = u64::from(std::process::id()) << 32;
+        let own = |gate: u64| if gate >> 32 == open >> 32 { gate } else { open };
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| next(own(gate))).is_ok()
     }
 
     fn enter(&self) -> Option<Running> {
-        let mut state = self.state();
-        if state.closed {
-            return None;
-        }
-        state.running += 1;
-        Some(Running)
+        self.change(|gate| (gate & CLOSED == 0).then_some(gate + 1)).then(|| Running(std::process::id()))
     }
 
     fn close(&self) {
-        let mut state = self.state();
-        state.closed = true;
-        let ended = self.idle.wait_while(state, |state| state.running > 0);
-        drop(ended.unwrap_or_else(PoisonError::into_inner));
+        self.change(|gate| Some(gate | CLOSED));
+        while self.0.load(Ordering::SeqCst) & (CLOSED - 1) > 0 {
+            sleep(LOOK);
+        }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a wait by a lock would not end in a child of a fork")]
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        GATE.state().running -= 1;
-        GATE.idle.notify_all();
+        if self.0 == std::process::id() {
+            GATE.change(|gate| Some(gate - 1));
+        }
     }
 }
 

@@ -10,21 +10,19 @@ use std::future::Future;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use brooklet::{Appending, Committing, Error, TailEvent, TailStream as Stream};
-use futures_core::Stream as _;
-use pyo3::exceptions::PyStopAsyncIteration;
+use brooklet::{Appending, Committing, Error};
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::argument::{Key, Payload};
 use crate::commit::Commit;
 use crate::error::{exception, invalid};
-use crate::result::Named;
 use crate::store::Store;
-use crate::tail::TailStream;
+use crate::tail::{Following, TailStream};
 use crate::ticket::Ticket;
 
 /// The future of the store.
@@ -32,16 +30,15 @@ enum Work {
     Append(Appending),
     Commit(Committing),
     Ticket(brooklet::Ticket),
-    Tail(Arc<Mutex<Stream>>),
+    Tail(Arc<Mutex<Following>>),
 }
 
 /// The result of a future.
 enum Outcome {
     Seq(u64),
     Seqs(Vec<u64>),
-    Acknowledged,
-    /// The next event; none after the end of the tail.
-    Event(Option<TailEvent>),
+    /// The write is acknowledged, or the tail has an event.
+    Done,
 }
 
 impl Work {
@@ -49,10 +46,8 @@ impl Work {
         match self {
             Work::Append(append) => Pin::new(append).poll(context).map_ok(Outcome::Seq),
             Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
-            Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Acknowledged),
-            Work::Tail(stream) => Pin::new(&mut *held(stream))
-                .poll_next(context)
-                .map(|event| event.transpose().map(Outcome::Event)),
+            Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Done),
+            Work::Tail(following) => held(following).poll(context).map(|()| Ok(Outcome::Done)),
         }
     }
 }
@@ -89,18 +84,15 @@ struct Wait {
     future: Py<PyAny>,
 }
 
-struct Waits {
-    pending: BTreeMap<u64, Wait>,
-    /// The number of the next wait.
-    next: u64,
-}
+/// The number of the last wait. No two ports use one number: a tail may move from one to another.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Where the waits of one event loop end.
 #[pyclass(frozen, module = "brooklet")]
 pub struct Port {
     woken: Arc<Mutex<Woken>>,
     reader: PipeReader,
-    waits: Mutex<Waits>,
+    pending: Mutex<BTreeMap<u64, Wait>>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,14 +105,10 @@ type Polled = (Wait, Poll<Result<Outcome, Error>>);
 impl Port {
     /// Begins a wait, and returns its number if it has not ended.
     fn begin(&self, py: Python<'_>, work: Work, future: Py<PyAny>) -> PyResult<Option<u64>> {
-        let number = {
-            let mut waits = held(&self.waits);
-            waits.next += 1;
-            waits.next
-        };
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let waker = Waker::from(Arc::new(Waking { woken: self.woken.clone(), wait: number }));
         self.advance(py, vec![Wait { number, work, waker, future }])?;
-        Ok(held(&self.waits).pending.contains_key(&number).then_some(number))
+        Ok(held(&self.pending).contains_key(&number).then_some(number))
     }
 
     /// Polls waits. Ends those that are ready, and keeps the others.
@@ -135,7 +123,7 @@ impl Port {
         let (mut ended, mut settled) = (Vec::new(), Ok(()));
         for (wait, result) in polled {
             match result {
-                Poll::Pending => drop(held(&self.waits).pending.insert(wait.number, wait)),
+                Poll::Pending => drop(held(&self.pending).insert(wait.number, wait)),
                 Poll::Ready(result) => {
                     // An error here must not lose the waits that follow.
                     settled = settled.and(settle(py, wait.future.bind(py), result));
@@ -157,16 +145,13 @@ fn settle(py: Python<'_>, future: &Bound<'_, PyAny>, result: Result<Outcome, Err
     let value = match result {
         Ok(Outcome::Seq(seq)) => seq.into_pyobject(py)?.into_any(),
         Ok(Outcome::Seqs(seqs)) => seqs.into_pyobject(py)?.into_any(),
-        Ok(Outcome::Acknowledged) => py.None().into_bound(py),
-        Ok(Outcome::Event(Some(event))) => event.named(py)?,
-        Ok(Outcome::Event(None)) => return fail(future, PyStopAsyncIteration::new_err(())),
-        Err(error) => return fail(future, exception(py, &error)),
+        Ok(Outcome::Done) => py.None().into_bound(py),
+        Err(error) => {
+            let error = exception(py, &error);
+            return future.call_method1(intern!(py, "set_exception"), (error,)).map(drop);
+        }
     };
     future.call_method1(intern!(py, "set_result"), (value,)).map(drop)
-}
-
-fn fail(future: &Bound<'_, PyAny>, error: PyErr) -> PyResult<()> {
-    future.call_method1(intern!(future.py(), "set_exception"), (error,)).map(drop)
 }
 
 fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -179,8 +164,7 @@ impl Port {
     fn new() -> PyResult<Self> {
         let (reader, writer) = std::io::pipe()?;
         let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), writer }));
-        let waits = Mutex::new(Waits { pending: BTreeMap::new(), next: 0 });
-        Ok(Self { woken, reader, waits })
+        Ok(Self { woken, reader, pending: Mutex::new(BTreeMap::new()) })
     }
 
     /// The descriptor that is readable while woken waits are there.
@@ -199,8 +183,8 @@ impl Port {
             std::mem::take(&mut woken.waits)
         };
         let waits: Vec<Wait> = {
-            let mut waits = held(&self.waits);
-            woken.iter().filter_map(|number| waits.pending.remove(number)).collect()
+            let mut pending = held(&self.pending);
+            woken.iter().filter_map(|number| pending.remove(number)).collect()
         };
         // A future that was cancelled gets nothing more: its event stays in the tail.
         let (mut cancelled, mut wanted) = (Vec::new(), Vec::with_capacity(waits.len()));
@@ -218,7 +202,7 @@ impl Port {
 
     /// Forgets all waits: their event loop is closed.
     fn clear(&self, py: Python<'_>) {
-        let pending = std::mem::take(&mut held(&self.waits).pending);
+        let pending = std::mem::take(&mut *held(&self.pending));
         py.detach(|| drop(pending));
     }
 
@@ -250,20 +234,20 @@ impl Port {
         self.begin(py, Work::Ticket(ticket.ticket.clone()), future).map(drop)
     }
 
-    /// Ends `future` with the next event of a tail.
+    /// Ends `future` when a tail has its next event, which stays in the tail.
     fn tail(&self, py: Python<'_>, tail: &TailStream, future: Py<PyAny>) -> PyResult<()> {
         let former = held(&tail.waits).take();
-        let former = former.and_then(|number| held(&self.waits).pending.remove(&number));
+        let former = former.and_then(|number| held(&self.pending).remove(&number));
         if let Some(wait) = former {
             if !is_done(wait.future.bind(py))? {
                 let number = wait.number;
-                held(&self.waits).pending.insert(number, wait);
+                held(&self.pending).insert(number, wait);
                 *held(&tail.waits) = Some(number);
                 return Err(invalid(py, "another task waits for the tail: give each task its own"));
             }
             drop(wait);
         }
-        let waits = self.begin(py, Work::Tail(tail.stream.clone()), future)?;
+        let waits = self.begin(py, Work::Tail(tail.following.clone()), future)?;
         *held(&tail.waits) = waits;
         Ok(())
     }

@@ -1,7 +1,12 @@
 //! Tails: readers that follow a log.
 
-use std::sync::{Arc, Mutex};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
+use brooklet::{Error, TailEvent};
+use futures_core::Stream as _;
+use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 
 use crate::argument::Seconds;
@@ -77,13 +82,55 @@ impl Tail {
 /// A tail for coroutines, which a port polls.
 #[pyclass(frozen, module = "brooklet")]
 pub struct TailStream {
-    pub stream: Arc<Mutex<brooklet::TailStream>>,
+    pub following: Arc<Mutex<Following>>,
     /// The number of the wait that a port has.
     pub waits: Mutex<Option<u64>>,
 }
 
+/// A tail, and the event that came for a coroutine. The event stays here until the coroutine runs
+/// and takes it: a task may be cancelled when its event is there and before the task runs.
+pub struct Following {
+    stream: brooklet::TailStream,
+    /// The next event; none after the end of the tail.
+    ready: Option<Result<Option<TailEvent>, Error>>,
+}
+
+impl Following {
+    /// Returns whether an event is there to be taken.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.ready.is_none() {
+            let event = std::task::ready!(Pin::new(&mut self.stream).poll_next(context));
+            self.ready = Some(event.transpose());
+        }
+        Poll::Ready(())
+    }
+}
+
 impl TailStream {
     pub fn new(tail: brooklet::Tail) -> Self {
-        Self { stream: Arc::new(Mutex::new(tail.into_stream())), waits: Mutex::new(None) }
+        let following = Following { stream: tail.into_stream(), ready: None };
+        Self { following: Arc::new(Mutex::new(following)), waits: Mutex::new(None) }
+    }
+
+    fn following(&self) -> MutexGuard<'_, Following> {
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl TailStream {
+    /// Whether the next event is there.
+    #[getter]
+    fn is_ready(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.following().ready.is_some())
+    }
+
+    /// Takes the next event, which is there.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let event = py.detach(|| self.following().ready.take());
+        match event.unwrap_or(Ok(None)).or_raise(py)? {
+            Some(event) => event.named(py),
+            None => Err(PyStopAsyncIteration::new_err(())),
+        }
     }
 }

@@ -32,7 +32,7 @@ impl Ticket {
     /// Whether the write is acknowledged or has failed.
     #[getter]
     fn is_done(&self) -> bool {
-        self.ticket.is_done()
+        self.ticket.has_ended()
     }
 
     /// Whether the write is on stable media.
@@ -71,7 +71,8 @@ impl Ticket {
     }
 
     fn __repr__(&self) -> String {
-        format!("Ticket(seqs={:?}, is_done={})", self.ticket.seqs(), self.ticket.is_done())
+        let is_done = if self.ticket.has_ended() { "True" } else { "False" };
+        format!("Ticket(seqs={:?}, is_done={is_done})", self.ticket.seqs())
     }
 }
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Awaitable, Callable, List
 
@@ -118,12 +119,42 @@ def test_a_tail_follows_and_loses_no_event(path: Path) -> None:
 def test_a_cancelled_wait_leaves_its_event_in_the_tail(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         tail = store.tail("doc")
-        waits = tail.__anext__()
+        waits = asyncio.ensure_future(tail.__anext__())
         await asyncio.sleep(0)
         waits.cancel()
         await store.append("doc", b"x")
         await asyncio.sleep(0.05)
         assert await tail.__anext__() == Entry(0, b"x")
+
+    run(path, body)
+
+
+def test_an_event_that_came_before_the_cancellation_stays_in_the_tail(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        from brooklet import _aio
+
+        tail = store.tail("doc")
+        loop = asyncio.get_running_loop()
+        for n in range(20):
+
+            async def follow() -> Any:
+                return await tail.__anext__()
+
+            task = asyncio.ensure_future(follow())
+            await asyncio.sleep(0)
+            store.store.append("doc", b"%d" % n).wait()
+            time.sleep(0.005)  # The store wakes the tail.
+            # The future of the wait ends here, and its task has not run yet.
+            _aio._port(loop).drain()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await tail.__anext__() == Entry(n, b"%d" % n)
+        await store.close()
+        with pytest.raises(brooklet.ClosedError):
+            await tail.__anext__()
+        with pytest.raises(StopAsyncIteration):
+            await tail.__anext__()
 
     run(path, body)
 
@@ -151,7 +182,7 @@ def test_event_loops_come_and_go(path: Path) -> None:
     with brooklet.open(path, **SMALL) as store:
 
         async def leave() -> None:
-            waits = brooklet.AsyncStore(store).tail("doc").__anext__()
+            waits = asyncio.ensure_future(brooklet.AsyncStore(store).tail("doc").__anext__())
             await brooklet.AsyncStore(store).append("other", b"x")
             assert not waits.done()
 
@@ -167,6 +198,25 @@ def test_event_loops_come_and_go(path: Path) -> None:
 
         asyncio.run(leave())
         assert len(_aio._ports) == 1
+
+
+def test_a_tail_moves_to_another_event_loop(path: Path) -> None:
+    with brooklet.open(path, **SMALL) as store:
+        tail = brooklet.AsyncStore(store).tail("doc")
+
+        async def leave() -> None:
+            asyncio.ensure_future(tail.__anext__())
+            await asyncio.sleep(0)
+
+        async def go_on() -> None:
+            waits = asyncio.ensure_future(brooklet.AsyncStore(store).tail("other").__anext__())
+            await asyncio.sleep(0)
+            await brooklet.AsyncStore(store).append("doc", b"x")
+            assert await tail.__anext__() == Entry(0, b"x")
+            assert not waits.done()
+
+        asyncio.run(leave())
+        asyncio.run(go_on())
 
 
 def test_event_loops_of_many_threads_come_and_go(path: Path) -> None:

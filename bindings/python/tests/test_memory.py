@@ -22,7 +22,9 @@ def calls(store: brooklet.Store) -> None:
         await asyncio.gather(*(opened.append("async", b"x" * 100) for _ in range(500)))
         tail = opened.tail("none")
         for _ in range(300):
-            tail.__anext__().cancel()
+            task = asyncio.ensure_future(tail.__anext__())
+            await asyncio.sleep(0)
+            task.cancel()
 
     seen: List[Optional[brooklet.Error]] = []
     for n in range(2000):

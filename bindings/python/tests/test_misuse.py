@@ -225,6 +225,85 @@ def test_a_child_of_a_fork_is_refused(program: Program) -> None:
     assert (out, err) == ("[Entry(seq=0, payload=b'x'), Entry(seq=1, payload=b'after')]\n", "")
 
 
+def test_a_child_of_a_fork_ends_beside_a_callback_of_its_parent(program: Program) -> None:
+    child = program(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Newer interpreters warn of forks with threads.
+        store = brooklet.open(path)
+        began, go = threading.Event(), threading.Event()
+        def callback(error):
+            began.set()
+            go.wait()
+        threading.Thread(target=lambda: store.append("doc", b"x").on_done(callback)).start()
+        began.wait()
+        pid = os.fork()
+        if pid == 0:
+            done = []
+            with brooklet.open(path + ".child") as own:
+                own.append("doc", b"y").on_done(done.append)
+                own.close()
+                while not done: pass
+            sys.exit(7)
+        for _ in range(3000):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended: break
+            time.sleep(0.01)
+        else:
+            os.kill(pid, signal.SIGKILL)
+            status = os.waitpid(pid, 0)[1]
+        go.set()
+        print(os.waitstatus_to_exitcode(status))
+        """
+    )
+    out, err = child.communicate(timeout=120)
+    assert (out, err) == ("7\n", "")
+
+
+def test_a_callback_may_fork(program: Program) -> None:
+    child = program(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        store = brooklet.open(path)
+        done = threading.Event()
+        def callback(error):
+            pid = os.fork()
+            if pid == 0:
+                return
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            done.set()
+        store.append("doc", b"x").on_done(callback)
+        done.wait()
+        """
+    )
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out, err) == (0, "", "")
+
+
+def test_a_write_that_fails_is_done(program: Program) -> None:
+    child = program(
+        """
+        import resource
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        store = brooklet.open(path)
+        store.append("doc", b"x").wait()
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, most))  # The kernel refuses writes to files.
+        ticket = store.append("doc", b"y")
+        try:
+            ticket.wait()
+        except brooklet.StoppedError:
+            print(ticket.is_done, ticket.is_durable, ticket, flush=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        os._exit(0)
+        """
+    )
+    out, err = child.communicate(timeout=60)
+    assert (out, err) == ("True False Ticket(seqs=[1], is_done=True)\n", "")
+
+
 def test_the_interpreter_ends_with_appends_in_flight(program: Program, path: Path) -> None:
     child = program(
         """

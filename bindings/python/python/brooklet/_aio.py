@@ -218,11 +218,14 @@ class AsyncTail:
     def __aiter__(self) -> Self:
         return self
 
-    def __anext__(self) -> "asyncio.Future[TailEvent]":
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[TailEvent] = loop.create_future()
-        _port(loop).tail(self._tail, future)
-        return future
+    async def __anext__(self) -> TailEvent:
+        while not self._tail.is_ready:
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            _port(loop).tail(self._tail, future)
+            await future
+        # The event leaves the tail here, where no cancellation of the task comes between.
+        return self._tail.take()
 
 
 class Opening:
