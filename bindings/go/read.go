@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"iter"
+	"runtime"
 	"sync"
 )
 
@@ -109,6 +110,7 @@ func (s *Store) ReadAvailable(key string, from, to uint64) iter.Seq2[Entry, erro
 
 func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		defer runtime.KeepAlive(s)
 		entry := func(entry Entry) bool { return yield(entry, nil) }
 		got, err := s.begin(key, from, to, available, firstPart)
 		if err != nil {
@@ -133,6 +135,7 @@ func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entr
 // begin reads the first part of a log. The caller frees the rest.
 func (s *Store) begin(key string, from, to uint64, available bool, size int) (filled, error) {
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return filled{}, err
 	}
@@ -194,6 +197,7 @@ func (s *Store) Last(key string) (entry Entry, found bool, err error) {
 // [ErrNotFound] if the log does not exist.
 func (s *Store) Bounds(key string) (Bounds, error) {
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return Bounds{}, err
 	}
@@ -223,6 +227,7 @@ func (s *Store) Scan(prefix string) iter.Seq2[Log, error] { return s.ScanFrom(pr
 // and "\x00".
 func (s *Store) ScanFrom(prefix, from string) iter.Seq2[Log, error] {
 	return func(yield func(Log, error) bool) {
+		defer runtime.KeepAlive(s)
 		logs, err := s.scan(prefix, from)
 		if err != nil {
 			yield(Log{}, err)
@@ -254,6 +259,7 @@ func (s *Store) ScanFrom(prefix, from string) iter.Seq2[Log, error] {
 
 func (s *Store) scan(prefix, from string) (*C.brooklet_logs, error) {
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return nil, err
 	}

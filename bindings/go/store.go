@@ -160,6 +160,7 @@ func (s *Store) blocking(ctx context.Context, call func(c *core) error) error {
 		return err
 	}
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return err
 	}
@@ -189,6 +190,8 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// handles returns the handles of a store. Its caller keeps the store alive (runtime.KeepAlive) until it
+// needs them no more: the collector closes a store that nobody refers to, also in mid-call.
 func (s *Store) handles() *core {
 	if s == nil {
 		return nil
@@ -245,6 +248,7 @@ type Info struct {
 // Info returns numbers about the store.
 func (s *Store) Info() (Info, error) {
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return Info{}, err
 	}

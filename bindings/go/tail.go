@@ -6,6 +6,7 @@ import "C"
 import (
 	"context"
 	"iter"
+	"runtime"
 )
 
 // TailKind is the kind of a [TailEvent].
@@ -68,6 +69,7 @@ func (s *Store) tail(ctx context.Context, key string, from uint64, yield func(Ta
 		return err
 	}
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	tail, err := c.follow(key, from)
 	if err != nil {
 		return err

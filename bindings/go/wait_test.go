@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestManyGoroutinesWaitWithoutThreads(t *testing.T) {
@@ -186,6 +188,64 @@ func TestTheCollectorClosesAForgottenStore(t *testing.T) {
 		}
 		is(t, err, ErrCannotOpen, "open already")
 		runtime.Gosched()
+	}
+}
+
+// lastUse opens a store of three entries, and returns its handles and an iterator. Only the iterator
+// refers to the store.
+func lastUse[A, B any](t *testing.T, begin func(*Store) iter.Seq2[A, B]) (*core, iter.Seq2[A, B]) {
+	store, err := Open(filepath.Join(t.TempDir(), "test.brooklet"), small)
+	must(t, err)
+	_, err = store.AppendMany(background, "k", [][]byte{{0}, {1}, {2}})
+	must(t, err)
+	return store.core, begin(store)
+}
+
+// collected lets the collector run, and reports whether it has begun to close a store.
+func collected(c *core) bool {
+	for range 20 {
+		runtime.GC()
+		time.Sleep(time.Millisecond) // Clean-ups have a goroutine of their own.
+	}
+	return c.refs.Load()&closedBit != 0
+}
+
+func TestTheCollectorLeavesAStoreWhoseLastUseGoesOn(t *testing.T) {
+	c, tail := lastUse(t, func(s *Store) iter.Seq2[TailEvent, error] { return s.Tail(background, "k", 0) })
+	for _, err := range tail {
+		must(t, err)
+		equal(t, collected(c), false)
+		break
+	}
+	c, entries := lastUse(t, func(s *Store) iter.Seq2[Entry, error] { return s.Read("k", 0, End) })
+	for _, err := range entries {
+		must(t, err)
+		equal(t, collected(c), false)
+		break
+	}
+	c, logs := lastUse(t, func(s *Store) iter.Seq2[Log, error] { return s.Scan("") })
+	for _, err := range logs {
+		must(t, err)
+		equal(t, collected(c), false)
+		break
+	}
+	// A tail that waits, and a call that waits on another goroutine.
+	for _, call := range []func(*Store, context.Context) error{
+		func(s *Store, ctx context.Context) error { return s.WaitFor(ctx, "k", 9) },
+		func(s *Store, ctx context.Context) error {
+			return s.blocking(ctx, func(*core) error { <-ctx.Done(); return ctx.Err() })
+		},
+	} {
+		store, err := Open(filepath.Join(t.TempDir(), "test.brooklet"), small)
+		must(t, err)
+		c := store.core
+		ctx, cancel := context.WithCancel(background)
+		ended := make(chan error)
+		go func(store *Store) { ended <- call(store, ctx) }(store)
+		store = nil
+		equal(t, collected(c), false)
+		cancel()
+		is(t, <-ended, context.Canceled, "")
 	}
 }
 

@@ -6,6 +6,7 @@ import "C"
 import (
 	"context"
 	"math"
+	"runtime"
 	"unsafe"
 )
 
@@ -34,6 +35,7 @@ func (s *Store) Append(ctx context.Context, key string, payload []byte) (uint64,
 // reports whether it has made the write.
 func (s *Store) drive(ctx context.Context, call func(c *core) C.shim_written) (C.shim_written, bool, error) {
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if c == nil || ctx == nil || ctx.Done() != nil {
 		return C.shim_written{}, false, nil
 	}
@@ -73,6 +75,7 @@ func (s *Store) write(ctx context.Context, call func(c *core, wait bool) C.shim_
 		return none, nil, err
 	}
 	c := s.handles()
+	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return none, nil, err
 	}

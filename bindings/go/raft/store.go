@@ -206,19 +206,33 @@ func (s *Store) add(logs []*raft.Log, known bounds) error {
 	default:
 		s.commit.ExpectAbsent(s.log).BeginAt(s.log, begin)
 	}
-	size := 0
+	size, front := 0, begin
 	for at, log := range logs {
 		s.entry = encode(s.entry[:0], log)
 		if size += len(s.entry); size > s.most && size > len(s.entry) {
 			if _, err := s.store.CommitAsync(context.Background(), &s.commit); err != nil {
-				return err
+				return s.takeBack(begin, front, err)
 			}
-			s.commit.Clear().ExpectNext(s.log, begin+uint64(at))
+			front = begin + uint64(at)
+			s.commit.Clear().ExpectNext(s.log, front)
 			size = len(s.entry)
 		}
 		s.commit.Append(s.log, s.entry)
 	}
-	return s.finish()
+	return s.takeBack(begin, front, s.finish())
+}
+
+// takeBack removes the entries from begin on and before front, if a commit behind them has failed: they
+// are the front of a batch, and Raft stores the whole batch again.
+func (s *Store) takeBack(begin, front uint64, err error) error {
+	if err == nil || front == begin {
+		return err
+	}
+	s.commit.Clear().ExpectNext(s.log, front).Truncate(s.log, begin)
+	if failure := s.finish(); failure != nil {
+		return fmt.Errorf("%w; entries %d to %d stay: %w", err, begin, front-1, failure)
+	}
+	return err
 }
 
 // finish makes the commit, and lets go of much memory.

@@ -188,6 +188,50 @@ func TestLargeBatchesAndEntries(t *testing.T) {
 	}
 }
 
+func TestABatchThatFailsLeavesNothing(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, group *Store){
+		"a new log": func(*testing.T, *Store) {},
+		"an empty log": func(t *testing.T, group *Store) {
+			must(t, group.StoreLogs(entries(500, 503)))
+			must(t, group.DeleteRange(500, 503))
+		},
+		"an empty log of a number": func(t *testing.T, group *Store) {
+			must(t, group.store.BeginAt(context.Background(), group.log, 700))
+			group.change(bounds{}, errors.New("unknown"))
+		},
+		"entries": func(t *testing.T, group *Store) { must(t, group.StoreLogs(entries(1, 9))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := opener(t)
+			group := open()
+			before(t, group)
+			low, err := group.FirstIndex()
+			must(t, err)
+			high, err := group.LastIndex()
+			must(t, err)
+			logs := entries(high+1, high+30)
+			for _, log := range logs {
+				log.Data = make([]byte, 100<<10)
+			}
+			for _, at := range []int{29, 20, 8, 0} {
+				good := logs[at].Data
+				logs[at].Data = make([]byte, 20<<20) // More than a payload of the store may have.
+				if err := group.StoreLogs(logs); !errors.Is(err, brooklet.ErrInvalid) {
+					t.Fatal(err)
+				}
+				expect(t, group, low, high)
+				logs[at].Data = good
+			}
+			must(t, group.StoreLogs(logs))
+			last, err := open().LastIndex()
+			must(t, err)
+			if last != high+30 {
+				t.Fatal(last)
+			}
+		})
+	}
+}
+
 func TestStableState(t *testing.T) {
 	open := opener(t)
 	group := open()
