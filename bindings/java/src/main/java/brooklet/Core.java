@@ -83,12 +83,34 @@ final class Core {
         return core;
     }
 
-    /** Runs code of the user on an executor, or, if that one refuses, on another one. */
+    /**
+     * Runs code of the user on an executor, or, if that one throws instead, on another one. Never throws: the caller may be the
+     * thread that ends all writes. An exception, but for that of a refusal, goes to the handler of uncaught exceptions.
+     */
     static void run(Executor executor, Runnable code) {
+        AtomicBoolean begun = new AtomicBoolean();
+        Runnable once = () -> {
+            if (begun.compareAndSet(false, true)) {
+                code.run();
+            }
+        };
         try {
-            executor.execute(code);
+            executor.execute(once);
         } catch (RejectedExecutionException e) {
-            ForkJoinPool.commonPool().execute(code);
+            ForkJoinPool.commonPool().execute(once);
+        } catch (Throwable e) {
+            // An executor that runs code at once throws what the code throws.
+            ForkJoinPool.commonPool().execute(once);
+            uncaught(e);
+        }
+    }
+
+    private static void uncaught(Throwable failure) {
+        Thread thread = Thread.currentThread();
+        try {
+            thread.getUncaughtExceptionHandler().uncaughtException(thread, failure);
+        } catch (Throwable e) {
+            // As the JVM does with the exceptions of handlers.
         }
     }
 

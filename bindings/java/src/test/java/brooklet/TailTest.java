@@ -10,10 +10,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Flow;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -148,6 +152,68 @@ class TailTest {
             store.tail(K, 0).subscribe(tail);
             assertEquals(new Entry(0, bytes("0")), tail.events.take());
         }
+    }
+
+    /** The exceptions that no thread catches, in the tests that have them. */
+    private final Queue<Throwable> uncaught = new ConcurrentLinkedQueue<>();
+
+    private void collectUncaught() {
+        Thread.setDefaultUncaughtExceptionHandler((thread, e) -> uncaught.add(e));
+    }
+
+    @AfterEach
+    void leaveUncaught() {
+        Thread.setDefaultUncaughtExceptionHandler(null);
+    }
+
+    @Test
+    void anExecutorThatThrowsLosesNothing() throws Exception {
+        collectUncaught();
+        for (Throwable thrown : List.of(new IllegalStateException("broken"), new NullPointerException(), new StackOverflowError())) {
+            Executor throwing = code -> TailTest.<RuntimeException>sneak(thrown);
+            try (Store store = Store.open(folder.resolve("throws"), Stores.small().executor(throwing))) {
+                long next = store.getBounds(K).map(Bounds::next).orElse(0L);
+                Collector tail = new Collector().demand(2);
+                store.tail(K, next).subscribe(tail);
+                for (int i = 0; i < 2; i++) {
+                    // The thread that ends writes must outlive the exception: each write needs it.
+                    assertEquals(next + i, store.appendAsync(K, bytes("x")).get(60, TimeUnit.SECONDS).seq());
+                    assertEquals(new Entry(next + i, bytes("x")), tail.events.poll(60, TimeUnit.SECONDS));
+                }
+            }
+            assertTrue(uncaught.contains(thrown));
+        }
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <T extends Throwable> void sneak(Throwable thrown) throws T {
+        throw (T) thrown;
+    }
+
+    /** Runs code at once, on the thread that ends all writes, too. */
+    @Test
+    void aSubscriberThatThrowsOnTheThreadOfWritesIsLeft() throws Exception {
+        collectUncaught();
+        Options options = Stores.small().executor(Runnable::run);
+        try (Store store = Store.open(folder.resolve("test.brooklet"), options)) {
+            Collector throwing = new Collector() {
+                @Override
+                public void onNext(TailEvent event) {
+                    super.onNext(event);
+                    throw new IllegalArgumentException("from the subscriber");
+                }
+            };
+            store.tail(K, 0).subscribe(throwing.demand(9));
+            for (int i = 0; i < 3; i++) {
+                assertEquals(i, store.appendAsync(K, bytes("x")).get(60, TimeUnit.SECONDS).seq());
+            }
+            assertEquals(new Entry(0, bytes("x")), throwing.events.poll(60, TimeUnit.SECONDS));
+            while (store.underWay() > 0) {
+                Thread.onSpinWait();
+            }
+            assertEquals(0, throwing.events.size());
+        }
+        assertEquals(List.of("from the subscriber"), uncaught.stream().map(Throwable::getMessage).toList());
     }
 
     @Test

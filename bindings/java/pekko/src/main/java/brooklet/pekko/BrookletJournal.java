@@ -132,10 +132,11 @@ public final class BrookletJournal extends AsyncWriteJournal {
             long left = max;
             try (Items<Entry> entries = store.readAvailable(key(persistenceId), from, Math.max(toSequenceNr, from))) {
                 for (Entry entry : entries) {
-                    if (left-- <= 0) {
+                    if (left <= 0) {
                         break;
                     }
                     if (entry.payload().length > 0) {
+                        left--;
                         replay.accept(serialization.deserialize(entry.payload(), PersistentRepr.class).get());
                     }
                 }
