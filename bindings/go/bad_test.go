@@ -173,6 +173,20 @@ func TestBadOpenings(t *testing.T) {
 	reader, err := Open(path, &Options{ReadOnly: true})
 	must(t, err)
 	must(t, reader.Close())
+	_, err = Open(path, &Options{Capacity: 1 << 30})
+	is(t, err, ErrCannotOpen, "capacity")
+	apart := *small
+	apart.RingAt, apart.Capacity = path+".ring", 64<<20
+	store, err = Open(path+".apart", &apart)
+	must(t, err)
+	must(t, store.Close())
+	if _, err := os.Stat(apart.RingAt); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(path+".apart", small)
+	is(t, err, ErrCannotOpen, "ring")
+	_, err = Open(path, &Options{RingAt: "zero\x00byte"})
+	is(t, err, ErrInvalid, "zero")
 	// Openings that fail leave nothing behind: no descriptor, no goroutine.
 	descriptors := func() int {
 		open, err := os.ReadDir("/dev/fd")

@@ -1,9 +1,14 @@
 package brooklet
 
+// #include <stdlib.h>
 // #include "shim.h"
 import "C"
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unsafe"
+)
 
 // Create says how [Open] treats a path without a store.
 type Create int
@@ -24,6 +29,10 @@ type Options struct {
 	// RingSize is the size of the ring in bytes: where commits are written first. Only a new store
 	// uses it.
 	RingSize uint64
+	// RingAt is the path of a file or a device for the ring alone. Each opening of the store names it.
+	RingAt string
+	// Capacity is the most bytes of the store.
+	Capacity uint64
 	// MemoryBudget is the most bytes of memory for entries that are not in runs yet.
 	MemoryBudget uint64
 	// CacheBudget is the most bytes of memory for look-ups and reads.
@@ -54,8 +63,23 @@ func (o *Options) inC() (*C.brooklet_options, error) {
 	if o.Linger < 0 {
 		return nil, invalid("Options.Linger is negative")
 	}
+	if strings.IndexByte(o.RingAt, 0) >= 0 {
+		return nil, invalid("Options.RingAt has a zero byte")
+	}
 	options := C.brooklet_options_new()
 	C.brooklet_options_create(options, mode, nil)
+	if o.RingAt != "" {
+		text := C.CString(o.RingAt)
+		defer C.free(unsafe.Pointer(text))
+		var told *C.brooklet_error
+		if status := C.brooklet_options_ring_at(options, text, &told); told != nil {
+			C.brooklet_options_free(options)
+			return nil, failed(status, told)
+		}
+	}
+	if o.Capacity != 0 {
+		C.brooklet_options_capacity(options, C.uint64_t(o.Capacity))
+	}
 	if o.RingSize != 0 {
 		C.brooklet_options_ring_size(options, C.uint64_t(o.RingSize))
 	}

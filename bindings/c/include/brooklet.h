@@ -488,6 +488,32 @@ brooklet_status brooklet_commit_trim(brooklet_commit *commit,
                                      brooklet_error **error);
 
 /*
+ Drops all entries of a log except the last `n`.
+
+ # Safety
+ As for `brooklet_commit_append`, without a payload.
+ */
+brooklet_status brooklet_commit_keep_last(brooklet_commit *commit,
+                                          const void *key,
+                                          size_t key_len,
+                                          uint64_t n,
+                                          brooklet_error **error);
+
+/*
+ Sets how many entries, bytes and nanoseconds a log keeps. `UINT64_MAX` is no limit.
+
+ # Safety
+ As for `brooklet_commit_append`, without a payload.
+ */
+brooklet_status brooklet_commit_set_retention(brooklet_commit *commit,
+                                              const void *key,
+                                              size_t key_len,
+                                              uint64_t entries,
+                                              uint64_t bytes,
+                                              uint64_t age,
+                                              brooklet_error **error);
+
+/*
  Truncates a log: drops the entries from number `from` on.
 
  # Safety
@@ -721,6 +747,25 @@ void brooklet_options_free(brooklet_options *options);
  `options` is NULL (the call then does nothing) or options that were not freed.
  */
 void brooklet_options_ring_size(brooklet_options *options, uint64_t bytes);
+
+/*
+ Sets the most bytes of the store.
+
+ # Safety
+ `options` is NULL (the call then does nothing) or options that were not freed.
+ */
+void brooklet_options_capacity(brooklet_options *options, uint64_t bytes);
+
+/*
+ Gives the ring a file or a device of its own, at `path`. Each opening of the store names it.
+
+ # Safety
+ `options` is NULL or options that were not freed; `path` is a text that ends with NUL; `error` is
+ NULL or valid for writing.
+ */
+brooklet_status brooklet_options_ring_at(brooklet_options *options,
+                                         const char *path,
+                                         brooklet_error **error);
 
 /*
  Sets the most bytes of memory for entries that are not in runs yet.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brooklet::{Commit, Durability};
 
-use crate::arguments::{bytes, free, give_handle, object, object_mut};
+use crate::arguments::{bytes, free, give_handle, object, object_mut, retention};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
 use crate::store::{brooklet_store, of};
 use crate::ticket::brooklet_ticket;
@@ -125,6 +125,50 @@ pub unsafe extern "C" fn brooklet_commit_trim(
     unsafe {
         add(commit, (key, key_len), error, |commit, key| {
             commit.trim(key, before);
+            Ok(())
+        })
+    }
+}
+
+/// Drops all entries of a log except the last `n`.
+///
+/// # Safety
+/// As for `brooklet_commit_append`, without a payload.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_keep_last(
+    commit: *mut brooklet_commit,
+    key: *const c_void,
+    key_len: usize,
+    n: u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        add(commit, (key, key_len), error, |commit, key| {
+            commit.keep_last(key, n);
+            Ok(())
+        })
+    }
+}
+
+/// Sets how many entries, bytes and nanoseconds a log keeps. `UINT64_MAX` is no limit.
+///
+/// # Safety
+/// As for `brooklet_commit_append`, without a payload.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_set_retention(
+    commit: *mut brooklet_commit,
+    key: *const c_void,
+    key_len: usize,
+    entries: u64,
+    bytes: u64,
+    age: u64,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        add(commit, (key, key_len), error, |commit, key| {
+            commit.set_retention(key, retention(entries, bytes, age));
             Ok(())
         })
     }

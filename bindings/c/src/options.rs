@@ -1,10 +1,11 @@
 //! Options: how a store is opened.
 
+use std::ffi::c_char;
 use std::time::Duration;
 
 use brooklet::{Create, Options};
 
-use crate::arguments::{free, object_mut};
+use crate::arguments::{self, free, object_mut};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
 
 /// Options for `brooklet_open`.
@@ -45,6 +46,38 @@ unsafe fn set(options: *mut brooklet_options, how: impl FnOnce(Options) -> Optio
 pub unsafe extern "C" fn brooklet_options_ring_size(options: *mut brooklet_options, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe { set(options, |options| options.ring_size(bytes)) };
+}
+
+/// Sets the most bytes of the store.
+///
+/// # Safety
+/// `options` is NULL (the call then does nothing) or options that were not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_options_capacity(options: *mut brooklet_options, bytes: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { set(options, |options| options.capacity(bytes)) };
+}
+
+/// Gives the ring a file or a device of its own, at `path`. Each opening of the store names it.
+///
+/// # Safety
+/// `options` is NULL or options that were not freed; `path` is a text that ends with NUL; `error` is
+/// NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_options_ring_at(
+    options: *mut brooklet_options,
+    path: *const c_char,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let set = || {
+        // SAFETY: the caller's promise.
+        let (path, given) =
+            unsafe { (arguments::path(path)?, object_mut(options, "the options are NULL")?) };
+        given.options = given.options.clone().ring_at(path);
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, set) }
 }
 
 /// Sets the most bytes of memory for entries that are not in runs yet.

@@ -35,7 +35,7 @@ static void refused(brooklet_status status, brooklet_error **error, brooklet_sta
     *error = NULL;
 }
 
-static brooklet_store *opened(const char *path) {
+static inline brooklet_store *opened(const char *path) {
     brooklet_error *error = NULL;
     brooklet_store *store = NULL;
     brooklet_options *options = brooklet_options_new();

@@ -462,6 +462,29 @@ static void wrong_arguments(brooklet_store *store) {
     brooklet_error_free(NULL);
 }
 
+static void commits_that_keep(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_ticket *ticket = NULL;
+    brooklet_commit *commit = brooklet_commit_new();
+    uint64_t first = 0, next = 0;
+    for (int i = 0; i < 5; i++) ok(brooklet_commit_append(commit, KEY("kept"), "x", 1, &error), &error);
+    ok(brooklet_commit_keep_last(commit, KEY("kept"), 2, &error), &error);
+    ok(brooklet_commit_to(commit, store, true, &ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_bounds(store, KEY("kept"), &first, &next, &error), &error);
+    assert(first == 3 && next == 5);
+    brooklet_commit_clear(commit);
+    ok(brooklet_commit_set_retention(commit, KEY("kept"), 1, UINT64_MAX, UINT64_MAX, &error), &error);
+    ok(brooklet_commit_to(commit, store, true, &ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
+    brooklet_ticket_free(ticket);
+    ok(brooklet_append_wait(store, KEY("kept"), "y", 1, NULL, &error), &error);
+    ok(brooklet_bounds(store, KEY("kept"), &first, &next, &error), &error);
+    assert(first == 5 && next == 6);
+    brooklet_commit_free(commit);
+}
+
 enum { THREADS = 16, EACH = 200 };
 
 static void *appends(void *store) {
@@ -502,6 +525,7 @@ int main(int argc, char **argv) {
     brooklet_error *error = NULL;
     writes_and_reads(store);
     commits(store);
+    commits_that_keep(store);
     scans(store);
     tails(store);
     completions(store);

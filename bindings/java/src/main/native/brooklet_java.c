@@ -120,20 +120,28 @@ static brooklet_options *options_of(const jlong *given, brooklet_error **error) 
     if (given[6] >= 0) brooklet_options_linger(options, (uint64_t)given[6]);
     brooklet_options_read_only(options, given[7] != 0);
     brooklet_options_beside_writer(options, given[8] != 0);
+    if (given[9] >= 0) brooklet_options_capacity(options, (uint64_t)given[9]);
     return options;
 }
 
-NATIVE(jlong, open)(JNIEnv *env, jclass type, jbyteArray path, jlongArray given) {
+/* `ring` is null if the ring has no file of its own. */
+NATIVE(jlong, open)(JNIEnv *env, jclass type, jbyteArray path, jbyteArray ring, jlongArray given) {
     (void)type;
-    jlong numbers[9];
-    bytes name;
-    (*env)->GetLongArrayRegion(env, given, 0, 9, numbers);
+    jlong numbers[10];
+    bytes name, place;
+    (*env)->GetLongArrayRegion(env, given, 0, 10, numbers);
     if ((*env)->ExceptionCheck(env) || !take_all(env, &name, path)) return 0;
+    if (ring != NULL && !take_all(env, &place, ring)) {
+        drop(&name);
+        return 0;
+    }
     brooklet_error *error = NULL;
     brooklet_store *store = NULL;
     brooklet_options *options = options_of(numbers, &error);
+    if (error == NULL && ring != NULL) brooklet_options_ring_at(options, place.data, &error);
     if (error == NULL) brooklet_open(name.data, options, &store, &error);
     brooklet_options_free(options);
+    if (ring != NULL) drop(&place);
     drop(&name);
     failed(env, error);
     return (jlong)(intptr_t)store;

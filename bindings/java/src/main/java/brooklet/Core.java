@@ -1,6 +1,9 @@
 package brooklet;
 
 import java.nio.ByteBuffer;
+import java.nio.charset.Charset;
+import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
@@ -58,7 +61,7 @@ final class Core {
         this.queue = queue;
         this.executor = options.executor();
         this.acks = new Acks(executor);
-        this.store = Native.open(path, options.numbers());
+        this.store = Native.open(path, options.ring(), options.numbers());
     }
 
     static Core open(byte[] path, Options options) {
@@ -81,6 +84,12 @@ final class Core {
             throw e;
         }
         return core;
+    }
+
+    /** Returns a path as in C: in the encoding of the system, with a zero byte at the end. */
+    static byte[] text(Path path) {
+        byte[] text = path.toString().getBytes(Charset.forName(System.getProperty("sun.jnu.encoding", "UTF-8")));
+        return Arrays.copyOf(text, text.length + 1);
     }
 
     /**

@@ -13,7 +13,7 @@ final class Native {
 
     private Native() {}
 
-    static native long open(byte[] path, long[] options);
+    static native long open(byte[] path, byte[] ring, long[] options);
 
     static native void close(long store);
 

@@ -1,5 +1,6 @@
 package brooklet;
 
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.concurrent.Executor;
@@ -27,6 +28,8 @@ public final class Options {
     private long maxPayload = -1;
     private long permissions = -1;
     private long linger = -1;
+    private long capacity = -1;
+    private byte[] ringAt;
     private boolean readOnly;
     private boolean besideWriter;
     private Executor executor = ForkJoinPool.commonPool();
@@ -60,6 +63,28 @@ public final class Options {
      */
     public Options ringSize(long bytes) {
         ringSize = notNegative("ringSize", bytes);
+        return this;
+    }
+
+    /**
+     * Gives the ring a file or a device of its own. Each opening of the store names it.
+     *
+     * @param path the path
+     * @return these options
+     */
+    public Options ringAt(Path path) {
+        ringAt = Core.text(path);
+        return this;
+    }
+
+    /**
+     * Sets the most bytes of the store.
+     *
+     * @param bytes the bytes
+     * @return these options
+     */
+    public Options capacity(long bytes) {
+        capacity = notNegative("capacity", bytes);
         return this;
     }
 
@@ -168,7 +193,13 @@ public final class Options {
             permissions,
             linger,
             readOnly ? 1 : 0,
-            besideWriter ? 1 : 0
+            besideWriter ? 1 : 0,
+            capacity
         };
+    }
+
+    /** Returns the path of the ring, as the native part takes it; null if the ring has none. */
+    byte[] ring() {
+        return ringAt;
     }
 }

@@ -3,7 +3,6 @@ package brooklet;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
-import java.nio.charset.Charset;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -59,9 +58,7 @@ public final class Store implements AutoCloseable {
      */
     public static Store open(Path path, Options options) {
         Objects.requireNonNull(options, "options");
-        byte[] text = path.toString().getBytes(Charset.forName(System.getProperty("sun.jnu.encoding", "UTF-8")));
-        // It ends with a zero byte, as in C.
-        return new Store(Core.open(Arrays.copyOf(text, text.length + 1), options), path);
+        return new Store(Core.open(Core.text(path), options), path);
     }
 
     /** Makes a call that does not wait, with the handles. */

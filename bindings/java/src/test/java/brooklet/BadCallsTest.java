@@ -224,6 +224,19 @@ class BadCallsTest {
     }
 
     @Test
+    void aRingApartAndACapacityAreOfEachOpening() throws Exception {
+        Path path = folder.resolve("apart.brooklet");
+        Path ring = folder.resolve("ring");
+        Options apart = Stores.small().ringAt(ring).capacity(64 << 20);
+        Store.open(path, apart).close();
+        assertTrue(Files.exists(ring));
+        refused(CannotOpenException.class, "ring", () -> Store.open(path, Stores.small()));
+        refused(CannotOpenException.class, "capacity", () -> Store.open(path, apart.capacity(32 << 20)));
+        refused(InvalidException.class, "capacity", () -> new Options().capacity(-1));
+        assertThrows(NullPointerException.class, () -> new Options().ringAt(null));
+    }
+
+    @Test
     void wrongOpeningsAreNamed() throws Exception {
         Path path = folder.resolve("näme.brooklet");
         refused(IoException.class, "No such file", () -> Store.open(path, new Options().create(Options.Create.NEVER)));
