@@ -1,5 +1,7 @@
 // Measures in Node the calls that `bindings/c/examples/speed.rs` measures in Rust. `tests/speed` runs both in turns.
-import { open } from 'brooklet'
+// With the word "memory" behind the path, it makes ten million calls, and prints the memory of the process after the first tenth
+// of them and at the end.
+import { Commit, open } from 'brooklet'
 
 const APPENDS = 200_000
 const LOGS = 10_000
@@ -22,7 +24,31 @@ async function flying (count, most, call) {
   }
 }
 
+async function memory (store) {
+  const calls = 10_000_000
+  const call = n => {
+    const log = `log/${Math.floor(n / 5) % LOGS}`
+    switch (n % 5) {
+      case 0: return store.append(log, PAYLOAD)
+      case 1: return store.commit(new Commit().append(log, PAYLOAD).keepLast(log, 10))
+      case 2: return store.bounds('none').catch(() => {})
+      case 3: return store.readAvailable(log).next()
+      default: return store.last(log)
+    }
+  }
+  for (const [from, to] of [[0, calls / 10], [calls / 10, calls]]) {
+    await flying(to - from, BATCH, n => call(from + n))
+    globalThis.gc?.()
+    console.log(`bytes of memory after ${to} calls: ${process.memoryUsage.rss()}`)
+  }
+}
+
 const store = await open(process.argv[2])
+if (process.argv[3] === 'memory') {
+  await memory(store)
+  await store.close()
+  process.exit()
+}
 await rate('appends/s that nobody waits for', APPENDS, () => flying(APPENDS, APPENDS, n => store.append(`log/${n % LOGS}`, PAYLOAD)))
 const batch = Array(BATCH).fill(PAYLOAD)
 await rate('entries/s by append_many of 1,000', 5 * APPENDS, () => flying(5 * APPENDS / BATCH, 100, n => store.appendMany(`log/${n % LOGS}`, batch)))

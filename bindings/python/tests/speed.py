@@ -1,6 +1,11 @@
-"""Measures in Python the calls that `bindings/c/examples/speed.rs` measures in Rust. `tests/speed` runs both in turns."""
+"""Measures in Python the calls that `bindings/c/examples/speed.rs` measures in Rust. `tests/speed` runs both in turns.
+
+With the word "memory" behind the path, it makes ten million calls, and prints the memory of the process after the first tenth of
+them and at the end.
+"""
 
 import asyncio
+import gc
 import resource
 import sys
 import time
@@ -50,8 +55,41 @@ def tasks(store: brooklet.Store) -> None:
     asyncio.run(main())
 
 
+def resident() -> int:
+    """Returns the memory of the process in bytes."""
+    gc.collect()
+    with open("/proc/self/statm") as status:
+        return int(status.read().split()[1]) * resource.getpagesize()
+
+
+def memory(store: brooklet.Store) -> None:
+    calls = 10_000_000
+    commit = brooklet.Commit()
+    for n in range(1, calls + 1):
+        key, kind = f"log/{n // 5 % LOGS}", n % 5
+        if kind == 0:
+            store.append(key, PAYLOAD)
+        elif kind == 1:
+            store.commit(commit.clear().append(key, PAYLOAD).keep_last(key, 10))
+        elif kind == 2:
+            try:
+                store.bounds("none")
+            except brooklet.NotFoundError:
+                pass
+        elif kind == 3:
+            for _ in store.read_available(key):
+                pass
+        else:
+            store.last(key)
+        if n in (calls // 10, calls):
+            print(f"bytes of memory after {n} calls: {resident()}", flush=True)
+
+
 if __name__ == "__main__":
     with brooklet.open(sys.argv[1]) as store:
+        if len(sys.argv) > 2:
+            memory(store)
+            sys.exit()
         rate("appends/s that nobody waits for", APPENDS, lambda: single(store))
         rate("entries/s by append_many of 1,000", 5 * APPENDS, lambda: many(store))
         store.append_many("one", [PAYLOAD] * ENTRIES).wait()
