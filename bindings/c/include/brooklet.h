@@ -760,8 +760,8 @@ void brooklet_options_capacity(brooklet_options *options, uint64_t bytes);
  Gives the ring a file or a device of its own, at `path`. Each opening of the store names it.
 
  # Safety
- `options` is NULL or options that were not freed; `path` is a text that ends with NUL; `error` is
- NULL or valid for writing.
+ `options` is NULL or options that were not freed; `path` is a text that ends with NUL; `error`
+ is NULL or valid for writing.
  */
 brooklet_status brooklet_options_ring_at(brooklet_options *options,
                                          const char *path,

@@ -61,8 +61,8 @@ pub unsafe extern "C" fn brooklet_options_capacity(options: *mut brooklet_option
 /// Gives the ring a file or a device of its own, at `path`. Each opening of the store names it.
 ///
 /// # Safety
-/// `options` is NULL or options that were not freed; `path` is a text that ends with NUL; `error` is
-/// NULL or valid for writing.
+/// `options` is NULL or options that were not freed; `path` is a text that ends with NUL; `error`
+/// is NULL or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brooklet_options_ring_at(
     options: *mut brooklet_options,
@@ -71,8 +71,7 @@ pub unsafe extern "C" fn brooklet_options_ring_at(
 ) -> brooklet_status {
     let set = || {
         // SAFETY: the caller's promise.
-        let (path, given) =
-            unsafe { (arguments::path(path)?, object_mut(options, "the options are NULL")?) };
+        let (path, given) = unsafe { (arguments::path(path)?, object_mut(options, "the options are NULL")?) };
         given.options = given.options.clone().ring_at(path);
         Ok(BROOKLET_OK)
     };

@@ -14,9 +14,9 @@ use crate::error::exception;
 /// How often the end of the interpreter looks whether the callbacks have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// One number, and no lock: a fork copies it at any moment. The upper 32 bits are the process, then
-/// comes `CLOSED`, and the other bits count the callbacks that run. In a child of a fork the gate is
-/// open, and no callback runs: the threads that ran those of the parent are not in the child.
+/// One number, and no lock: a fork copies it at any moment. The upper 32 bits are the process,
+/// then comes `CLOSED`, and the other bits count the callbacks that run. In a child of a fork the
+/// gate is open, and no callback runs: the threads that ran those of the parent are not there.
 struct Gate(AtomicU64);
 
 const CLOSED: u64 = 1 << 31;
