@@ -4,7 +4,7 @@
 //! The writer frees the space of a table only after a superblock without that table is on the
 //! volume, and writes to freed space only then. So a read of a table is valid if the newest
 //! superblock *after* the read still has the table. Data that was read stays valid: tables never
-//! change.
+//! change. Reads of other places have checks of their own: blocks of the ring, superblocks.
 
 use std::fmt;
 use std::io;
@@ -36,6 +36,8 @@ struct Known {
     generation: u64,
     /// The tables that the store still has, by offset.
     tables: Vec<Held>,
+    /// The tables that it has no more.
+    lost: Vec<Held>,
     /// Reads the newest superblock; `None` if its generation is the given one.
     look: Box<Look>,
 }
@@ -48,19 +50,20 @@ impl Beside {
     /// Checks all reads from now on: `tables` are the tables of the superblock of this generation.
     pub fn check(&self, generation: u64, mut tables: Vec<Held>, look: Box<Look>) {
         tables.sort_by_key(|(_, table)| table.offset);
-        *held(&self.known) = Some(Known { generation, tables, look });
+        *held(&self.known) = Some(Known { generation, tables, lost: Vec::new(), look });
     }
 }
 
 impl Known {
-    /// Returns whether the store still has the table at `offset`.
-    fn holds(&mut self, volume: &dyn Volume, offset: u64) -> io::Result<bool> {
+    /// Returns whether the store has lost the table at `offset`.
+    fn has_lost(&mut self, volume: &dyn Volume, offset: u64) -> io::Result<bool> {
         if let Some((generation, tables)) = (self.look)(volume, self.generation)? {
             self.generation = generation;
-            self.tables.retain(|table| tables.contains(table));
+            self.lost.extend(self.tables.extract_if(.., |table| !tables.contains(table)));
+            self.lost.sort_by_key(|(_, table)| table.offset);
         }
-        let at = self.tables.partition_point(|(_, table)| table.offset <= offset);
-        let found = at.checked_sub(1).map(|at| &self.tables[at].1);
+        let at = self.lost.partition_point(|(_, table)| table.offset <= offset);
+        let found = at.checked_sub(1).map(|at| &self.lost[at].1);
         Ok(found.is_some_and(|table| offset < table.offset + table.extent))
     }
 }
@@ -74,7 +77,7 @@ impl Layer for Beside {
         let read = self.below.read_at(offset, buf)?;
         let mut known = held(&self.known);
         let Some(known) = known.as_mut().filter(|_| !bug("freed-space-is-read")) else { return Ok(read) };
-        if known.holds(&*self.below, offset)? { Ok(read) } else { Err(io::Error::other(ReplacedData)) }
+        if known.has_lost(&*self.below, offset)? { Err(io::Error::other(ReplacedData)) } else { Ok(read) }
     }
 
     /// The writer flushes its own data.
@@ -86,5 +89,33 @@ impl Layer for Beside {
 impl fmt::Debug for Beside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::{AlignedBuf, MemVolume, SECTOR};
+
+    use super::*;
+
+    /// In the old state, all reads but those of tables were refused, so that a reader of the ring
+    /// took it for replaced.
+    #[test]
+    fn only_reads_of_lost_tables_are_refused() {
+        let volume = MemVolume::new(1);
+        volume.grow(1 << 20).unwrap();
+        let table = |offset, extent| (1, TableMeta { offset, extent, ..TableMeta::default() });
+        let (kept, lost) = (table(64 << 10, 8 << 10), table(96 << 10, 8 << 10));
+        let beside = Beside::new(Arc::new(volume));
+        let left = vec![kept.clone()];
+        let look = move |_: &dyn Volume, known| Ok((known < 2).then(|| (2, left.clone())));
+        beside.check(1, vec![lost, kept], Box::new(look));
+        let mut sector = AlignedBuf::zeroed(SECTOR);
+        for (offset, is_refused) in
+            [(0, false), (64 << 10, false), (96 << 10, true), (104 << 10, false), (512 << 10, false)]
+        {
+            let read = Layer::read_at(&beside, offset, &mut sector);
+            assert_eq!(read.is_err(), is_refused, "at {offset}");
+        }
     }
 }
