@@ -173,8 +173,31 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "brooklet serve logs.brooklet --replicate s3://bucket/logs --standby",
             "brooklet serve logs.brooklet --replicate nats://n1:4222,n2:4222/logs --backups s3://bucket/logs",
             "brooklet serve logs.brooklet --replicate s3://bucket/logs --read-replica",
+            "brooklet serve a.brooklet --cluster s3://bucket/cluster --shard a --host host-1",
         ],
     ),
+    (
+        "cluster",
+        &[
+            "brooklet cluster init s3://bucket/cluster",
+            "brooklet cluster add-shard s3://bucket/cluster a",
+            "brooklet cluster status s3://bucket/cluster",
+            "brooklet cluster move s3://bucket/cluster a host-2",
+        ],
+    ),
+    ("cluster init", &["brooklet cluster init s3://bucket/cluster"]),
+    ("cluster add-shard", &["brooklet cluster add-shard s3://bucket/cluster a"]),
+    ("cluster assign", &["brooklet cluster assign s3://bucket/cluster tenant-7 a"]),
+    ("cluster forget", &["brooklet cluster forget s3://bucket/cluster a host-1"]),
+    ("cluster status", &["brooklet cluster status s3://bucket/cluster --json"]),
+    (
+        "cluster move",
+        &[
+            "brooklet cluster move s3://bucket/cluster a host-2",
+            "brooklet cluster move s3://bucket/cluster a --cancel",
+        ],
+    ),
+    ("cluster doctor", &["brooklet cluster doctor s3://bucket/cluster"]),
     ("codex", &["brooklet codex build words.codex words.tsv", "brooklet codex scan words.codex --prefix a"]),
     (
         "codex build",

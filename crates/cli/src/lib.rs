@@ -13,6 +13,8 @@ mod append;
 mod archive;
 mod bench;
 mod beside;
+#[cfg(feature = "replicate")]
+mod cluster;
 mod codex;
 mod colours;
 mod demo;
@@ -33,7 +35,7 @@ mod latency;
 mod lines;
 mod log_writer;
 mod logs;
-#[cfg(not(all(feature = "serve", feature = "archive")))]
+#[cfg(not(feature = "jetstream"))]
 mod missing;
 mod mode;
 mod output;
@@ -143,6 +145,13 @@ enum Command {
     /// Not in this build: see `--features serve`
     #[cfg(not(feature = "serve"))]
     Serve(missing::Args),
+    /// Manage a cluster: many stores on many hosts, by a map in a bucket
+    #[cfg(feature = "replicate")]
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Not in this build: see `--features replicate`
+    #[cfg(not(feature = "replicate"))]
+    Cluster(missing::Args),
     /// Build sorted files from entries in any order, and read them
     #[command(subcommand)]
     Codex(codex::Args),
@@ -253,6 +262,10 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Top(args) => top::run(&args, out),
         #[cfg(feature = "archive")]
         Command::Backups(args) => archive::backups(args, out),
+        #[cfg(feature = "replicate")]
+        Command::Cluster(command) => cluster::run(command, out),
+        #[cfg(not(feature = "replicate"))]
+        Command::Cluster(_) => Err(missing::refuse("clusters", "replicate")),
         Command::Codex(args) => codex::run(args, out),
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),

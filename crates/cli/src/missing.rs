@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Kind};
 
 /// Whatever arguments such a command is given.
+#[cfg(not(feature = "replicate"))]
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

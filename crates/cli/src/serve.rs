@@ -4,7 +4,7 @@
 //! TOML file. A flag overrides the variable, and the variable overrides the file.
 
 #[cfg(feature = "replicate")]
-mod replicate;
+pub mod replicate;
 mod secrets;
 mod settings;
 
@@ -21,7 +21,7 @@ use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::store_args::StoreArgs;
 #[cfg(feature = "replicate")]
-use replicate::{Guard, Reads, Replication};
+use replicate::{Lives, Reads};
 use settings::{CACHE, Given, LogForm, MEMORY, RING};
 
 #[derive(clap::Args)]
@@ -124,27 +124,19 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
             tell_all(&args.store, addresses, out);
         });
     }
-    #[cfg(feature = "replicate")]
-    let replication = Replication::of(&given, &config, &args.store, store_args.ring.is_some(), &stop)?;
-    #[cfg(not(feature = "replicate"))]
-    if given.replicate.is_some() {
-        return Err(crate::missing::refuse("replication", "replicate"));
-    }
-    #[cfg(feature = "replicate")]
-    let (store, guard) = match replication {
-        Some(replication) => {
-            let Some(store) = replication.open(&options, &open)? else { return Ok(()) };
-            (store.clone(), Some(replication.guard(store)?))
-        }
-        None => (open(options)?, None),
-    };
-    #[cfg(not(feature = "replicate"))]
-    let store = open(options)?;
     let ready = |addresses: &Addresses| tell_all(&args.store, addresses, out);
-    let served = brooklet_server::serve(store, &config, ready, stop).map_err(refused);
-    #[cfg(feature = "replicate")]
-    guard.map_or(Ok(()), Guard::end)?;
-    served?;
+    if given.log().is_some() {
+        #[cfg(not(feature = "replicate"))]
+        return Err(crate::missing::refuse("replication", "replicate"));
+        #[cfg(feature = "replicate")]
+        {
+            let has_ring = store_args.ring.is_some();
+            let lives = Lives { given: &given, config: &config, path: &args.store, has_ring, stop };
+            lives.serve(&options, &open, ready)?;
+        }
+    } else {
+        brooklet_server::serve(open(options)?, &config, ready, stop).map_err(refused)?;
+    }
     tracing::info!("stopped; all acknowledged commits are on stable media");
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::claim::Claim;
 use crate::fields::{Defect, VERSION};
 use crate::place::{Epoch, StoreId};
+use crate::refusal::Refusal;
 
 /// An error of replication.
 #[derive(thiserror::Error)]
@@ -171,6 +172,9 @@ pub enum Error {
         /// Number of its damaged parts.
         parts: usize,
     },
+    /// The map of a cluster cannot be changed so.
+    #[error("{0}")]
+    Map(Refusal),
     /// The caller ended the shipping.
     #[error("the shipping was given up: open the store again to continue")]
     GivenUp,

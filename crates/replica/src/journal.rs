@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::claim::Claim;
 use crate::error::Error;
+use crate::map::Map;
 use crate::place::{Epoch, Place};
 use crate::record::Record;
 
@@ -20,6 +21,8 @@ pub enum Key {
     Record(u64),
     /// An object of the log.
     Log(Place),
+    /// The map of a number; see [`Map`].
+    Map(u64),
     /// An object of a [probe](crate::Probe): a random number, and the number of its race.
     Probe(u128, u32),
 }
@@ -61,7 +64,7 @@ pub trait Journal: Send + Sync + 'static {
     /// objects of a series are never removed.
     fn newest(
         &self,
-        name: fn(u64) -> Key,
+        name: impl Fn(u64) -> Key + Send,
         known: u64,
     ) -> impl Future<Output = Result<Option<(u64, Bytes)>, Error>> + Send {
         async move {
@@ -90,6 +93,7 @@ impl fmt::Display for Key {
             Self::Claim(epoch) => f.write_str(&Claim::name(*epoch)),
             Self::Record(number) => f.write_str(&Record::name(*number)),
             Self::Log(place) => place.fmt(f),
+            Self::Map(number) => f.write_str(&Map::name(*number)),
             Self::Probe(drawn, number) => write!(f, "probe/{drawn:032x}/{number}"),
         }
     }

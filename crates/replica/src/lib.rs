@@ -16,6 +16,7 @@
 //! - [`Journal`], [`BucketJournal`], `JetStream`: the requests to the storage.
 //! - [`Shipper`]: a thread that plays owner and recorder over a journal.
 //! - [`Replica`]: the mirror of a store; and the wait of a standby.
+//! - [`Cluster`]: a map of many stores on many hosts, and [`Changer`], which changes it.
 //! - [`ReadReplica`]: a store that follows the log, and serves reads.
 //!
 //! [docs/replication.md]: https://github.com/brooklet/brooklet/blob/main/docs/replication.md
@@ -26,6 +27,7 @@ mod any;
 mod backup;
 mod bucket;
 mod claim;
+mod cluster;
 mod cutter;
 mod drive;
 mod error;
@@ -35,12 +37,14 @@ mod followed;
 mod jetstream;
 mod journal;
 mod machine;
+mod map;
 mod object;
 mod place;
 mod probe;
 mod read_replica;
 mod reconcile;
 mod record;
+mod refusal;
 mod replica;
 mod shipper;
 mod standby;
@@ -48,6 +52,9 @@ mod standby;
 pub use any::AnyJournal;
 pub use bucket::BucketJournal;
 pub use claim::Claim;
+pub use cluster::{
+    Asked, Change, Changed, Changer, Cluster, Duty, Health, Heard, Observer, Part, Turn, doctor,
+};
 pub use cutter::{Cut, Cuts, Cutter, blocks};
 pub use drive::{follow, take_over};
 pub use error::Error;
@@ -61,11 +68,14 @@ pub use machine::owner::{Owner, OwnerLimits, OwnerState};
 pub use machine::recorder::Recorder;
 pub use machine::takeover::{Found, Opened, Takeover, TakeoverEnd, TakeoverLimits};
 pub use machine::{Reply, Request};
+pub use map::{Map, Moving, Shard};
 pub use object::{Kind, Object, Payload};
 pub use place::{Drawn, Epoch, Mark, Place, StoreId, Writer};
 pub use probe::Probe;
 pub use read_replica::{Lag, ReadReplica, ReadReplicaOptions};
 pub use reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 pub use record::Record;
+pub use refusal::Refusal;
 pub use replica::Replica;
 pub use shipper::{Shipper, ShipperOptions, ShipperStatus};
+pub use standby::{Standing, stand_by};

@@ -16,7 +16,7 @@ use crate::machine::takeover::Found;
 use crate::place::{Drawn, Mark, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
-use crate::standby::{block_on_while, find, stand_by};
+use crate::standby::{Standing, block_on_while, find, stand_by};
 
 /// The log of a store in a bucket, as the [mirror](brooklet::Options::mirror) of the store.
 ///
@@ -54,9 +54,8 @@ type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<Shipper, Er
 /// Finds the store of the log, while a function returns true.
 type Find = dyn Fn(GoesOn<'_>) -> Result<Option<StoreId>, Error> + Send + Sync;
 /// Waits until the log needs another owner.
-type StandBy = dyn Fn(Duration, GoesOn<'_>, &mut OnFollowed<'_>) -> Result<bool, Error> + Send + Sync;
+type StandBy = dyn Fn(Duration, GoesOn<'_>, &mut dyn Standing) -> Result<bool, Error> + Send + Sync;
 type GoesOn<'a> = &'a dyn Fn() -> bool;
-type OnFollowed<'a> = dyn FnMut(Followed) + 'a;
 type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
 
 #[derive(Default)]
@@ -75,7 +74,7 @@ impl Replica {
     pub fn new(journal: impl Journal + Clone, options: ShipperOptions) -> Arc<Self> {
         let (claims, log) = (journal.clone(), Arc::new(journal.clone()));
         let find = move |goes_on: GoesOn<'_>| block_on_while(find(&claims), goes_on)?.ok_or(Error::GivenUp);
-        let stand_by = move |silence, goes_on: GoesOn<'_>, on: &mut OnFollowed<'_>| {
+        let stand_by = move |silence, goes_on: GoesOn<'_>, on: &mut dyn Standing| {
             Ok(block_on_while(stand_by(&log, silence, on), goes_on)?.is_some())
         };
         let start = move |store, goes_on: GoesOn<'_>, found: &mut OnFound<'_>| {
@@ -131,6 +130,19 @@ impl Replica {
         mut on: impl FnMut(Followed),
     ) -> Result<bool, Error> {
         (self.stand_by)(silence, &goes_on, &mut on)
+    }
+
+    /// Does what [`stand_by`](Self::stand_by) does, as a host that decides more by itself.
+    ///
+    /// # Errors
+    /// As for [`stand_by`](Self::stand_by).
+    pub fn stand_by_as(
+        &self,
+        silence: Duration,
+        goes_on: impl Fn() -> bool,
+        standing: &mut dyn Standing,
+    ) -> Result<bool, Error> {
+        (self.stand_by)(silence, &goes_on, standing)
     }
 
     /// Returns how the shipping stands; `None` before an opening has claimed the log.

@@ -144,6 +144,11 @@ enum Ended {
     Failed(Arc<Error>),
 }
 
+/// Draws a number that nobody else draws.
+pub(crate) fn draw() -> Drawn {
+    Drawn((u128::from(system_seed()) << 64) | u128::from(system_seed()))
+}
+
 impl Shipper {
     /// Claims a store's log, fences its last owner, hands over all blocks that were found, and
     /// begins to append. A [`Found::Begin`] takes back what was found before it.
@@ -227,8 +232,7 @@ impl Shipper {
         mut found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
     ) -> Result<(Self, Opened), Error> {
         let journal = Arc::new(journal);
-        let drawn = Drawn((u128::from(system_seed()) << 64) | u128::from(system_seed()));
-        let takeover = Takeover::new(store, drawn, &options.owner, &options.address, options.takeover);
+        let takeover = Takeover::new(store, draw(), &options.owner, &options.address, options.takeover);
         let mut found_bytes = 0;
         let counted = |it: Found<Bytes>| {
             match &it {

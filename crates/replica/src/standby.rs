@@ -1,21 +1,21 @@
 //! A standby: it reads a log behind its owner, until the store needs another owner.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
+use tokio::time::Instant;
 
 use crate::claim::Claim;
-use crate::drive::{follow, send};
+use crate::drive::{Listener, follow_with, send};
 use crate::error::Error;
 use crate::followed::{Followed, sealed};
 use crate::journal::{Journal, Key};
 use crate::machine::follower::{Follower, FollowerState};
 use crate::machine::{Reply, Request};
-use crate::object::Object;
+use crate::object::{Kind, Object};
 use crate::place::{Epoch, Mark, StoreId};
 
 /// Time between two requests of a standby that has read all of the log.
@@ -27,42 +27,118 @@ pub(crate) async fn find<J: Journal>(journal: &J) -> Result<Option<StoreId>, Err
     Ok(claim.and_then(|claim| Claim::store(&claim)))
 }
 
-/// Waits until the owner of a log is silent for so long, or has handed the store over. A journal
-/// without a log has no owner yet. Gives what it reads to `on`.
-pub(crate) async fn stand_by<J: Journal>(
+/// A host that stands by. [`Replica::stand_by_as`](crate::Replica::stand_by_as) asks it.
+pub trait Standing {
+    /// Takes what the log has next.
+    fn take(&mut self, read: Followed);
+
+    /// Returns the time until the next look at the log. All of it was read, up to an object of the
+    /// epoch `end`, or up to one that is not known to exist if the bucket did not answer: `None`.
+    fn pause(&mut self, _end: Option<Epoch>) -> Duration {
+        PAUSE
+    }
+
+    /// Returns whether this host takes over at once what the owner has left to the host `_to`.
+    /// Otherwise it waits for a silence.
+    fn takes(&mut self, _to: &str) -> bool {
+        true
+    }
+
+    /// Returns whether this host begins a log where there is none.
+    fn begins(&mut self) -> bool {
+        false
+    }
+}
+
+impl<F: FnMut(Followed)> Standing for F {
+    fn take(&mut self, read: Followed) {
+        self(read);
+    }
+}
+
+/// Waits until the owner of a log is silent for so long, or has handed the store over to this host.
+/// A journal without a log has no owner yet. Gives what it reads to `standing`.
+///
+/// # Errors
+/// As for [`Replica::stand_by`](crate::Replica::stand_by).
+pub async fn stand_by<J: Journal>(
     journal: &Arc<J>,
     silence: Duration,
-    on: &mut dyn FnMut(Followed),
+    standing: &mut dyn Standing,
 ) -> Result<(), Error> {
     let store = loop {
         match insist(|| find(&**journal)).await? {
             Some(store) => break store,
+            None if standing.begins() => return Ok(()),
             None => tokio::time::sleep(PAUSE).await,
         }
     };
     loop {
         let Begin { at, record, backup, claim } = begin(&**journal, store).await?;
-        on(Followed::Begin { store, backup });
-        claim.iter().for_each(|claim| on(owner_of(claim)));
-        let on = RefCell::new(&mut *on);
+        standing.take(Followed::Begin { store, backup });
+        claim.iter().for_each(|claim| standing.take(owner_of(claim)));
         let mut follower = Follower::new(store, at, record, silence, Duration::ZERO);
-        let found = |object: Object<Bytes>| {
-            // A newer version may have sealed it. The owner lives all the same.
-            let sealed = sealed(&object).inspect_err(|error| {
-                tracing::warn!(%error, "an object of the log cannot be read here: upgrade Brooklet, or look at the bucket");
-            });
-            on.borrow_mut()(Followed::Blocks(sealed.unwrap_or_default()));
-            Ok(())
-        };
-        let claimed = |claim: &Claim| on.borrow_mut()(owner_of(claim));
-        match follow(journal, store, &mut follower, PAUSE, found, claimed).await? {
-            FollowerState::Behind => {}
-            FollowerState::Broken(place) => {
-                let what = "it does not follow the object before it";
-                return Err(Error::Damaged { object: place.to_string(), what });
+        let mut reading = Reading { standing: &mut *standing, epoch: at.place.epoch, left_to: None };
+        loop {
+            let state = follow_with(journal, store, &mut follower, &mut reading).await?;
+            match (state, reading.left_to.take()) {
+                (FollowerState::Behind, _) => break,
+                (FollowerState::Broken(place), _) => {
+                    let what = "it does not follow the object before it";
+                    return Err(Error::Damaged { object: place.to_string(), what });
+                }
+                (FollowerState::HandedOver, Some(to)) => {
+                    if !is_claimed(&**journal, store, &follower).await? && reading.standing.takes(&to) {
+                        return Ok(());
+                    }
+                    follower = follower.past_the_handover();
+                }
+                _ => return Ok(()),
             }
-            _ => return Ok(()),
         }
+    }
+}
+
+/// Returns whether a host has followed an owner that handed the store over: its handover is an old
+/// one, of which a follower reads that begins anew.
+async fn is_claimed<J: Journal>(journal: &J, store: StoreId, at: &Follower<Bytes>) -> Result<bool, Error> {
+    let next = Request::ReadClaim(at.at().place.epoch.next());
+    // A claim that cannot be read here is one all the same.
+    match insist(|| send(journal, store, &next)).await {
+        Ok(Reply::Claim(None)) => Ok(false),
+        Ok(_) | Err(Error::Damaged { .. } | Error::NewerFormat { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a standby does with what it reads.
+struct Reading<'a> {
+    standing: &'a mut dyn Standing,
+    /// The epoch of the last object, or that of the begin.
+    epoch: Epoch,
+    /// The host in the handover that was the last object.
+    left_to: Option<String>,
+}
+
+impl Listener for Reading<'_> {
+    fn found(&mut self, object: Object<Bytes>) -> Result<(), Error> {
+        // A newer version may have sealed it. The owner lives all the same.
+        let sealed = sealed(&object).inspect_err(|error| {
+            tracing::warn!(%error, "an object of the log cannot be read here: upgrade Brooklet, or look at the bucket");
+        });
+        self.epoch = object.place.epoch;
+        self.left_to =
+            (object.kind == Kind::Handover).then(|| String::from_utf8_lossy(&object.payload).into_owned());
+        self.standing.take(Followed::Blocks(sealed.unwrap_or_default()));
+        Ok(())
+    }
+
+    fn claimed(&mut self, claim: &Claim) {
+        self.standing.take(owner_of(claim));
+    }
+
+    fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
+        Ok(self.standing.pause(none.map(|_| self.epoch)))
     }
 }
 
@@ -142,6 +218,7 @@ mod tests {
 
     use super::*;
     use crate::bucket::BucketJournal;
+    use crate::drive::follow;
     use crate::journal::{Created, Journal, Key};
     use crate::place::{Drawn, Writer};
     use crate::shipper::{Shipper, ShipperOptions};
@@ -264,6 +341,42 @@ mod tests {
             heard.dedup();
             let owners = ["a", "b"].map(|name| (name.to_owned(), format!("http://{name}")));
             assert_eq!(heard, owners);
+        });
+    }
+
+    /// The last record is before the handover, so that each standby that begins reads of it.
+    #[test]
+    fn a_standby_does_not_take_what_was_handed_over_long_ago() {
+        run(async {
+            let journal = Slow::new(Duration::ZERO);
+            let first = owner(&journal).await;
+            first.hand_over("two");
+            timeout(LONG, stand_by(&journal, SILENCE, &mut drop)).await.unwrap().unwrap();
+            let second = owner(&journal).await;
+            assert!(timeout(LONG, stand_by(&journal, SILENCE, &mut drop)).await.is_err(), "the owner lives");
+            second.give_up();
+            timeout(LONG, stand_by(&journal, SILENCE, &mut drop)).await.unwrap().unwrap();
+        });
+    }
+
+    /// The target may have died.
+    #[test]
+    fn a_handover_to_another_host_leaves_it_some_time() {
+        struct Other(Vec<String>);
+        impl Standing for Other {
+            fn take(&mut self, _read: Followed) {}
+            fn takes(&mut self, to: &str) -> bool {
+                self.0.push(to.into());
+                false
+            }
+        }
+        run(async {
+            let journal = Slow::new(Duration::ZERO);
+            owner(&journal).await.hand_over("two");
+            let (begin, mut other) = (Instant::now(), Other(Vec::new()));
+            timeout(LONG, stand_by(&journal, SILENCE, &mut other)).await.unwrap().unwrap();
+            assert!(begin.elapsed() >= SILENCE, "{:?}", begin.elapsed());
+            assert_eq!(other.0, ["two"]);
         });
     }
 

@@ -5,9 +5,12 @@
 //! catches up; if it cannot, it is moved aside first. The file of a standby follows the log.
 
 mod guard;
+mod lives;
+mod member;
 mod reads;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod warm;
 
 use std::cell::Cell;
@@ -20,14 +23,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, SealedBlock, Store, View, Waits};
 use brooklet_archive::{Bucket, Parts, Which};
-use brooklet_replica::{AnyJournal, Error, Followed, Probe, Replica, Shipper, ShipperOptions};
-use brooklet_server::standby::{Owner, Standby, base_url};
+use brooklet_replica::{AnyJournal, Error, Probe, Replica, Shipper, ShipperOptions};
+use brooklet_server::standby::{Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
 
 use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
-pub use guard::Guard;
+use guard::Guard;
+pub use lives::Lives;
+use member::Member;
+pub use member::refusal;
 pub use reads::Reads;
+use turn::InTurn;
 use warm::Warm;
 
 /// Memory for reading a backup in the bucket, in bytes.
@@ -56,6 +63,8 @@ pub struct Replication {
     path: PathBuf,
     waits: Waits,
     is_standby: bool,
+    /// This host in the map of a cluster.
+    member: Option<Arc<Member>>,
     /// URL of this host for clients.
     url: Option<String>,
     /// The configuration of the server, for the ports of a standby.
@@ -76,25 +85,22 @@ pub struct Replication {
 type Open<'a> = &'a dyn Fn(Options) -> Result<Store, brooklet::Error>;
 
 impl Replication {
-    /// Prepares the replication that the settings ask for, if they do. Makes no request.
+    /// Prepares the replication that the settings ask for. Makes no request.
     pub fn of(
         given: &Given,
         server: &Config,
         path: &Path,
-        has_ring: bool,
         stop: &CancellationToken,
-    ) -> Result<Option<Self>, Failure> {
-        let Some(address) = given.replicate.as_ref().filter(|address| !address.is_empty()) else {
-            return Ok(None);
-        };
-        check_file(path, has_ring)?;
-        let owner = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        member: Option<Arc<Member>>,
+    ) -> Result<Self, Failure> {
+        let address = given.log().unwrap_or_default();
+        let owner = member.as_ref().map_or_else(host_name, |member| member.host.clone());
         let mut options = ShipperOptions::default();
         options.owner = owner.clone();
         options.address = given.advertise.clone().unwrap_or_default();
-        let (journal, backups) = places(given, address)?;
+        let (journal, backups) = places(given, &address)?;
         options.cuts = journal.cuts();
-        Ok(Some(Self {
+        Ok(Self {
             replica: Replica::new(journal.clone(), options),
             journal,
             backups,
@@ -104,7 +110,8 @@ impl Replication {
                 Some(Acknowledge::Local) => Waits::Local,
                 _ => Waits::Kept,
             },
-            is_standby: given.standby.unwrap_or_default(),
+            is_standby: given.standby.unwrap_or_default() || member.is_some(),
+            member,
             url: given.advertise.as_ref().and_then(|url| base_url(url).ok()),
             server: server.clone(),
             silence: given.takeover_after.unwrap_or(TAKEOVER_AFTER).time(),
@@ -114,7 +121,12 @@ impl Replication {
             keep_backups: given.keep_backups.unwrap_or(KEEP_BACKUPS).time(),
             leaving: Duration::from_secs(30),
             stop: stop.clone(),
-        }))
+        })
+    }
+
+    /// Returns whether this host begins a log where there is none.
+    fn begins(&self) -> bool {
+        !self.is_standby || self.member.as_ref().is_some_and(|member| member.part(|part| part.begins()))
     }
 
     /// Waits for its turn, if this is a standby, and opens the store, as the owner of its log.
@@ -183,24 +195,13 @@ impl Replication {
         loop {
             if self.is_standby {
                 tracing::info!("standing by: another host owns the store, or none yet");
-                let (mut file, begins_again) = (Warm::new(self, options, warm::PORTION), Cell::new(false));
+                let begins_again = Cell::new(false);
                 let waits = || goes_on() && !begins_again.get();
-                let set_owner = |owner: Option<Owner>| {
-                    if let Some(ports) = ports {
-                        ports.set_owner(owner);
-                    }
-                };
-                let is_silent = self.replica.stand_by(self.silence, waits, |read| {
-                    if let Followed::Owner { name, address } = &read {
-                        // The last owner may have been this host, which serves nobody now.
-                        let url = base_url(address).ok().filter(|url| Some(url) != self.url.as_ref());
-                        set_owner(Some(Owner { name: name.clone(), url }));
-                    }
-                    file.take(read);
-                    begins_again.set(file.begins_again());
-                })?;
-                file.finish();
-                set_owner(None);
+                let file = Warm::new(self, options, warm::PORTION);
+                let mut turn = InTurn { host: self, file, ports, begins_again: &begins_again };
+                let is_silent = self.replica.stand_by_as(self.silence, waits, &mut turn)?;
+                turn.set_owner(None);
+                turn.file.finish();
                 match is_silent {
                     true => {}
                     false if goes_on() => continue,
@@ -239,7 +240,7 @@ impl Replication {
         if !self.path.exists() {
             match self.kept() {
                 // Nobody has claimed the log yet: this host makes the store.
-                Err(Error::NoLog) if !self.is_standby => is_first = true,
+                Err(Error::NoLog) if self.begins() => is_first = true,
                 kept => {
                     let (kept, claim) = kept?;
                     self.make_anew(options, &kept, &claim)?;
@@ -373,6 +374,11 @@ impl Replication {
     }
 }
 
+/// Returns the name of this host, unless the settings have one.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Opens the places of the log at an address, and of its backups.
 fn places(given: &Given, address: &str) -> Result<(AnyJournal, Bucket), Failure> {
     #[cfg(not(feature = "jetstream"))]
@@ -447,10 +453,11 @@ fn is_of_a_moment(error: &Error) -> bool {
 }
 
 /// Returns the failure with the exit code of an error.
-fn refused(error: Error) -> Failure {
+pub fn refused(error: Error) -> Failure {
     match error {
         Error::Store(error) => error.into(),
         Error::Archive(error) => error.into(),
+        Error::Map(why) => refusal(&why),
         error @ (Error::Damaged { .. } | Error::DamagedBackup { .. } | Error::Diverged { .. }) => {
             Failure::new(Kind::Damaged, error.to_string())
         }

@@ -113,6 +113,16 @@ pub struct Given {
     /// [default: none]
     #[arg(long, value_name = "PLACE", env = "BROOKLET_REPLICATE", hide_env_values = true)]
     pub replicate: Option<String>,
+    /// The place of a cluster in a bucket, such as s3://bucket/cluster: this host serves one of its
+    /// shards, or stands by for it [default: none]
+    #[arg(long, value_name = "PLACE", env = "BROOKLET_CLUSTER")]
+    pub cluster: Option<String>,
+    /// With --cluster: the shard that this server is for
+    #[arg(long, value_name = "NAME", env = "BROOKLET_SHARD")]
+    pub shard: Option<String>,
+    /// With --cluster: the name of this host in the cluster [default: its host name]
+    #[arg(long, value_name = "NAME", env = "BROOKLET_HOST")]
+    pub host: Option<String>,
     /// With --replicate: a place in a bucket for backups, required for a stream [default: below the
     /// log, in a bucket]
     #[arg(long, value_name = "BUCKET", env = "BROOKLET_BACKUPS")]
@@ -212,6 +222,9 @@ impl Given {
             cache: self.cache.or(other.cache),
             threads: self.threads.or(other.threads),
             replicate: self.replicate.or(other.replicate),
+            cluster: self.cluster.or(other.cluster),
+            shard: self.shard.or(other.shard),
+            host: self.host.or(other.host),
             backups: self.backups.or(other.backups),
             acknowledge: self.acknowledge.or(other.acknowledge),
             advertise: self.advertise.or(other.advertise),
@@ -277,9 +290,10 @@ impl Given {
             checked.map_err(|why| Failure::new(Kind::Usage, format!("--advertise: {why}")))?;
         }
         Hidden::refuse(self.replicate.iter())?;
-        let log = self.replicate.as_ref().filter(|address| !address.is_empty());
-        let has_backups = self.backups.as_ref().is_some_and(|address| !address.is_empty());
-        if log.is_some_and(|log| secrets::is_stream(log)) && !has_backups {
+        self.check_cluster()?;
+        let log = &self.log();
+        let has_backups = set(&self.backups).is_some();
+        if log.as_ref().is_some_and(|log| secrets::is_stream(log)) && !has_backups {
             let what = "--replicate names a stream of NATS JetStream: it needs --backups BUCKET, because backups have no place in a stream";
             return Err(Failure::new(Kind::Usage, what));
         }
@@ -302,6 +316,45 @@ impl Given {
             return Err(Failure::new(Kind::Usage, what));
         }
         Ok(())
+    }
+
+    fn check_cluster(&self) -> Result<(), Failure> {
+        let cluster = set(&self.cluster);
+        let what = match (cluster, set(&self.shard)) {
+            (None, Some(_)) => "--shard needs --cluster: it is the name of a shard in the map of a cluster",
+            (None, None) if set(&self.host).is_some() => {
+                "--host needs --cluster: it is the name of this host in the map of a cluster"
+            }
+            (None, None) => return Ok(()),
+            (Some(_), None) => "--cluster needs --shard: one server is for one shard",
+            (Some(_), Some(_)) if set(&self.replicate).is_some() => {
+                "--cluster and --replicate: a shard has its log below the place of the cluster; leave --replicate out"
+            }
+            (Some(_), Some(_)) if self.read_replica == Some(true) => {
+                "--cluster and --read-replica: a read replica is no host of a shard; use --replicate PLACE/shards/NAME"
+            }
+            (Some(place), Some(_)) if secrets::is_stream(place) => {
+                "--cluster names a stream of NATS JetStream: the map of a cluster needs a bucket"
+            }
+            (Some(_), Some(_)) => return Ok(()),
+        };
+        Err(Failure::new(Kind::Usage, what))
+    }
+
+    /// Returns the place of the cluster, the shard, and the name of this host.
+    #[cfg(feature = "replicate")]
+    pub fn in_cluster(&self) -> Option<(String, String, String)> {
+        let host = set(&self.host).map_or_else(super::replicate::host_name, str::to_owned);
+        Some((set(&self.cluster)?.to_owned(), set(&self.shard)?.to_owned(), host))
+    }
+
+    /// Returns the place of the store's log, if it has one.
+    pub fn log(&self) -> Option<String> {
+        let of_shard = || {
+            let (cluster, shard) = (set(&self.cluster)?, set(&self.shard)?);
+            Some(format!("{}/shards/{shard}", cluster.trim_end_matches('/')))
+        };
+        set(&self.replicate).map(str::to_owned).or_else(of_shard)
     }
 
     /// Returns the password, from where it is.
@@ -388,4 +441,9 @@ fn seconds(flag: &str, given: Option<Seconds>) -> Result<Option<u64>, Failure> {
         time.whole().ok_or_else(what)
     };
     given.map(whole).transpose()
+}
+
+/// Returns a text that is set. A variable that a shell left empty is not.
+fn set(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }

@@ -83,6 +83,11 @@ impl<P: Payload> Follower<P> {
         }
     }
 
+    /// Returns a follower that waits for the next owner, or for its silence, behind a handover.
+    pub(crate) fn past_the_handover(self) -> Self {
+        Self { state: FollowerState::Following, ..self }
+    }
+
     /// Returns what the follower found out.
     pub fn state(&self) -> &FollowerState {
         &self.state

@@ -1,11 +1,13 @@
 //! What `replica` promises, tested from outside: one binary, a module for each subject.
 
 mod backups;
+mod cluster;
 mod ends;
 mod faulty;
 mod formats;
 mod jetstream;
 mod machines;
+mod map;
 mod model;
 #[cfg(feature = "seeded-bugs")]
 mod mutations;

@@ -97,3 +97,11 @@ fn random_histories_catch_a_bug() {
     plant(None);
     assert!(caught, "it goes unnoticed");
 }
+
+/// Changers of a map that believe too much, or forget one another.
+#[test]
+fn defects_of_a_changer_are_caught() {
+    for bug in ["a-map-that-exists-is-mine", "an-unheard-map-is-made-anew", "a-loser-forgets-the-winner"] {
+        assert!(crate::map::is_caught(bug), "{bug} goes unnoticed");
+    }
+}

@@ -21,9 +21,9 @@ const STORE: StoreId = StoreId(7);
 
 /// All that the hosts of a history know, and a plain program would not.
 #[derive(Default)]
-struct Known {
+pub struct Known {
     /// What was acknowledged at each position of the store's log, and by the owner of which epoch.
-    acked: BTreeMap<u64, (u64, Epoch)>,
+    pub acked: BTreeMap<u64, (u64, Epoch)>,
     /// What each backup has.
     backups: Vec<Vec<u64>>,
     takeovers: u32,
@@ -31,7 +31,7 @@ struct Known {
     trims: u32,
 }
 
-type Shared = Arc<Mutex<Known>>;
+pub type Shared = Arc<Mutex<Known>>;
 
 fn journal(memory: &Arc<InMemory>, failing: Failing, seed: u64) -> BucketJournal {
     let faulty: Arc<dyn ObjectStore> = Arc::new(Faulty::new(memory.clone(), failing, seed));
@@ -48,7 +48,7 @@ fn numbers(object: &Object<Bytes>) -> Vec<u64> {
 }
 
 /// Opens the log, and returns its history and the claimed epoch, too.
-async fn open(journal: impl Journal, shared: &Shared) -> Result<(Shipper, Vec<u64>, Epoch), Error> {
+pub async fn open(journal: impl Journal, shared: &Shared) -> Result<(Shipper, Vec<u64>, Epoch), Error> {
     let mut history = Vec::new();
     let found = |found: Found<Bytes>| {
         match found {
@@ -118,7 +118,7 @@ async fn host(name: u64, journal: impl Journal + Clone, shared: Shared, mut rng:
 }
 
 /// No position is acknowledged twice with different blocks.
-fn acknowledge(shared: &Shared, history: &[u64], base: usize, (kept, epoch): (Mark, Epoch)) {
+pub fn acknowledge(shared: &Shared, history: &[u64], base: usize, (kept, epoch): (Mark, Epoch)) {
     let mut known = shared.lock().unwrap();
     for (at, block) in history.iter().enumerate().take(kept.lsn as usize).skip(base) {
         let before = known.acked.insert(at as u64, (*block, epoch));
@@ -128,7 +128,7 @@ fn acknowledge(shared: &Shared, history: &[u64], base: usize, (kept, epoch): (Ma
 }
 
 /// All that earlier owners have acknowledged so far is in the history that an owner begins with.
-fn check(shared: &Shared, history: &[u64], epoch: Epoch) {
+pub fn check(shared: &Shared, history: &[u64], epoch: Epoch) {
     let known = shared.lock().unwrap();
     for (at, (block, _)) in known.acked.iter().filter(|(_, (_, by))| *by < epoch) {
         assert_eq!(history.get(*at as usize), Some(block), "position {at} was acknowledged, and is lost");

@@ -30,5 +30,5 @@ mod tracking;
 
 pub use acl::Users;
 pub use serve::Shared;
-pub use settings::Settings;
+pub use settings::{Elsewhere, Settings};
 pub use spaces::check_numbered;

@@ -1,5 +1,8 @@
 //! The settings that `CONFIG SET` changes and `CONFIG GET` returns, while the server runs.
 
+use std::fmt;
+use std::sync::Arc;
+
 use super::events::Events;
 use super::glob::matches_within;
 
@@ -39,8 +42,34 @@ pub struct Settings {
     pub events: Events,
     /// Number of databases with a number.
     pub databases: u64,
+    /// Spaces that another server has: clients are refused to select one.
+    pub elsewhere: Option<Elsewhere>,
     /// Settings of Redis for values in memory: accepted and returned, without effect here.
     without_effect: Vec<(&'static str, String)>,
+}
+
+/// Who knows which spaces another server has.
+#[derive(Clone)]
+pub struct Elsewhere(Arc<Find>);
+
+type Find = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+impl Elsewhere {
+    /// `find` returns where a space is, in words, if another server has it. It must be fast: all
+    /// clients wait for it.
+    pub fn new(find: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(find))
+    }
+
+    pub(crate) fn find(&self, space: &str) -> Option<String> {
+        (self.0)(space)
+    }
+}
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Elsewhere")
+    }
 }
 
 /// Largest number of refusals that may be kept: each has up to a kilobyte.
@@ -93,6 +122,7 @@ impl Default for Settings {
             latency_threshold: 0,
             events: Events::NONE,
             databases: 16,
+            elsewhere: None,
             without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         }
     }

@@ -18,6 +18,11 @@ use crate::failure::{Failure, Kind};
 const STUCK: Duration = Duration::from_secs(30);
 /// Time between two looks from which on the process has slept.
 const SLEPT: Duration = Duration::from_secs(5);
+/// Bytes of the log behind the last backup above which a store is backed up before it moves: the
+/// next owner reads them while nobody serves.
+const SHORT: u64 = 8 << 20;
+/// Most backups before a move. A store that is written faster moves all the same.
+const BEFORE_MOVE: u32 = 3;
 /// Longest time that the end of the server waits for a request of a backup.
 const LAST_REQUEST: Duration = Duration::from_secs(5);
 
@@ -36,6 +41,9 @@ impl Replication {
     /// Guards the open store until the server ends.
     pub fn guard(self, store: Store) -> Result<Guard, Failure> {
         let shipper = self.replica.shipper().expect("the opening has claimed the log");
+        if let Some(member) = &self.member {
+            member.serve(shipper.status().kept.place.epoch, &self.stop);
+        }
         let (replica, waits, time) = (self.replica.clone(), self.waits, self.leaving);
         let (stop, opened, owner) = (self.stop.clone(), store.clone(), shipper.clone());
         let mut ring = Ring::default();
@@ -56,13 +64,21 @@ impl Replication {
     /// Makes backups until the server ends, or must end.
     fn make_backups(&self, store: &Store, shipper: &Shipper, closing: &CancellationToken) {
         let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
+        let mut before_move = 0;
         // The other thread ends the server once this host is not the owner any more.
         let goes_on = || !closing.is_cancelled() && !self.stop.is_cancelled();
         while goes_on() {
             let status = shipper.status();
             let log = status.found + status.bytes;
             let is_long = log - backed_up >= self.backup_at;
-            if last.elapsed() >= if is_long { pause.min(self.backup_every) } else { self.backup_every } {
+            let moves = self.member.as_ref().is_some_and(|member| {
+                member.part(|part| part.note_log(log - backed_up < SHORT || before_move >= BEFORE_MOVE))
+            });
+            before_move = if moves { before_move } else { 0 };
+            let is_for_move = moves && log - backed_up >= SHORT && before_move < BEFORE_MOVE;
+            let wait = if is_long { pause.min(self.backup_every) } else { self.backup_every };
+            if is_for_move || last.elapsed() >= wait {
+                before_move += u32::from(is_for_move);
                 match self.back_up(store, goes_on) {
                     Ok(true) => (backed_up, pause) = (log, self.pause),
                     Ok(false) => {}
@@ -215,12 +231,12 @@ impl Guard {
         Ok(Self { watching, backups, closing, ended, replica, waits, time })
     }
 
-    /// Ends the guard, after the server has closed the store. Returns the failure that ended the
-    /// server, if there is one.
-    pub fn end(self) -> Result<(), Failure> {
+    /// Ends the guard, after the server has closed the store, and leaves the log to a host, if one
+    /// is named. Returns the failure that ended the server, if there is one.
+    pub fn end(self, to: Option<&str>) -> Result<(), Failure> {
         self.closing.cancel();
-        if self.waits == Waits::Local {
-            self.leave();
+        if self.waits == Waits::Local || to.is_some() {
+            self.leave(to);
         }
         // A backup may wait for the bucket.
         self.replica.give_up();
@@ -238,12 +254,27 @@ impl Guard {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
-    /// Waits until the bucket has all commits, so that a standby loses none of them.
-    fn leave(&self) {
+    /// Waits until the bucket has all commits, so that a standby loses none of them. Then leaves
+    /// the log to a host, if one is named.
+    fn leave(&self, to: Option<&str>) {
         let Some(shipper) = self.replica.shipper() else { return };
         let begin = Instant::now();
         match shipper.drain(|| begin.elapsed() < self.time) {
-            Ok(true) => {}
+            Ok(true) => {
+                let Some(to) = to else { return };
+                shipper.hand_over(to);
+                while shipper.error().is_none() && begin.elapsed() < self.time {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                match shipper.error() {
+                    Some(Error::HandedOver { .. }) => tracing::info!(to, "the log was handed over"),
+                    why => tracing::warn!(
+                        ?why,
+                        to,
+                        "the log was not handed over: the other host takes it over later"
+                    ),
+                }
+            }
             Ok(false) => {
                 let bytes = shipper.status().waiting;
                 tracing::warn!(bytes, "the bucket does not have the last commits: start this host again");

@@ -32,8 +32,8 @@ impl Reads<'_> {
         mut ready: impl FnMut(&Addresses),
     ) -> Result<(), Failure> {
         check_file(self.path, has_ring)?;
-        let address = self.given.replicate.as_deref().unwrap_or_default();
-        let (journal, backups) = places(self.given, address)?;
+        let address = self.given.log().unwrap_or_default();
+        let (journal, backups) = places(self.given, &address)?;
         let mut opening = ReadReplicaOptions::new(backups);
         opening.store = options.clone();
         tracing::info!("reading the log of the store, up to its end");

@@ -31,6 +31,7 @@ fn cutting(folder: &Path, waits: Waits, cuts: Cuts) -> Replication {
         path: folder.join("store"),
         waits,
         is_standby: false,
+        member: None,
         url: None,
         server: Config::default(),
         silence: Duration::from_secs(3),
@@ -82,7 +83,7 @@ fn a_clean_end_waits_for_the_bucket() {
     let guard = host.guard(store.clone()).unwrap();
     store.close().unwrap();
     drop(store);
-    guard.end().unwrap();
+    guard.end(None).unwrap();
     assert_eq!(succeed(folder.path()).bounds("log").unwrap().next, 1);
 }
 
@@ -93,7 +94,7 @@ fn a_guard_that_panics_ends_the_server() {
     let (stop, replica) = (host.stop.clone(), host.replica.clone());
     let guard = Guard::start(stop, replica, Waits::Local, host.leaving, || None, |_| panic!("planned"));
     until(|| host.stop.is_cancelled());
-    let failure = guard.unwrap().end().unwrap_err();
+    let failure = guard.unwrap().end(None).unwrap_err();
     assert!(format!("{failure:?}").contains("panicked"), "{failure:?}");
 }
 
@@ -108,7 +109,7 @@ fn a_backup_that_hangs_delays_no_end() {
     let work = move |_: &CancellationToken| never.recv().unwrap_or_default();
     let guard = Guard::start(stop, replica, Waits::Kept, host.leaving, fenced, work).unwrap();
     until(|| host.stop.is_cancelled());
-    assert!(format!("{:?}", guard.end().unwrap_err()).contains("taken the store over"));
+    assert!(format!("{:?}", guard.end(None).unwrap_err()).contains("taken the store over"));
     drop(hangs);
 }
 
@@ -139,7 +140,7 @@ fn a_store_that_stopped_ends_the_server_and_its_signs() {
     volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::Other, sticky: true });
     store.append("log", "entry").unwrap().wait().unwrap_err();
     until(|| stop.is_cancelled());
-    assert!(guard.end().is_err());
+    assert!(guard.end(None).is_err());
     until(|| shipper.error().is_some());
 }
 
@@ -157,7 +158,7 @@ fn a_long_log_is_backed_up() {
     let guard = host.guard(store).unwrap();
     until(|| replica.status().unwrap().record.is_some());
     assert!(shipper.error().is_none());
-    guard.end().unwrap();
+    guard.end(None).unwrap();
 }
 
 /// The newest backup and the one before it stay: a takeover may read it.
@@ -346,7 +347,7 @@ fn a_clean_end_does_not_wait_for_ever() {
     stop.cancel();
     assert!(store.close().is_err());
     assert!(ticket.wait().is_err());
-    guard.end().unwrap();
+    guard.end(None).unwrap();
 }
 
 /// Two hosts begin at the same moment: the second one continues the store of the first.

@@ -22,6 +22,9 @@ const MOST: usize = 4;
 const LONGEST: Duration = Duration::from_secs(60);
 /// Time after which a file that could not follow is tried again.
 const COLD: Duration = Duration::from_secs(600);
+/// Bytes, and time, after which the file catches up while the store is about to move here.
+const NEAR: usize = 4 << 20;
+const NEARLY: Duration = Duration::from_millis(500);
 /// Longest time of merging after a portion.
 const MERGING: Duration = Duration::from_secs(2);
 
@@ -40,6 +43,8 @@ pub(super) struct Warm<'a> {
     next_try: Instant,
     /// When the file was last written, if the log had all of it then.
     is_of_the_log: Option<SystemTime>,
+    /// Whether the file was found to continue in this log.
+    follows: bool,
     /// Set once the file cannot follow: the takeover looks at it, and makes it anew.
     is_cold: bool,
     /// Set if an error is the reason.
@@ -70,6 +75,7 @@ impl<'a> Warm<'a> {
             last,
             next_try,
             is_of_the_log,
+            follows: false,
             is_cold,
             cold_since,
         }
@@ -81,7 +87,7 @@ impl<'a> Warm<'a> {
             Followed::Begin { store, backup } => {
                 self.finish();
                 self.log = Some(Log { store, backup, view: None, is_whole: true });
-                (self.is_cold, self.cold_since) = (false, None);
+                (self.is_cold, self.cold_since, self.follows) = (false, None, false);
             }
             Followed::Owner { .. } => {}
             Followed::Blocks(_) if self.is_cold => {}
@@ -106,6 +112,17 @@ impl<'a> Warm<'a> {
         self.forget();
     }
 
+    /// Brings the file to the end of what was read every now and then: the store is about to move
+    /// here. Returns whether the file has nearly all of it.
+    pub fn approach(&mut self) -> bool {
+        // A file that the log was trimmed past would be made anew while nobody serves.
+        let is_due = !self.follows || self.bytes >= NEAR || self.last.elapsed() >= NEARLY;
+        if is_due && self.next_try <= Instant::now() {
+            self.catch_up(false);
+        }
+        self.follows && !self.is_cold && self.bytes < NEAR && self.host.path.exists()
+    }
+
     /// Returns whether the log should be read from its begin again: the file could not follow for a
     /// while, and the reason may be gone.
     pub fn begins_again(&self) -> bool {
@@ -118,7 +135,9 @@ impl<'a> Warm<'a> {
             return;
         }
         self.last = Instant::now();
-        match self.follow(merges) {
+        let done = self.follow(merges);
+        self.follows |= matches!(done, Ok(CaughtUp::Done | CaughtUp::Ahead));
+        match done {
             Ok(CaughtUp::Done) => {
                 tracing::debug!(bytes = self.bytes, "the file of the store has caught up with the log");
                 self.is_of_the_log = written(&self.host.path);

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "processes take real time and threads")]
 
 mod beside;
+mod cluster;
 mod documents;
 mod hostile;
 mod jetstream;

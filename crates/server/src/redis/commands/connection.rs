@@ -56,6 +56,11 @@ pub fn reset(call: &mut Call<'_>) -> Done {
 /// The database that a word names: a number, or a space of that name.
 pub fn database(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
     let word = &call.args[at];
+    if let (Some(elsewhere), Ok(space)) = (&call.engine.settings.elsewhere, std::str::from_utf8(word))
+        && let Some(place) = elsewhere.find(space)
+    {
+        return Err(Fail::Reply(format!("ELSEWHERE {place}").into()));
+    }
     match integer(word) {
         Some(n) if (0..call.engine.settings.databases as i64).contains(&n) => {}
         Some(_) => return Err(Fail::err("DB index is out of range")),

@@ -1,0 +1,138 @@
+//! `cluster`: many stores on many hosts, by a map in a bucket.
+
+mod doctor;
+mod moving;
+mod status;
+
+use std::fmt::{self, Display};
+
+use brooklet_archive::Bucket;
+use brooklet_replica::{BucketJournal, Change, Cluster, Map};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::serve::replicate::{refusal, refused};
+use crate::signals;
+
+const PLACES: &str = "\
+PLACE is s3://bucket/path, gs://bucket/path, az://container/path, or a folder that all hosts reach. The map lies below it in
+`map`, and the log of each shard in `shards/NAME`.";
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Make the map of a new cluster
+    Init(Place),
+    /// Add a shard: a store of its own; the first host that serves it is wanted
+    AddShard(Named),
+    /// Give a space to a shard; its data is not moved
+    Assign(Assign),
+    /// Take a host out of a shard that does not serve it any more
+    Forget(Forget),
+    /// List the shards: wanted host, owner, last sign, end of the log, move, spaces
+    Status(Place),
+    /// Move a shard to another host, without copying it
+    Move(moving::Args),
+    /// Look for what no host would notice in time: missing objects, shards without a host
+    Doctor(Place),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = PLACES)]
+pub struct Place {
+    /// The place of the cluster
+    place: String,
+}
+
+#[derive(clap::Args)]
+pub struct Named {
+    /// The place of the cluster
+    place: String,
+    /// The shard
+    shard: String,
+}
+
+#[derive(clap::Args)]
+pub struct Assign {
+    /// The place of the cluster
+    place: String,
+    /// The space
+    space: String,
+    /// The shard
+    shard: String,
+}
+
+#[derive(clap::Args)]
+pub struct Forget {
+    /// The place of the cluster
+    place: String,
+    /// The shard
+    shard: String,
+    /// The host
+    host: String,
+}
+
+/// Runs a command on a cluster.
+pub fn run(command: Command, out: &mut Output) -> Result<(), Failure> {
+    signals::listen_quietly()?;
+    match command {
+        Command::Init(Place { place }) => change(&place, Change::Begin, out),
+        Command::AddShard(Named { place, shard }) => change(&place, Change::AddShard { shard }, out),
+        Command::Assign(Assign { place, space, shard }) => {
+            change(&place, Change::Assign { space, shard }, out)
+        }
+        Command::Forget(Forget { place, shard, host }) => change(&place, Change::Forget { shard, host }, out),
+        Command::Status(Place { place }) => status::run(&place, out),
+        Command::Move(args) => moving::run(args, out),
+        Command::Doctor(Place { place }) => doctor::run(&place, out),
+    }
+}
+
+/// A cluster in a bucket.
+struct Opened {
+    place: String,
+    bucket: Bucket,
+    cluster: Cluster<BucketJournal>,
+}
+
+impl Opened {
+    fn at(place: &str) -> Result<Self, Failure> {
+        let bucket = Bucket::open(place)?;
+        let cluster = Cluster::new(BucketJournal::new(&bucket));
+        Ok(Self { place: place.trim_end_matches('/').into(), bucket, cluster })
+    }
+
+    /// Returns the map.
+    fn map(&self) -> Result<Map, Failure> {
+        let map = self.cluster.look_now(None, &goes_on).map_err(refused)?;
+        map.ok_or_else(|| refusal(&brooklet_replica::Refusal::NoMap))
+    }
+
+    /// Opens the places of the log of a shard, and of its backups.
+    fn shard(&self, name: &str) -> Result<(Bucket, Bucket), Failure> {
+        let log = format!("{}/shards/{name}", self.place);
+        Ok((Bucket::open(&log)?, Bucket::open(&format!("{log}/backups"))?))
+    }
+}
+
+fn goes_on() -> bool {
+    signals::go_on().is_continue()
+}
+
+fn change(place: &str, change: Change, out: &mut Output) -> Result<(), Failure> {
+    let opened = Opened::at(place)?;
+    let map = opened.cluster.change_now(change, None, &goes_on).map_err(refused)?;
+    out.put(&Changed { map: map.number, shards: map.shards.len() })
+}
+
+#[derive(Serialize)]
+struct Changed {
+    map: u64,
+    shards: usize,
+}
+
+impl Display for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "map {} has {} shards", self.map, self.shards)
+    }
+}

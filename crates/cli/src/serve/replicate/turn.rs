@@ -1,0 +1,59 @@
+//! What a standby does while it waits for its turn.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use brooklet_replica::{Epoch, Followed, Standing};
+use brooklet_server::standby::{Owner, Standby, base_url};
+
+use super::Replication;
+use super::warm::Warm;
+
+/// Time between two looks at the log, and the one while the store is about to move.
+const USUAL: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_millis(20);
+
+pub(super) struct InTurn<'a> {
+    pub host: &'a Replication,
+    pub file: Warm<'a>,
+    pub ports: Option<&'a Standby>,
+    /// Set once the log should be read from its begin again.
+    pub begins_again: &'a Cell<bool>,
+}
+
+impl InTurn<'_> {
+    pub fn set_owner(&self, owner: Option<Owner>) {
+        if let Some(ports) = self.ports {
+            ports.set_owner(owner);
+        }
+    }
+}
+
+impl Standing for InTurn<'_> {
+    fn take(&mut self, read: Followed) {
+        if let Followed::Owner { name, address } = &read {
+            // The last owner may have been this host, which serves nobody now.
+            let url = base_url(address).ok().filter(|url| Some(url) != self.host.url.as_ref());
+            self.set_owner(Some(Owner { name: name.clone(), url }));
+        }
+        self.file.take(read);
+        self.begins_again.set(self.file.begins_again());
+    }
+
+    fn pause(&mut self, end: Option<Epoch>) -> Duration {
+        let Some(member) = &self.host.member else { return USUAL };
+        let is_near = member.part(|part| part.approaches()) && end.is_some() && self.file.approach();
+        member.part(|part| {
+            part.stand_by(end.filter(|_| is_near));
+            if part.is_moving() { SOON } else { USUAL }
+        })
+    }
+
+    fn takes(&mut self, to: &str) -> bool {
+        self.host.member.as_ref().is_none_or(|member| member.part(|part| part.takes(to)))
+    }
+
+    fn begins(&mut self) -> bool {
+        self.host.begins()
+    }
+}

@@ -1,0 +1,163 @@
+//! The part of a host in a shard: what the host wants of the map, and what the map wants of it.
+
+use crate::cluster::change::Change;
+use crate::cluster::duty::{Duty, Turn};
+use crate::map::Map;
+use crate::place::Epoch;
+
+/// The part of a host in a shard. It decides, and makes no request: the caller shows it each new
+/// map, and does what it says.
+#[derive(Clone, Debug)]
+pub struct Part {
+    shard: String,
+    host: String,
+    url: String,
+    map: Option<Map>,
+    role: Role,
+    /// Set once the map had this host with its URL.
+    is_registered: bool,
+    /// Whether the last map had another URL for this host, after its own.
+    is_replaced: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Role {
+    #[default]
+    Waits,
+    /// It stands by. Its file has nearly all of the log, up to the end of this epoch.
+    Near(Epoch),
+    Serves {
+        epoch: Epoch,
+        /// Whether a takeover would read little of the log.
+        is_short: bool,
+        left_to: Option<String>,
+    },
+}
+
+impl Part {
+    /// Returns the part of a host that stands by for a shard. `url` is where clients reach it.
+    pub fn new(shard: &str, host: &str, url: &str) -> Self {
+        let (shard, host, url) = (shard.into(), host.into(), url.into());
+        let (map, role, is_registered, is_replaced) = (None, Role::Waits, false, false);
+        Self { shard, host, url, map, role, is_registered, is_replaced }
+    }
+
+    /// Returns the change that registers the host.
+    pub fn registration(&self) -> Change {
+        let (shard, host, url) = (self.shard.clone(), self.host.clone(), self.url.clone());
+        Change::Register { shard, host, url }
+    }
+
+    /// Takes the newest map. Returns the change that the host wants to make now.
+    pub fn see(&mut self, map: Option<&Map>) -> Option<Change> {
+        self.map = map.cloned();
+        let map = map?;
+        let known = map.shards.get(&self.shard).and_then(|shard| shard.hosts.get(&self.host));
+        self.is_replaced = false;
+        if known == Some(&self.url) {
+            self.is_registered = true;
+        } else if self.is_registered {
+            // Both would else change the map for ever.
+            self.is_replaced = true;
+        } else {
+            return Some(self.registration());
+        }
+        let (shard, host) = (self.shard.clone(), self.host.clone());
+        match &mut self.role {
+            Role::Waits => None,
+            Role::Near(epoch) => match map.turn(&shard, &host) {
+                Turn::Approach { said } if said != *epoch => {
+                    Some(Change::Ready { shard, host, epoch: *epoch })
+                }
+                _ => None,
+            },
+            Role::Serves { epoch, is_short, left_to } => match map.duty(&shard, &host, *epoch) {
+                Duty::Arrived => Some(Change::Serves { shard, host }),
+                Duty::Leave(to) if *is_short && left_to.is_none() => {
+                    *left_to = Some(to.to_owned());
+                    None
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// Returns whether the map has lost this host, or another process has taken its name.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced
+    }
+
+    /// Returns whether the host begins the shard if it has no log.
+    pub fn begins(&self) -> bool {
+        self.map.as_ref().is_some_and(|map| map.begins(&self.shard, &self.host))
+    }
+
+    /// Returns whether the host takes over at once what the owner has left to the host `to`.
+    pub fn takes(&self, to: &str) -> bool {
+        self.map.as_ref().is_some_and(|map| map.takes(&self.shard, &self.host, to))
+    }
+
+    /// Returns where a space is, in words, if the map gives it to another shard.
+    pub fn elsewhere(&self, space: &str) -> Option<String> {
+        let map = self.map.as_ref()?;
+        let shard = map.spaces.get(space).filter(|shard| **shard != self.shard)?;
+        let entry = map.shards.get(shard)?;
+        if entry.wanted.is_empty() {
+            return Some(format!("space {space} is in shard {shard}, which has no host yet"));
+        }
+        let url = entry.hosts.get(&entry.wanted).filter(|url| !url.is_empty());
+        let url = url.map_or_else(String::new, |url| format!(" at {url}"));
+        Some(format!("space {space} is in shard {shard}, on host {}{url}", entry.wanted))
+    }
+
+    /// Returns whether the shard is about to move, so that each host looks often.
+    pub fn is_moving(&self) -> bool {
+        self.turn() != Turn::Wait
+    }
+
+    /// Returns whether the shard is about to move to this host.
+    pub fn approaches(&self) -> bool {
+        matches!(self.turn(), Turn::Approach { .. })
+    }
+
+    fn turn(&self) -> Turn {
+        self.map.as_ref().map_or(Turn::Wait, |map| map.turn(&self.shard, &self.host))
+    }
+
+    /// Notes the epoch at whose end the host stands by, if its file has nearly all of that.
+    pub fn stand_by(&mut self, near: Option<Epoch>) {
+        self.role = near.map_or(Role::Waits, Role::Near);
+    }
+
+    /// Notes that the host serves as the owner of an epoch.
+    pub fn serve(&mut self, epoch: Epoch) {
+        self.role = Role::Serves { epoch, is_short: false, left_to: None };
+    }
+
+    /// Notes whether a takeover would read little of the log. Returns whether it should be so,
+    /// because the shard is about to move away.
+    pub fn note_log(&mut self, short: bool) -> bool {
+        let (Some(map), Role::Serves { epoch, is_short, .. }) = (&self.map, &mut self.role) else {
+            return false;
+        };
+        *is_short = short;
+        matches!(map.duty(&self.shard, &self.host, *epoch), Duty::Prepare(_) | Duty::Leave(_))
+    }
+
+    /// Returns the host to which the shard is to be left now. It stays so until
+    /// [`end_serving`](Self::end_serving).
+    pub fn leaves_to(&self) -> Option<&str> {
+        match &self.role {
+            Role::Serves { left_to, .. } => left_to.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Notes that the host serves no more. Returns the host to which it leaves the shard.
+    pub fn end_serving(&mut self) -> Option<String> {
+        match std::mem::take(&mut self.role) {
+            Role::Serves { left_to, .. } => left_to,
+            _ => None,
+        }
+    }
+}
