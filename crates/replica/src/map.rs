@@ -9,7 +9,7 @@
 //!   32  8  number of the map; each has the next one, and the first has 1
 //!   40 16  number that was drawn for the change that made the map
 //!   56  4  count of shards, then each by ascending names:
-//!           name, wanted host, host that the shard moves to or "", epoch in which that host was ready (8) or 0,
+//!           name, wanted host, host that the shard moves to or "", place at which that host was ready: epoch (8) or 0, number (8),
 //!           count of hosts (4), then each by ascending names: name, URL
 //!    …  4  count of spaces, then each by ascending names: space, shard
 //!    …     shard of all other spaces, or ""
@@ -24,11 +24,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::fields::{Defect, Reading, Writing};
-use crate::place::{Drawn, Epoch, StoreId};
+use crate::place::{Drawn, Epoch, Place, StoreId};
 
 const MAGIC: &[u8; 8] = b"BRKSHMAP";
 /// Most shards, hosts of a shard, and spaces.
 pub(crate) const MOST: usize = 100_000;
+/// Stands for no place: epochs begin with 1.
+const NOWHERE: Place = Place { epoch: Epoch(0), number: 0 };
 /// Longest name, in bytes.
 const LONGEST: usize = 255;
 
@@ -65,10 +67,10 @@ pub struct Shard {
 pub struct Moving {
     /// The target.
     pub to: String,
-    /// The epoch of the log whose end the target has reached; epoch 0 until then. It counts only
+    /// The place of the log up to which the target has read, once that was its end. It counts only
     /// for the owner of that epoch: an owner that comes later does not leave for a host that was
     /// ready long ago.
-    pub ready: Epoch,
+    pub ready: Option<Place>,
 }
 
 impl Map {
@@ -94,8 +96,9 @@ impl Map {
         let mut fields = Writing::begin(MAGIC, [0; 4], self.id).number(self.number).drawn(self.drawn);
         fields = fields.count(self.shards.len());
         for (name, Shard { wanted, hosts, moving }) in &self.shards {
-            let (to, ready) = moving.as_ref().map_or(("", 0), |moving| (&*moving.to, moving.ready.0));
-            fields = fields.text(name).text(wanted).text(to).number(ready).count(hosts.len());
+            let to = moving.as_ref().map_or("", |moving| &moving.to);
+            let ready = moving.as_ref().and_then(|moving| moving.ready).unwrap_or(NOWHERE);
+            fields = fields.text(name).text(wanted).text(to).place(ready).count(hosts.len());
             fields = hosts.iter().fold(fields, |fields, (host, url)| fields.text(host).text(url));
         }
         fields = fields.count(self.spaces.len());
@@ -122,7 +125,7 @@ impl Map {
         let mut shards = BTreeMap::new();
         for _ in 0..count(&mut fields)? {
             let (name, wanted, to) = (fields.text()?, fields.text()?, fields.text()?);
-            let ready = Epoch(fields.number()?);
+            let ready = Some(fields.place()?).filter(|place| *place != NOWHERE);
             let moving = (!to.is_empty()).then_some(Moving { to, ready });
             let hosts = pairs(&mut fields)?;
             insert(&mut shards, name, Shard { wanted, hosts, moving })?;

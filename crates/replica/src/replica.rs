@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::followed::{Followed, sealed};
 use crate::journal::Journal;
 use crate::machine::takeover::Found;
-use crate::place::{Drawn, Mark, StoreId};
+use crate::place::{Drawn, Mark, Place, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
 use crate::standby::{Standing, block_on_while, find, stand_by};
@@ -183,6 +183,11 @@ impl Replica {
 
     fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Returns the last place behind which a backup of this opening lets the log begin.
+    pub fn trimmed(&self) -> Option<Place> {
+        self.state().recorded.map(|mark| mark.place)
     }
 
     pub(crate) fn is_recorded(&self, mark: Mark) -> bool {

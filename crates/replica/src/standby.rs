@@ -16,7 +16,7 @@ use crate::journal::{Journal, Key};
 use crate::machine::follower::{Follower, FollowerState};
 use crate::machine::{Reply, Request};
 use crate::object::{Kind, Object};
-use crate::place::{Epoch, Mark, StoreId};
+use crate::place::{Epoch, Mark, Place, StoreId};
 
 /// Time between two requests of a standby that has read all of the log.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -32,9 +32,9 @@ pub trait Standing {
     /// Takes what the log has next.
     fn take(&mut self, read: Followed);
 
-    /// Returns the time until the next look at the log. All of it was read, up to an object of the
-    /// epoch `end`, or up to one that is not known to exist if the bucket did not answer: `None`.
-    fn pause(&mut self, _end: Option<Epoch>) -> Duration {
+    /// Returns the time until the next look at the log. All of it was read, up to the place `_end`;
+    /// `None` if the bucket did not answer. The log may have been trimmed past that place.
+    fn pause(&mut self, _end: Option<Place>) -> Duration {
         PAUSE
     }
 
@@ -78,7 +78,7 @@ pub async fn stand_by<J: Journal>(
         standing.take(Followed::Begin { store, backup });
         claim.iter().for_each(|claim| standing.take(owner_of(claim)));
         let mut follower = Follower::new(store, at, record, silence, Duration::ZERO);
-        let mut reading = Reading { standing: &mut *standing, epoch: at.place.epoch, left_to: None };
+        let mut reading = Reading { standing: &mut *standing, end: at.place, left_to: None };
         loop {
             let state = follow_with(journal, store, &mut follower, &mut reading).await?;
             match (state, reading.left_to.take()) {
@@ -114,8 +114,8 @@ async fn is_claimed<J: Journal>(journal: &J, store: StoreId, at: &Follower<Bytes
 /// What a standby does with what it reads.
 struct Reading<'a> {
     standing: &'a mut dyn Standing,
-    /// The epoch of the last object, or that of the begin.
-    epoch: Epoch,
+    /// The place behind the last object, or the begin.
+    end: Place,
     /// The host in the handover that was the last object.
     left_to: Option<String>,
 }
@@ -126,7 +126,7 @@ impl Listener for Reading<'_> {
         let sealed = sealed(&object).inspect_err(|error| {
             tracing::warn!(%error, "an object of the log cannot be read here: upgrade Brooklet, or look at the bucket");
         });
-        self.epoch = object.place.epoch;
+        self.end = object.place.next();
         self.left_to =
             (object.kind == Kind::Handover).then(|| String::from_utf8_lossy(&object.payload).into_owned());
         self.standing.take(Followed::Blocks(sealed.unwrap_or_default()));
@@ -138,7 +138,7 @@ impl Listener for Reading<'_> {
     }
 
     fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
-        Ok(self.standing.pause(none.map(|_| self.epoch)))
+        Ok(self.standing.pause(none.map(|_| self.end)))
     }
 }
 

@@ -95,8 +95,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
 
 /// Returns what the move waits for.
 fn stage(opened: &Opened, map: &Map, shard: &str, to: &str) -> String {
-    let ready = map.shards[shard].moving.as_ref().map_or(0, |moving| moving.ready.0);
-    if ready == 0 {
+    if map.shards[shard].moving.as_ref().is_none_or(|moving| moving.ready.is_none()) {
         return format!("{to} follows the log to its end");
     }
     let claim = opened.shard(shard).ok().and_then(|(log, _)| Health::of(&log, &goes_on).ok().flatten());

@@ -56,7 +56,8 @@ impl Row {
             end: health.map(|health| health.end.number),
             sign_ms: health.map(|health| health.silence(SystemTime::now()).as_millis() as u64),
             moves_to: moving.map(|moving| moving.to.clone()),
-            is_ready: moving.is_some_and(|moving| Some(moving.ready) == epoch),
+            is_ready: moving.and_then(|moving| moving.ready).map(|ready| ready.epoch) == epoch
+                && moving.is_some(),
             hosts: shard.hosts.clone(),
             spaces: map.spaces.iter().filter(|(_, of)| *of == name).map(|(space, _)| space.clone()).collect(),
             has_other_spaces: map.default == name,

@@ -2,7 +2,7 @@
 
 use crate::fields::TEXT;
 use crate::map::{MOST, Map, Moving, Shard, is_name, is_space};
-use crate::place::Epoch;
+use crate::place::Place;
 use crate::refusal::Refusal;
 
 /// A change of a map.
@@ -56,8 +56,14 @@ pub enum Change {
         shard: String,
         /// The target.
         host: String,
-        /// The epoch whose objects the target has read last.
-        epoch: Epoch,
+        /// The place behind the objects that the target has read.
+        at: Place,
+    },
+    /// Asks the target of a move to say again that it is ready: the log was trimmed past the place
+    /// at which it was.
+    Wait {
+        /// The shard.
+        shard: String,
     },
     /// Says that a host serves a shard. If the shard was to move there, the move is done.
     Serves {
@@ -116,15 +122,20 @@ impl Change {
                 let none = || Refusal::NoHost { shard: name.clone(), host: to.clone() };
                 expect(shard.hosts.contains_key(to), none)?;
                 if shard.moving.as_ref().is_none_or(|moving| moving.to != *to) {
-                    shard.moving = Some(Moving { to: to.clone(), ready: Epoch(0) });
+                    shard.moving = Some(Moving { to: to.clone(), ready: None });
                 }
             }
             Self::Cancel { shard } => find(&mut map, shard)?.moving = None,
-            Self::Ready { shard, host, epoch } => {
+            Self::Ready { shard, host, at } => {
                 // The move may have been cancelled meanwhile.
                 let moving = find(&mut map, shard)?.moving.as_mut();
                 if let Some(moving) = moving.filter(|moving| moving.to == *host) {
-                    moving.ready = *epoch;
+                    moving.ready = Some(*at);
+                }
+            }
+            Self::Wait { shard } => {
+                if let Some(moving) = &mut find(&mut map, shard)?.moving {
+                    moving.ready = None;
                 }
             }
             Self::Serves { shard, host } => {

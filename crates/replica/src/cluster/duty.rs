@@ -1,7 +1,7 @@
 //! What the map asks of a host, while it owns a shard, and while it stands by.
 
 use crate::map::Map;
-use crate::place::Epoch;
+use crate::place::Place;
 
 /// What the map asks of the owner of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,6 +12,8 @@ pub enum Duty<'a> {
     Prepare(&'a str),
     /// Leave the shard to this host, which is at the end of the log.
     Leave(&'a str),
+    /// Serve on, and let the target say again that it is ready.
+    Wait,
     /// Serve on, and say so: the shard has arrived here.
     Arrived,
 }
@@ -25,21 +27,24 @@ pub enum Turn {
     Follow,
     /// Follow the log closely, and say so at its end: the shard is about to move here.
     Approach {
-        /// The epoch whose end this host has said to have reached; 0 before.
-        said: Epoch,
+        /// The place at which this host has said to be ready.
+        said: Option<Place>,
     },
 }
 
 impl Map {
-    /// Returns what the map asks of the owner of a shard, which claimed this epoch.
-    pub fn duty(&self, shard: &str, host: &str, epoch: Epoch) -> Duty<'_> {
+    /// Returns what the map asks of the owner of a shard, whose epoch begins, or whose log was
+    /// trimmed up to, this place.
+    pub fn duty(&self, shard: &str, host: &str, begin: Place) -> Duty<'_> {
         let Some(moving) = self.shards.get(shard).and_then(|shard| shard.moving.as_ref()) else {
             return Duty::Serve;
         };
-        match &*moving.to {
-            to if to == host => Duty::Arrived,
-            to if moving.ready == epoch => Duty::Leave(to),
-            to => Duty::Prepare(to),
+        match (&*moving.to, moving.ready.filter(|ready| ready.epoch == begin.epoch)) {
+            (to, _) if to == host => Duty::Arrived,
+            (to, None) => Duty::Prepare(to),
+            (to, Some(ready)) if ready >= begin => Duty::Leave(to),
+            // Its file ends before the log begins.
+            (_, Some(_)) => Duty::Wait,
         }
     }
 

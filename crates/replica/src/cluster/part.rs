@@ -3,7 +3,7 @@
 use crate::cluster::change::Change;
 use crate::cluster::duty::{Duty, Turn};
 use crate::map::Map;
-use crate::place::Epoch;
+use crate::place::{Epoch, Place};
 
 /// The part of a host in a shard. It decides, and makes no request: the caller shows it each new
 /// map, and does what it says.
@@ -16,6 +16,8 @@ pub struct Part {
     role: Role,
     /// Set once the map had this host with its URL.
     is_registered: bool,
+    /// The place at which the host last said to be ready.
+    said: Option<Place>,
     /// Whether the last map had another URL for this host, after its own.
     is_replaced: bool,
 }
@@ -24,10 +26,11 @@ pub struct Part {
 enum Role {
     #[default]
     Waits,
-    /// It stands by. Its file has nearly all of the log, up to the end of this epoch.
-    Near(Epoch),
+    /// It stands by. Its file has nearly all of the log, which ends at this place.
+    Near(Place),
     Serves {
-        epoch: Epoch,
+        /// The begin of its epoch, or of the log in it.
+        begin: Place,
         /// Whether a takeover would read little of the log.
         is_short: bool,
         left_to: Option<String>,
@@ -38,8 +41,8 @@ impl Part {
     /// Returns the part of a host that stands by for a shard. `url` is where clients reach it.
     pub fn new(shard: &str, host: &str, url: &str) -> Self {
         let (shard, host, url) = (shard.into(), host.into(), url.into());
-        let (map, role, is_registered, is_replaced) = (None, Role::Waits, false, false);
-        Self { shard, host, url, map, role, is_registered, is_replaced }
+        let (map, role, is_registered, said, is_replaced) = (None, Role::Waits, false, None, false);
+        Self { shard, host, url, map, role, is_registered, said, is_replaced }
     }
 
     /// Returns the change that registers the host.
@@ -65,13 +68,18 @@ impl Part {
         let (shard, host) = (self.shard.clone(), self.host.clone());
         match &mut self.role {
             Role::Waits => None,
-            Role::Near(epoch) => match map.turn(&shard, &host) {
-                Turn::Approach { said } if said != *epoch => {
-                    Some(Change::Ready { shard, host, epoch: *epoch })
+            Role::Near(at) => match map.turn(&shard, &host) {
+                // Not the same place twice: the owner has asked for a later one.
+                Turn::Approach { said }
+                    if said.is_none_or(|said| said.epoch != at.epoch) && self.said != Some(*at) =>
+                {
+                    self.said = Some(*at);
+                    Some(Change::Ready { shard, host, at: *at })
                 }
                 _ => None,
             },
-            Role::Serves { epoch, is_short, left_to } => match map.duty(&shard, &host, *epoch) {
+            Role::Serves { begin, is_short, left_to } => match map.duty(&shard, &host, *begin) {
+                Duty::Wait => Some(Change::Wait { shard }),
                 Duty::Arrived => Some(Change::Serves { shard, host }),
                 Duty::Leave(to) if *is_short && left_to.is_none() => {
                     *left_to = Some(to.to_owned());
@@ -124,24 +132,26 @@ impl Part {
         self.map.as_ref().map_or(Turn::Wait, |map| map.turn(&self.shard, &self.host))
     }
 
-    /// Notes the epoch at whose end the host stands by, if its file has nearly all of that.
-    pub fn stand_by(&mut self, near: Option<Epoch>) {
+    /// Notes the end of the log at which the host stands by, if its file has nearly all of that.
+    pub fn stand_by(&mut self, near: Option<Place>) {
         self.role = near.map_or(Role::Waits, Role::Near);
     }
 
     /// Notes that the host serves as the owner of an epoch.
     pub fn serve(&mut self, epoch: Epoch) {
-        self.role = Role::Serves { epoch, is_short: false, left_to: None };
+        let begin = Place::first_of(epoch);
+        self.role = Role::Serves { begin, is_short: false, left_to: None };
     }
 
-    /// Notes whether a takeover would read little of the log. Returns whether it should be so,
-    /// because the shard is about to move away.
-    pub fn note_log(&mut self, short: bool) -> bool {
-        let (Some(map), Role::Serves { epoch, is_short, .. }) = (&self.map, &mut self.role) else {
+    /// Notes whether a takeover would read little of the log, and where the log begins if it was
+    /// trimmed. Returns whether it should be short, because the shard is about to move away.
+    pub fn note_log(&mut self, short: bool, trimmed: Option<Place>) -> bool {
+        let (Some(map), Role::Serves { begin, is_short, .. }) = (&self.map, &mut self.role) else {
             return false;
         };
-        *is_short = short;
-        matches!(map.duty(&self.shard, &self.host, *epoch), Duty::Prepare(_) | Duty::Leave(_))
+        (*is_short, *begin) = (short, trimmed.map_or(*begin, |trimmed| trimmed.max(*begin)));
+        let duty = map.duty(&self.shard, &self.host, *begin);
+        matches!(duty, Duty::Prepare(_) | Duty::Leave(_) | Duty::Wait)
     }
 
     /// Returns the host to which the shard is to be left now. It stays so until

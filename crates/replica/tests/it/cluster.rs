@@ -8,7 +8,7 @@ use brooklet::io::Rng;
 use brooklet_archive::Bucket;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_replica::{
-    BucketJournal, Change, Cluster, Epoch, Error, Followed, Map, Observer, Part, Standing, stand_by,
+    BucketJournal, Change, Cluster, Error, Followed, Map, Observer, Part, Place, Standing, stand_by,
 };
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
@@ -46,7 +46,7 @@ struct Stands<'a>(&'a Known);
 impl Standing for Stands<'_> {
     fn take(&mut self, _read: Followed) {}
 
-    fn pause(&mut self, end: Option<Epoch>) -> Duration {
+    fn pause(&mut self, end: Option<Place>) -> Duration {
         let mut part = self.0.lock().unwrap();
         part.stand_by(end);
         Duration::from_millis(if part.is_moving() { 20 } else { 200 })
@@ -125,7 +125,7 @@ impl Process {
             sleep(Duration::from_millis(rng.below(200))).await;
             acknowledge(&self.shared, &history, base, (shipper.status().kept, epoch));
             let mut part = known.lock().unwrap();
-            part.note_log(true);
+            part.note_log(true, None);
             if let Some(to) = part.leaves_to() {
                 break Some(to.to_owned());
             }

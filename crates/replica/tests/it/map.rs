@@ -9,7 +9,7 @@ use brooklet_archive::Bucket;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_replica::{
     Asked, BucketJournal, Change, Changed, Changer, Cluster, Defect, Drawn, Duty, Epoch, Error, Heard, Key,
-    Map, Refusal, StoreId, Turn,
+    Map, Place, Refusal, StoreId, Turn,
 };
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -299,19 +299,20 @@ fn changes_that_do_not_fit_are_refused() {
 
 #[test]
 fn a_move_goes_on_only_with_an_owner_whose_log_the_target_has_read() {
-    let (three, four) = (Epoch(3), Epoch(4));
+    let (three, four) = (Place::first_of(Epoch(3)), Place::first_of(Epoch(4)));
     let map = two_hosts();
     assert_eq!((map.duty("a", "one", three), map.turn("a", "two")), (Duty::Serve, Turn::Wait));
     let map = changed(&map, Change::Move { shard: "a".into(), to: "two".into() });
     assert_eq!(map.duty("a", "one", three), Duty::Prepare("two"));
-    assert_eq!(
-        (map.turn("a", "two"), map.turn("a", "one")),
-        (Turn::Approach { said: Epoch(0) }, Turn::Follow)
-    );
-    let ready = |host: &str| Change::Ready { shard: "a".into(), host: host.into(), epoch: three };
+    assert_eq!((map.turn("a", "two"), map.turn("a", "one")), (Turn::Approach { said: None }, Turn::Follow));
+    let ready = |host: &str| Change::Ready { shard: "a".into(), host: host.into(), at: three };
     assert_eq!(ready("one").apply(Some(&map)), Ok(None), "it is not the target");
     let map = changed(&map, ready("two"));
     assert_eq!(map.duty("a", "one", three), Duty::Leave("two"));
+    // The log was trimmed past the place at which the target was ready.
+    assert_eq!(map.duty("a", "one", three.next()), Duty::Wait);
+    let again = changed(&map, Change::Wait { shard: "a".into() });
+    assert_eq!(again.duty("a", "one", three.next()), Duty::Prepare("two"));
     // The target was ready for an owner before.
     assert_eq!(map.duty("a", "one", four), Duty::Prepare("two"));
     assert_eq!(map.duty("a", "two", four), Duty::Arrived);

@@ -72,7 +72,12 @@ impl Replication {
             let log = status.found + status.bytes;
             let is_long = log - backed_up >= self.backup_at;
             let moves = self.member.as_ref().is_some_and(|member| {
-                member.part(|part| part.note_log(log - backed_up < SHORT || before_move >= BEFORE_MOVE))
+                member.part(|part| {
+                    part.note_log(
+                        log - backed_up < SHORT || before_move >= BEFORE_MOVE,
+                        self.replica.trimmed(),
+                    )
+                })
             });
             before_move = if moves { before_move } else { 0 };
             let is_for_move = moves && log - backed_up >= SHORT && before_move < BEFORE_MOVE;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use brooklet_replica::{Epoch, Followed, Standing};
+use brooklet_replica::{Followed, Place, Standing};
 use brooklet_server::standby::{Owner, Standby, base_url};
 
 use super::Replication;
@@ -36,11 +36,15 @@ impl Standing for InTurn<'_> {
             let url = base_url(address).ok().filter(|url| Some(url) != self.host.url.as_ref());
             self.set_owner(Some(Owner { name: name.clone(), url }));
         }
+        if let Some(member) = &self.host.member {
+            // The file may take a while.
+            member.part(|part| part.stand_by(None));
+        }
         self.file.take(read);
         self.begins_again.set(self.file.begins_again());
     }
 
-    fn pause(&mut self, end: Option<Epoch>) -> Duration {
+    fn pause(&mut self, end: Option<Place>) -> Duration {
         let Some(member) = &self.host.member else { return USUAL };
         let is_near = member.part(|part| part.approaches()) && end.is_some() && self.file.approach();
         member.part(|part| {

@@ -45,6 +45,8 @@ pub(super) struct Warm<'a> {
     is_of_the_log: Option<SystemTime>,
     /// Whether the file was found to continue in this log.
     follows: bool,
+    /// Whether the store is about to move here.
+    approaches: bool,
     /// Set once the file cannot follow: the takeover looks at it, and makes it anew.
     is_cold: bool,
     /// Set if an error is the reason.
@@ -76,6 +78,7 @@ impl<'a> Warm<'a> {
             next_try,
             is_of_the_log,
             follows: false,
+            approaches: false,
             is_cold,
             cold_since,
         }
@@ -115,6 +118,7 @@ impl<'a> Warm<'a> {
     /// Brings the file to the end of what was read every now and then: the store is about to move
     /// here. Returns whether the file has nearly all of it.
     pub fn approach(&mut self) -> bool {
+        self.approaches = true;
         // A file that the log was trimmed past would be made anew while nobody serves.
         let is_due = !self.follows || self.bytes >= NEAR || self.last.elapsed() >= NEARLY;
         if is_due && self.next_try <= Instant::now() {
@@ -135,7 +139,8 @@ impl<'a> Warm<'a> {
             return;
         }
         self.last = Instant::now();
-        let done = self.follow(merges);
+        // Merges would take the time in which the store is to move here.
+        let done = self.follow(merges && !self.approaches);
         self.follows |= matches!(done, Ok(CaughtUp::Done | CaughtUp::Ahead));
         match done {
             Ok(CaughtUp::Done) => {
