@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use brooklet_replica::{
-    Claim, Cuts, Cutter, Defect, Drawn, Epoch, Kind, Mark, Object, Place, Record, StoreId, Writer, blocks,
+    Claim, Cuts, Cutter, Defect, Drawn, Epoch, Kind, Map, Mark, Moving, Object, Place, Record, Shard,
+    StoreId, Writer, blocks,
 };
 use bytes::Bytes;
 
@@ -38,6 +39,18 @@ fn record() -> Record {
     }
 }
 
+fn map() -> Map {
+    let text = |text: &str| text.to_owned();
+    let hosts = || [(text("host-1"), text("http://10.0.0.1:8379")), (text("host-2"), String::new())].into();
+    let moving = Some(Moving { to: text("host-2"), ready: Some(place(5, 77)) });
+    let shards = [
+        (text("a"), Shard { wanted: text("host-1"), hosts: hosts(), moving }),
+        (text("b"), Shard { wanted: String::new(), ..Shard::default() }),
+    ];
+    let spaces = [(text("jobs"), text("b"))].into();
+    Map { id: STORE, number: 8, drawn: DRAWN, shards: shards.into(), spaces, default: text("a") }
+}
+
 /// Compares bytes with those of a golden file.
 fn golden(name: &str, data: &[u8]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -59,6 +72,8 @@ fn the_formats_stay_as_they_are() {
     }
     golden("v1.claim", &claim().encode());
     assert_eq!(Claim::decode(STORE, Epoch(5), &claim().encode()).unwrap(), claim());
+    golden("v1.map", &map().encode());
+    assert_eq!(Map::decode(STORE, 8, &map().encode()).unwrap(), map());
     golden("v1.record", &record().encode(STORE));
     assert_eq!(Record::decode(STORE, 12, &record().encode(STORE)).unwrap(), record());
 }
@@ -73,6 +88,7 @@ fn all() -> Vec<(Bytes, Decode)> {
         (object(Kind::Fence).encode(STORE), decode_object),
         (claim().encode(), |data| Claim::decode(STORE, Epoch(5), data).map(drop)),
         (record().encode(STORE), |data| Record::decode(STORE, 12, data).map(drop)),
+        (map().encode(), |data| Map::decode(STORE, 8, data).map(drop)),
     ]
 }
 
