@@ -89,8 +89,18 @@ impl Cluster {
             if at == 0 {
                 cluster.wait_owner(0);
             }
+            cluster.wait_registered(at);
         }
         cluster
+    }
+
+    /// Waits until a host is in the map.
+    fn wait_registered(&self, at: usize) {
+        let (begin, name) = (Instant::now(), self.hosts[at].name);
+        while self.status()["hosts"].get(name).is_none() {
+            assert!(begin.elapsed() < PATIENCE, "host {name} is not in the map");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn start_host(&mut self, at: usize) {
