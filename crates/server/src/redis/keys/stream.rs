@@ -316,7 +316,7 @@ impl Kept {
     pub fn names(&self) -> usize {
         let group = |(name, group): (&Bytes, &Group)| {
             let consumers: usize = group.consumers.keys().map(Bytes::len).sum();
-            let pending: usize = group.pending.iter().map(|(_, of)| of.consumer.len()).sum();
+            let pending: usize = group.pending.values().map(|of| of.consumer.len()).sum();
             name.len() + consumers + pending
         };
         self.groups.iter().map(group).sum()
