@@ -225,6 +225,24 @@ typedef struct brooklet_tail brooklet_tail;
 typedef struct brooklet_ticket brooklet_ticket;
 
 /*
+ An entry. The payload is lent by the iterator that returned it.
+ */
+typedef struct {
+  /*
+   The number of the entry.
+   */
+  uint64_t seq;
+  /*
+   The payload.
+   */
+  const uint8_t *payload;
+  /*
+   Bytes of the payload.
+   */
+  size_t payload_len;
+} brooklet_entry;
+
+/*
  Numbers about a store. Sizes are bytes.
  */
 typedef struct {
@@ -281,24 +299,6 @@ typedef struct {
    */
   bool stopped;
 } brooklet_info;
-
-/*
- An entry. The payload is lent by the iterator that returned it.
- */
-typedef struct {
-  /*
-   The number of the entry.
-   */
-  uint64_t seq;
-  /*
-   The payload.
-   */
-  const uint8_t *payload;
-  /*
-   Bytes of the payload.
-   */
-  size_t payload_len;
-} brooklet_entry;
 
 /*
  One step of a tail.
@@ -598,6 +598,47 @@ brooklet_status brooklet_commit_to(const brooklet_commit *commit,
                                    bool wait,
                                    brooklet_ticket **ticket,
                                    brooklet_error **error);
+
+/*
+ Stores the first entry of a log at `entry`. Its payload is lent until the caller frees `entries`.
+ Returns `BROOKLET_END`, and stores NULL at `entries`, if the log does not exist or has no entry.
+
+ # Safety
+ `store` is a store that was not freed; `key` is valid for reading `key_len` bytes; `entries` and
+ `entry` are valid for writing; `error` is NULL or valid for writing.
+ */
+brooklet_status brooklet_first(const brooklet_store *store,
+                               const void *key,
+                               size_t key_len,
+                               brooklet_entries **entries,
+                               brooklet_entry *entry,
+                               brooklet_error **error);
+
+/*
+ Stores the last entry of a log at `entry`. Otherwise as `brooklet_first`.
+
+ # Safety
+ As for `brooklet_first`.
+ */
+brooklet_status brooklet_last(const brooklet_store *store,
+                              const void *key,
+                              size_t key_len,
+                              brooklet_entries **entries,
+                              brooklet_entry *entry,
+                              brooklet_error **error);
+
+/*
+ Stores at `exists` whether a log exists.
+
+ # Safety
+ `store` is a store that was not freed; `key` is valid for reading `key_len` bytes; `exists` is
+ valid for writing; `error` is NULL or valid for writing.
+ */
+brooklet_status brooklet_exists(const brooklet_store *store,
+                                const void *key,
+                                size_t key_len,
+                                bool *exists,
+                                brooklet_error **error);
 
 /*
  Returns the status of an error; `BROOKLET_OK` for NULL.

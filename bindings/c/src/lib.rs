@@ -22,6 +22,7 @@
 
 mod arguments;
 pub mod commit;
+pub mod ends;
 pub mod error;
 pub mod group;
 mod grouping;

@@ -28,7 +28,8 @@ impl brooklet_entry {
 
 /// The entries of a log, as they were when the iterator was made.
 pub struct brooklet_entries {
-    entries: Entries,
+    /// `None` if `lent` is the only entry.
+    entries: Option<Entries>,
     /// The entry that is lent to the caller.
     lent: Option<Entry>,
     /// An entry that no buffer had room for, or an error behind entries that a buffer has.
@@ -39,13 +40,19 @@ pub struct brooklet_entries {
 
 impl brooklet_entries {
     pub(crate) fn new(entries: Entries) -> Self {
-        Self { entries, lent: None, kept: None, reversed: false }
+        Self { entries: Some(entries), lent: None, kept: None, reversed: false }
+    }
+
+    /// Lends one entry, behind which no other comes.
+    pub(crate) fn lending(entry: Entry) -> Self {
+        Self { entries: None, lent: Some(entry), kept: None, reversed: false }
     }
 
     pub(crate) fn next(&mut self) -> Option<Result<Entry, Failure>> {
         self.lent = None;
         let next = || {
-            let next = if self.reversed { self.entries.next_back() } else { self.entries.next() };
+            let entries = self.entries.as_mut()?;
+            let next = if self.reversed { entries.next_back() } else { entries.next() };
             next.map(|entry| entry.map_err(Failure::from))
         };
         self.kept.take().or_else(next)

@@ -51,6 +51,23 @@ static void writes_and_reads(brooklet_store *store) {
     assert(brooklet_entries_next(entries, &entry, &error) == BROOKLET_END);
     brooklet_entries_free(entries);
 
+    bool exists = false;
+    ok(brooklet_first(store, KEY("doc/1"), &entries, &entry, &error), &error);
+    assert(entry.seq == 0);
+    assert(brooklet_entries_next(entries, &entry, &error) == BROOKLET_END && error == NULL);
+    brooklet_entries_free(entries);
+    ok(brooklet_last(store, KEY("doc/1"), &entries, &entry, &error), &error);
+    assert(entry.seq == 2);
+    brooklet_entries_free(entries);
+    assert(brooklet_first(store, KEY("nobody"), &entries, &entry, &error) == BROOKLET_END && entries == NULL);
+    assert(brooklet_last(store, KEY("nobody"), &entries, &entry, &error) == BROOKLET_END && entries == NULL);
+    ok(brooklet_exists(store, KEY("doc/1"), &exists, &error), &error);
+    assert(exists);
+    ok(brooklet_exists(store, KEY("nobody"), &exists, &error), &error);
+    assert(!exists);
+    refused(brooklet_first(store, KEY("doc/1"), NULL, &entry, &error), &error, BROOKLET_INVALID, "NULL");
+    refused(brooklet_exists(NULL, KEY("doc/1"), &exists, &error), &error, BROOKLET_INVALID, "store");
+
     ok(brooklet_trim(store, KEY("doc/1"), 2, &ticket, &error), &error);
     ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
     brooklet_ticket_free(ticket);
