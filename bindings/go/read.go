@@ -44,7 +44,7 @@ const (
 // Sizes of buffers. The first part of a read is small, because many logs are.
 const (
 	firstPart = 16 << 10
-	part      = 32 << 10
+	part      = 64 << 10
 )
 
 var scratch = sync.Pool{New: func() any {
