@@ -1,6 +1,6 @@
 // Speed measures in Go the calls that bindings/c/examples/speed.rs measures in Rust. tests/speed runs
 // both in turns. With the word "memory" behind the path, it makes many calls, and prints the memory
-// of the process after the first tenth of them and at the end.
+// of the process after each fifth of them.
 package main
 
 import (
@@ -44,9 +44,15 @@ func rate(name string, count int, start time.Time) {
 }
 
 func main() {
-	store, err := brooklet.Open(os.Args[1], nil)
+	var options *brooklet.Options
+	forMemory := len(os.Args) > 2
+	if forMemory {
+		// Little of its own, so that growth shows.
+		options = &brooklet.Options{RingSize: 4 << 20, MaxPayload: 1 << 20, MemoryBudget: 16 << 20, CacheBudget: 8 << 20}
+	}
+	store, err := brooklet.Open(os.Args[1], options)
 	must(err)
-	if len(os.Args) > 2 {
+	if forMemory {
 		memory(store)
 	} else {
 		speed(store)
@@ -135,7 +141,7 @@ func memory(store *brooklet.Store) {
 			_, _, err = store.First(key(i))
 		}
 		must(err)
-		if i == calls/10 {
+		if i%(calls/5) == 0 && i > 0 {
 			fmt.Printf("bytes of memory after %d calls: %d\n", i, resident())
 		}
 	}

@@ -31,9 +31,15 @@ final class Speed {
 
     public static void main(String[] args) throws Exception {
         Arrays.fill(PAYLOAD, (byte) 'x');
-        try (Store store = Store.open(Path.of(args[0]))) {
+        boolean memory = args.length > 1;
+        Options options = new Options();
+        if (memory) {
+            // Little of the store's own, so that growth shows.
+            options.ringSize(4 << 20).maxPayload(1 << 20).memoryBudget(16 << 20).cacheBudget(8 << 20);
+        }
+        try (Store store = Store.open(Path.of(args[0]), options)) {
             Speed speed = new Speed(store);
-            if (args.length > 1) {
+            if (memory) {
                 speed.memory();
             } else {
                 speed.appends();
@@ -134,7 +140,7 @@ final class Speed {
                 case 3 -> store.readAvailable(key, 0, Store.END).forEach(entry -> {});
                 default -> store.first(key);
             }
-            if (i == calls / 10 || i == calls) {
+            if (i % (calls / 5) == 0 && i > 0) {
                 System.gc();
                 String status = Files.readString(Path.of("/proc/self/statm"), StandardCharsets.UTF_8);
                 long size = Long.parseLong(status.split(" ")[1]) * 4096;
