@@ -43,7 +43,7 @@ unsafe fn lend(
     unsafe { call(error, lend) }
 }
 
-/// Stores the first entry of a log at `entry`. Its payload is lent until the caller frees `entries`.
+/// Stores the first entry of a log at `entry`. Its payload is lent until `entries` is freed.
 /// Returns `BROOKLET_END`, and stores NULL at `entries`, if the log does not exist or has no entry.
 ///
 /// # Safety
