@@ -3,8 +3,8 @@
 use std::fmt::{self, Display};
 use std::time::SystemTime;
 
-use brooklet_replica::doctor::{Finding, examine, examine_map};
-use brooklet_replica::{BucketJournal, Error, Probe, Refusal};
+use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map};
+use brooklet_replica::{Error, Refusal};
 use serde::Serialize;
 
 use super::{Opened, goes_on};
@@ -36,21 +36,18 @@ pub fn run(place: &str, out: &mut Output) -> Result<(), Failure> {
         let row = |Finding { kind, what }| Row { shard: shard.map(str::to_owned), kind, what };
         rows.extend(found.into_iter().map(row));
     };
-    match Probe::default().wait(&BucketJournal::new(&opened.bucket), goes_on) {
-        Ok(true) => {}
-        Ok(false) => return Err(Failure::new(Kind::Interrupted, "stopped by a signal")),
-        Err(error @ Error::NotAtomic { .. }) => {
-            rows.push(Row { shard: None, kind: "not-atomic", what: error.to_string() });
-        }
-        Err(error) => return Err(refused(error)),
-    }
-    put(&mut rows, None, examine_map(&opened.bucket, Some(map.number), &goes_on).map_err(refused)?);
+    let failed = |error| match error {
+        Error::GivenUp => Failure::new(Kind::Interrupted, "stopped by a signal"),
+        error => refused(error),
+    };
+    put(&mut rows, None, examine_creates(&opened.bucket, &goes_on).map_err(failed)?);
+    put(&mut rows, None, examine_map(&opened.bucket, Some(map.number), &goes_on).map_err(failed)?);
     for (name, shard) in &map.shards {
         let (log, backups) = opened.shard(name)?;
         put(
             &mut rows,
             Some(name),
-            examine(&log, &backups, name, shard, SystemTime::now(), &goes_on).map_err(refused)?,
+            examine(&log, &backups, name, shard, SystemTime::now(), &goes_on).map_err(failed)?,
         );
     }
     rows.iter().try_for_each(|row| out.put(row))?;

@@ -19,6 +19,7 @@ use crate::machine::follower::{Follower, FollowerState};
 use crate::map::{Map, Shard};
 use crate::object::Object;
 use crate::place::{Epoch, Mark, Place};
+use crate::probe::Probe;
 use crate::record::Record;
 use crate::standby::block_on_while;
 
@@ -40,6 +41,20 @@ pub struct Finding {
 
 fn finding(kind: &'static str, what: impl Into<String>) -> Finding {
     Finding { kind, what: what.into() }
+}
+
+/// Looks by a [`Probe`] whether a bucket creates objects as the protocol needs it, while `goes_on`
+/// returns true.
+///
+/// # Errors
+/// Those of [`Probe::run`], except [`Error::NotAtomic`]; [`Error::GivenUp`].
+pub fn examine_creates(bucket: &Bucket, goes_on: &dyn Fn() -> bool) -> Result<Vec<Finding>, Error> {
+    match Probe::default().wait(&BucketJournal::new(bucket), goes_on) {
+        Ok(true) => Ok(Vec::new()),
+        Ok(false) => Err(Error::GivenUp),
+        Err(error @ Error::NotAtomic { .. }) => Ok(vec![finding("not-atomic", error.to_string())]),
+        Err(error) => Err(error),
+    }
 }
 
 /// Looks at the log of a shard, while `goes_on` returns true: at its claims, fences and objects,

@@ -2,6 +2,7 @@
 
 mod backups;
 mod cluster;
+mod doctor;
 mod ends;
 mod faulty;
 mod formats;
