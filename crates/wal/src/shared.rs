@@ -369,13 +369,16 @@ impl Mirrored for Shared {
     }
 
     fn mirror_ended(&self, why: &str) {
-        if self.here().is_ok() {
-            tracing::error!(
-                why,
-                "the second copy of the log has ended; the log acknowledges no more appends"
-            );
-            drop(self.stop(|core| core.stop(WalError::MirrorEnded { why: why.into() })));
+        if self.here().is_err() {
+            return;
         }
+        if matches!(self.lock().check(), Err(WalError::Closed)) {
+            // Nobody waits for an acknowledgement any more.
+            tracing::info!(why, "the second copy of the log has ended, after the log was closed");
+            return;
+        }
+        tracing::error!(why, "the second copy of the log has ended; the log acknowledges no more appends");
+        drop(self.stop(|core| core.stop(WalError::MirrorEnded { why: why.into() })));
     }
 }
 

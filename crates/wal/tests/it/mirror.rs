@@ -9,6 +9,8 @@ use brooklet_wal::{
     Ack, Block, Committer, Config, Cursor, LocalLog, Mirror, MirrorHandle, Opening, Records, SealedBlock,
     Sink, Start, Waiters, Waits, Wal, WalError, Zone, recover, sealed_blocks,
 };
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 const ZONE: Zone = Zone { offset: 0, size: 256 << 10, store: 7 };
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
@@ -252,6 +254,46 @@ fn the_mirror_gets_the_ring_block_by_block() {
         }
         assert_eq!(SealedBlock::decode(block.bytes.slice(..block.bytes.len() - 1)), None);
     }
+}
+
+/// A subscriber that keeps the levels of events.
+#[derive(Clone, Default)]
+struct Levels(Arc<Mutex<Vec<Level>>>);
+
+impl Subscriber for Levels {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        self.0.lock().unwrap().push(*event.metadata().level());
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// An owner that leaves its log to another host closes the log first.
+#[test]
+fn the_end_of_the_mirror_is_no_error_of_a_closed_log() {
+    let levels = |closes: bool| {
+        let mut world = World::with(Waits::Kept, Manual { at_once: true, ..Manual::default() });
+        assert!(world.append(b"record").is_done());
+        if closes {
+            world.wal.close().unwrap();
+        }
+        let levels = Levels::default();
+        let end = || world.mirror.handle.get().unwrap().end("it was left to another host");
+        tracing::subscriber::with_default(levels.clone(), end);
+        let more = world.wal.append(b"more").map(drop);
+        assert!(matches!(more, Err(WalError::Closed)) == closes);
+        std::mem::take(&mut *levels.0.lock().unwrap())
+    };
+    assert_eq!(levels(false), [Level::ERROR]);
+    assert_eq!(levels(true), [Level::INFO]);
 }
 
 #[test]
