@@ -22,6 +22,9 @@ use tokio_rustls::{Accept, TlsAcceptor};
 /// Pause after a failure to accept a client, in which other clients may leave.
 pub const RELIEF: Duration = Duration::from_millis(100);
 
+/// Longest wait for clients at the end of a server that is in a hurry.
+pub const HURRY: Duration = Duration::from_millis(300);
+
 /// An address to listen at: `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {

@@ -37,13 +37,17 @@ pub struct Config {
     pub users: BTreeMap<String, String>,
     /// Limits for Redis clients.
     pub settings: Settings,
-    /// Limits for HTTP clients. The time until the login is that of `settings`.
+    /// Limits for HTTP clients. The time until the login is that of `settings`, and `hurry` is the
+    /// one below.
     pub streams: http::Config,
     /// Bytes of memory for the keys that Redis clients used last.
     pub cache: usize,
     /// Number of threads for the connections of Redis clients. The commands run one after another
     /// with any number of threads.
     pub threads: usize,
+    /// Cancel this before the server is to stop if another server waits for its clients. The end
+    /// then waits for 0.3 s at most until requests are done, and replies are read; not for 10 s.
+    pub hurry: CancellationToken,
 }
 
 impl Default for Config {
@@ -61,6 +65,7 @@ impl Default for Config {
             streams: http::Config::default(),
             cache: 32 << 20,
             threads: 1,
+            hurry: CancellationToken::new(),
         }
     }
 }
@@ -230,8 +235,8 @@ fn run(
         config.cache,
         watch.hot_logs().clone(),
     );
-    let streams =
-        http::Config { login: Duration::from_secs(config.settings.auth_timeout), ..config.streams.clone() };
+    let login = Duration::from_secs(config.settings.auth_timeout);
+    let streams = http::Config { login, hurry: config.hurry.clone(), ..config.streams.clone() };
     let http = Http::open(store.clone(), streams.clone(), stop.clone(), follows.is_some())?;
     watch.ready(store.clone());
     let upstream = follows.map(|(upstream, faces)| {
@@ -245,7 +250,7 @@ fn run(
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
     for_redis.block_on(async {
-        shared.serve(redis, stop.clone()).await;
+        shared.serve(redis, stop.clone(), &config.hurry).await;
         // Without addresses for Redis clients, the HTTP clients are served until the end.
         stop.cancelled().await;
     });

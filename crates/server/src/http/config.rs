@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::Origin;
 
 /// Limits and habits of the HTTP frontend.
@@ -40,6 +42,9 @@ pub struct Config {
     pub patience: Duration,
     /// How long requests that go on may take to end once the server is to stop. 10 s.
     pub grace: Duration,
+    /// Cancelled before the server is to stop if another one waits for its clients: then `grace` is
+    /// 0.3 s at most. By default never.
+    pub hurry: CancellationToken,
     /// Streams whose state is kept in memory. 65,536; those in use may be more.
     pub cached: usize,
     /// How often streams that have expired are looked for. 1 minute. They are not there from the
@@ -69,6 +74,7 @@ impl Default for Config {
             login: Duration::from_secs(10),
             patience: Duration::from_secs(30),
             grace: Duration::from_secs(10),
+            hurry: CancellationToken::new(),
             cached: 65_536,
             sweep: Duration::from_secs(60),
             shared: true,

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::Config;
 use super::patience::Patient;
 use super::strangers::Strangers;
+use crate::net::HURRY;
 
 /// Most bytes of a request's head, and most headers in it.
 const MAX_HEAD: usize = 32 << 10;
@@ -87,8 +88,58 @@ pub async fn serve(
     }
     drop(listener);
     connections.close();
-    if tokio::time::timeout(config.grace, connections.wait()).await.is_err() {
+    let grace = if config.hurry.is_cancelled() { config.grace.min(HURRY) } else { config.grace };
+    if tokio::time::timeout(grace, connections.wait()).await.is_err() {
         abort.cancel();
         connections.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Notify;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Stops a server with a request that never ends. Returns the wait for it, on a clock that goes
+    /// on only while nothing else does.
+    async fn wait_for_a_request(hurries: bool) -> Duration {
+        let config = Config { login: Duration::ZERO, ..Config::default() };
+        let (begun, stop, hurry) = (Arc::new(Notify::new()), CancellationToken::new(), config.hurry.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let server = {
+            let (begun, stop) = (begun.clone(), stop.clone());
+            let hang = || async move {
+                begun.notify_one();
+                std::future::pending::<()>().await;
+            };
+            let router = Router::new().route("/", get(hang));
+            tokio::spawn(async move { serve(listener, router, &config, stop).await })
+        };
+        client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
+        begun.notified().await;
+        tokio::time::pause();
+        let begin = Instant::now();
+        if hurries {
+            hurry.cancel();
+        }
+        stop.cancel();
+        server.await.unwrap();
+        begin.elapsed()
+    }
+
+    #[tokio::test]
+    async fn a_server_in_a_hurry_waits_less_for_requests() {
+        let grace = Config::default().grace;
+        assert!(wait_for_a_request(false).await >= grace);
+        tokio::time::resume();
+        assert!((HURRY..grace).contains(&wait_for_a_request(true).await));
     }
 }

@@ -23,7 +23,7 @@ use super::now::Now;
 use super::settings::Settings;
 use super::spaces;
 use crate::hot_logs::HotLogs;
-use crate::net::{Incoming, Listener, RELIEF};
+use crate::net::{HURRY, Incoming, Listener, RELIEF};
 use crate::replica::Upstream;
 
 /// Longest wait for replies to be sent at a clean stop.
@@ -183,8 +183,8 @@ impl Shared {
     }
 
     /// Serves the clients of `listeners` until `stop`; then still sends the replies that wait for
-    /// commits.
-    pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
+    /// commits. Waits less for clients to read them if `hurry` is cancelled then.
+    pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken, hurry: &CancellationToken) {
         let helper = self.clone().begin_to_help();
         let drivers = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -201,7 +201,7 @@ impl Shared {
         tasks.spawn(drivers.clone().run_until_cancelled_owned(async move { writer.keep_writing().await }));
         let mut doors = JoinSet::new();
         for listener in listeners {
-            doors.spawn(self.clone().take_in(listener, stop.clone()));
+            doors.spawn(self.clone().take_in(listener, stop.clone(), hurry.clone()));
         }
         while doors.join_next().await.is_some() {}
         drivers.cancel();
@@ -236,7 +236,7 @@ impl Shared {
     }
 
     /// Admits the clients of one listener, and waits for them to leave once the listener is closed.
-    async fn take_in(self, listener: Listener, stop: CancellationToken) {
+    async fn take_in(self, listener: Listener, stop: CancellationToken, hurry: CancellationToken) {
         let mut clients = JoinSet::new();
         let mut is_failing = false;
         loop {
@@ -261,7 +261,8 @@ impl Shared {
         drop(listener);
         self.lock().say_goodbye();
         let leave = async { while clients.join_next().await.is_some() {} };
-        if tokio::time::timeout(PATIENCE, leave).await.is_err() {
+        let patience = if hurry.is_cancelled() { HURRY } else { PATIENCE };
+        if tokio::time::timeout(patience, leave).await.is_err() {
             tracing::warn!("the server disconnects clients that did not read their replies");
         }
     }
@@ -392,7 +393,7 @@ mod tests {
             let (engine, stop) = (Arc::downgrade(&shared.engine), CancellationToken::new());
             let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None, 0o600).await.unwrap();
             stop.cancel();
-            shared.serve(vec![listener], stop).await;
+            shared.serve(vec![listener], stop, &CancellationToken::new()).await;
             drop(shared);
             assert!(engine.upgrade().is_none());
         }
@@ -410,7 +411,7 @@ mod tests {
         let stop = CancellationToken::new();
         let server = {
             let stop = stop.clone();
-            tokio::spawn(async move { shared.serve(vec![listener], stop).await })
+            tokio::spawn(async move { shared.serve(vec![listener], stop, &CancellationToken::new()).await })
         };
         let mut clients = Vec::new();
         for _ in 0..50 {

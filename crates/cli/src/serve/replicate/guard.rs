@@ -11,6 +11,7 @@ use brooklet_archive::Archive;
 use brooklet_replica::{Error, Replica, Shipper};
 use brooklet_server::CancellationToken;
 
+use super::member::Life;
 use super::{LOOK, Replication, TELL, refused, with_suffix};
 use crate::failure::{Failure, Kind};
 
@@ -42,7 +43,10 @@ impl Replication {
     pub fn guard(self, store: Store) -> Result<Guard, Failure> {
         let shipper = self.replica.shipper().expect("the opening has claimed the log");
         if let Some(member) = &self.member {
-            member.serve(shipper.status().kept.place.epoch, &self.stop);
+            member.serve(
+                shipper.status().kept.place.epoch,
+                Life { stop: self.stop.clone(), hurry: self.server.hurry.clone() },
+            );
         }
         let (replica, waits, time) = (self.replica.clone(), self.waits, self.leaving);
         let (stop, opened, owner) = (self.stop.clone(), store.clone(), shipper.clone());

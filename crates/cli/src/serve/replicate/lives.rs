@@ -1,7 +1,6 @@
 //! A server whose store has its log in a bucket: it serves each time that its host owns the store.
 
 use std::path::Path;
-use std::time::Duration;
 
 use brooklet::Options;
 use brooklet_replica::Part;
@@ -11,10 +10,6 @@ use brooklet_server::{Addresses, CancellationToken, Config};
 use super::{Guard, Member, Open, Replication};
 use crate::failure::Failure;
 use crate::serve::settings::Given;
-
-/// Longest time for requests over HTTP that are under way when a shard moves: other clients wait
-/// for its next host.
-const GRACE: Duration = Duration::from_millis(300);
 
 /// What such a server needs.
 pub struct Lives<'a> {
@@ -38,12 +33,12 @@ impl Lives<'_> {
         let mut config = self.config.clone();
         let member = Member::start(self.given, &self.stop)?;
         if let Some(member) = member.clone() {
-            config.streams.grace = config.streams.grace.min(GRACE);
             let find = move |space: &str| member.part(|part| part.elsewhere(space));
             config.settings.elsewhere = Some(Elsewhere::new(find));
         }
         while !self.stop.is_cancelled() {
             let life = self.stop.child_token();
+            config.hurry = CancellationToken::new();
             let replication = Replication::of(self.given, &config, self.path, &life, member.clone())?;
             let Some(store) = replication.open(options, open)? else { return Ok(()) };
             let guard: Guard = replication.guard(store.clone())?;

@@ -25,8 +25,15 @@ pub struct Member {
 
 struct State {
     part: Part,
-    /// Ends the serving.
-    life: Option<CancellationToken>,
+    life: Option<Life>,
+}
+
+/// A time in which a server serves the store.
+pub struct Life {
+    /// Ends it.
+    pub stop: CancellationToken,
+    /// Lets its end be short; see [`Config::hurry`](brooklet_server::Config::hurry).
+    pub hurry: CancellationToken,
 }
 
 impl Member {
@@ -74,11 +81,11 @@ impl Member {
         ask(&mut self.state().part)
     }
 
-    /// Notes that this host serves as the owner of an epoch, until `life` is cancelled. That is
-    /// done here once the shard is to move.
-    pub fn serve(&self, epoch: Epoch, life: &CancellationToken) {
+    /// Notes that this host serves as the owner of an epoch, until `life` ends. It ends here, in a
+    /// hurry, once the shard is to move.
+    pub fn serve(&self, epoch: Epoch, life: Life) {
         let mut state = self.state();
-        state.life = Some(life.clone());
+        state.life = Some(life);
         state.part.serve(epoch);
     }
 }
@@ -106,7 +113,9 @@ impl Observer for Following {
             && let Some(life) = life.take()
         {
             tracing::info!(shard = member.shard, to, "the shard moves: this host leaves it");
-            life.cancel();
+            // Its clients wait for the next host.
+            life.hurry.cancel();
+            life.stop.cancel();
         }
         wanted
     }

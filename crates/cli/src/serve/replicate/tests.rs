@@ -2,10 +2,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use brooklet::WalStats;
 use brooklet::io::{Fault, MemVolume};
-use brooklet_replica::{Created, Cuts, Epoch, Journal, Key};
+use brooklet_replica::{Change, Cluster, Created, Cuts, Epoch, Journal, Key, Place};
 use bytes::Bytes;
 
 use super::guard::Ring;
+use super::member::Life;
 use super::*;
 
 pub fn host(folder: &Path, waits: Waits) -> Replication {
@@ -454,4 +455,36 @@ fn a_signal_ends_the_requests_of_an_opening() {
             assert!(opening.join().unwrap());
         });
     }
+}
+
+/// A signal leaves clients the usual time.
+#[test]
+fn only_a_move_ends_the_serving_in_a_hurry() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap().to_owned();
+    let cluster = Cluster::new(AnyJournal::open(&place).unwrap());
+    let shard = || "a".to_owned();
+    let change = |change| cluster.change_now(change, None, &|| true).unwrap();
+    change(Change::Begin);
+    change(Change::AddShard { shard: shard() });
+    let given =
+        Given { cluster: Some(place), shard: Some(shard()), host: Some("one".into()), ..Given::default() };
+    let signal = CancellationToken::new();
+    let member = Member::start(&given, &signal).unwrap().unwrap();
+    let serve = || {
+        let (stop, hurry) = (signal.child_token(), CancellationToken::new());
+        member.serve(Epoch::FIRST, Life { stop: stop.clone(), hurry: hurry.clone() });
+        (stop, hurry)
+    };
+    let (stop, hurry) = serve();
+    change(Change::Register { shard: shard(), host: "two".into(), url: String::new() });
+    change(Change::Move { shard: shard(), to: "two".into() });
+    member.part(|part| part.note_log(true, None));
+    change(Change::Ready { shard: shard(), host: "two".into(), at: Place::first_of(Epoch::FIRST) });
+    until(|| stop.is_cancelled());
+    assert!(hurry.is_cancelled());
+
+    let (stop, hurry) = serve();
+    signal.cancel();
+    assert!(stop.is_cancelled() && !hurry.is_cancelled());
 }
