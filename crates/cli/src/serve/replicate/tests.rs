@@ -467,8 +467,8 @@ fn only_a_move_ends_the_serving_in_a_hurry() {
     let change = |change| cluster.change_now(change, None, &|| true).unwrap();
     change(Change::Begin);
     change(Change::AddShard { shard: shard() });
-    let given =
-        Given { cluster: Some(place), shard: Some(shard()), host: Some("one".into()), ..Given::default() };
+    let mut given = Given::default();
+    (given.cluster, given.shard, given.host) = (Some(place), Some(shard()), Some("one".into()));
     let signal = CancellationToken::new();
     let member = Member::start(&given, &signal).unwrap().unwrap();
     let serve = || {
