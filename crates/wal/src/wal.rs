@@ -130,6 +130,16 @@ impl Wal {
         self.append_with(bound, freeing, within, |open| open.push(bound, encode))
     }
 
+    /// Checks whether [`try_append`](Self::try_append) would append a record of at most `bound`
+    /// bytes now. Other threads may take the room before the record comes.
+    ///
+    /// # Errors
+    /// The errors of [`try_append`](Self::try_append).
+    pub fn admits(&self, bound: usize, freeing: bool) -> Result<(), WalError> {
+        self.shared.here()?;
+        self.shared.lock().admits(bound, freeing)
+    }
+
     fn append_with(
         &self,
         bound: usize,

@@ -56,16 +56,16 @@ struct Found<'a> {
 }
 
 /// A commit that is not in the log yet.
-struct Attempt<'a> {
-    inner: &'a Inner,
-    wal: &'a Wal,
-    ops: &'a [Op<'a>],
+pub(super) struct Attempt<'a> {
+    pub(super) inner: &'a Inner,
+    pub(super) wal: &'a Wal,
+    pub(super) ops: &'a [Op<'a>],
     durability: Option<Durability>,
     patience: Patience,
     counting: Counting<'a>,
     stall: Stall<'a>,
     /// Whether logs or sizes were looked up for the commit.
-    looked: bool,
+    pub(super) looked: bool,
     found: Option<Found<'a>>,
     /// The number of its request for room in the heap.
     asked: Option<u64>,
@@ -82,12 +82,21 @@ pub(crate) enum Patience {
     Reads,
     /// Reads of the volume, and waits for room.
     Room,
+    /// The same, by a commit that was prepared.
+    Prepared,
+}
+
+impl Patience {
+    /// Returns whether the commit waits for room.
+    pub fn waits(self) -> bool {
+        matches!(self, Self::Room | Self::Prepared)
+    }
 }
 
 /// The end of an attempt without an error.
-pub(crate) enum Tried {
-    /// The log has the commit.
-    Accepted(Accepted),
+pub(crate) enum Tried<T = Accepted> {
+    /// The try succeeded: if it was an append, the log has the commit.
+    Done(T),
     /// A log of the commit is in a memory space.
     InMemory,
     /// The commit must read the volume, and its [`Patience`] does not permit it.
@@ -104,16 +113,50 @@ struct Pressure {
 }
 
 impl<'a> Attempt<'a> {
+    pub(super) fn new(
+        inner: &'a Inner,
+        wal: &'a Wal,
+        ops: &'a [Op<'a>],
+        durability: Option<Durability>,
+        patience: Patience,
+    ) -> Self {
+        Self {
+            inner,
+            wal,
+            ops,
+            durability,
+            patience,
+            counting: Counting { inner, keys: Vec::new() },
+            stall: Stall::new(&inner.counters.stalls, &*inner.options.clock),
+            looked: false,
+            found: None,
+            asked: None,
+            delay: Duration::ZERO,
+        }
+    }
+
+    /// Appends the commit.
     fn run(&mut self) -> Result<Tried, Error> {
+        self.until(|attempt, state| attempt.append(state))
+    }
+
+    /// Tries until `try_it` succeeds, or is refused for good.
+    pub(super) fn until<T>(
+        &mut self,
+        try_it: impl Fn(&mut Self, &mut StoreState) -> Result<T, Retry>,
+    ) -> Result<Tried<T>, Error> {
         loop {
-            if let Some(tried) = self.once()? {
+            if let Some(tried) = self.once(&try_it)? {
                 return Ok(tried);
             }
         }
     }
 
     /// Tries once. Returns `None` if the next try may succeed.
-    fn once(&mut self) -> Result<Option<Tried>, Error> {
+    fn once<T>(
+        &mut self,
+        try_it: impl Fn(&mut Self, &mut StoreState) -> Result<T, Retry>,
+    ) -> Result<Option<Tried<T>>, Error> {
         let inner = self.inner;
         let mut state = inner.state();
         if !self.learn(&mut state) {
@@ -124,12 +167,8 @@ impl<'a> Attempt<'a> {
         let refused = if pressure.over {
             Retry::NoRoom(WalError::Busy)
         } else {
-            let clock = CommitClock::new(&*inner.options.clock);
-            match state.append(self.wal, self.ops, self.durability, inner.options.linger, &clock) {
-                Ok(accepted) => {
-                    self.accepted(&state, accepted.appended.used);
-                    return Ok(Some(Tried::Accepted(accepted)));
-                }
+            match try_it(self, &mut state) {
+                Ok(done) => return Ok(Some(Tried::Done(done))),
                 Err(Retry::Error(Error::CommitTooLarge { len, .. })) => {
                     inner.too_large(len).map_or_else(Retry::Error, Retry::NoRoom)
                 }
@@ -149,7 +188,7 @@ impl<'a> Attempt<'a> {
             // The ring may be full because it has not grown yet.
             Retry::NoRoom(WalError::Full { size, .. }) if inner.ring.should_grow(size) => (true, size),
             Retry::NoRoom(WalError::Full { .. }) => (true, u64::MAX),
-            Retry::NoRoom(WalError::TooLarge { .. }) => (true, 0),
+            Retry::NoRoom(WalError::TooLarge { .. }) | Retry::Checkpoint => (true, 0),
             _ => (false, 0),
         };
         inner.weigh(&state, used);
@@ -168,9 +207,18 @@ impl<'a> Attempt<'a> {
         self.mend(refused, runs, rests_on, pressure)
     }
 
+    /// Tries to append the commit.
+    fn append(&mut self, state: &mut StoreState) -> Result<Accepted, Retry> {
+        let options = &self.inner.options;
+        let clock = CommitClock::new(&*options.clock);
+        let accepted = state.append(self.wal, self.ops, self.durability, options.linger, &clock)?;
+        self.accepted(state, accepted.appended.used);
+        Ok(accepted)
+    }
+
     /// Tells the state the bounds of the logs that were looked up. Returns `false` if an import is
     /// about to add logs that the look-up did not see.
-    fn learn(&mut self, state: &mut StoreState) -> bool {
+    pub(super) fn learn(&mut self, state: &mut StoreState) -> bool {
         // A commit that waits later holds no runs: `take` returns them.
         let Some(Found { runs, logs }) = self.found.take() else { return true };
         let mut learned = true;
@@ -178,8 +226,8 @@ impl<'a> Attempt<'a> {
         learned
     }
 
-    fn wait_for_import(&mut self) -> Result<Option<Tried>, Error> {
-        if !self.waits_for_room() {
+    pub(super) fn wait_for_import<T>(&mut self) -> Result<Option<T>, Error> {
+        if !self.patience.waits() {
             return Err(Error::Busy { why: "an import is about to end".into() });
         }
         self.stall.waits(StallReason::Import);
@@ -206,13 +254,9 @@ impl<'a> Attempt<'a> {
         inner.weigh(state, used);
         // Without threads, no other thread would make room in time.
         let adds = self.ops.iter().any(|op| op.action.adds());
-        if adds && self.waits_for_room() && inner.options.threads {
+        if adds && self.patience.waits() && inner.options.threads {
             self.delay = state.gauge().delay();
         }
-    }
-
-    fn waits_for_room(&self) -> bool {
-        self.patience == Patience::Room
     }
 
     fn request_space(
@@ -220,7 +264,7 @@ impl<'a> Attempt<'a> {
         state: &mut MutexGuard<'_, StoreState>,
         request: SpaceRequest,
     ) -> Result<(), Error> {
-        if !self.waits_for_room() {
+        if !self.patience.waits() {
             let error = state.room.refuse(request);
             self.inner.weigh(state, 0);
             return Err(error);
@@ -231,18 +275,18 @@ impl<'a> Attempt<'a> {
 
     /// Resolves a refusal, so that the next try can succeed. Returns the end of the attempt if
     /// there is no next try.
-    fn mend(
+    fn mend<T>(
         &mut self,
         refused: Retry,
         runs: Arc<RunSet>,
         rests_on: Option<u64>,
         pressure: Pressure,
-    ) -> Result<Option<Tried>, Error> {
-        let wait = self.waits_for_room();
+    ) -> Result<Option<Tried<T>>, Error> {
+        let wait = self.patience.waits();
         match refused {
             Retry::Error(error) => return Err(self.inner.refusal(self.wal, error, rests_on, wait)),
             Retry::InMemory => return Ok(Some(Tried::InMemory)),
-            Retry::Unknown(unknown) => match self.look_up_logs(runs, &unknown)? {
+            Retry::Unknown(unknown) => match self.look_up_logs(self.ops, runs, &unknown)? {
                 true => {}
                 false => return Ok(Some(Tried::MustRead)),
             },
@@ -260,6 +304,10 @@ impl<'a> Attempt<'a> {
                 self.stall.waits(StallReason::Ring);
                 self.inner.grow_ring_for_commit(self.wal)?;
             }
+            Retry::Checkpoint => {
+                self.stall.waits(StallReason::Checkpoint);
+                self.inner.make_room(self.wal, WalError::Busy)?;
+            }
             Retry::NoRoom(why) => self.wait_for_room(why, pressure)?,
         }
         Ok(None)
@@ -268,8 +316,13 @@ impl<'a> Attempt<'a> {
     /// Looks up the logs of some operations in the runs. The next try tells the state, under the
     /// lock that it takes anyway. Returns `false` if the commit must read the volume for this, and
     /// may not.
-    fn look_up_logs(&mut self, runs: Arc<RunSet>, unknown: &[usize]) -> Result<bool, Error> {
-        let (inner, ops, patience) = (self.inner, self.ops, self.patience);
+    pub(super) fn look_up_logs(
+        &mut self,
+        ops: &'a [Op<'a>],
+        runs: Arc<RunSet>,
+        unknown: &[usize],
+    ) -> Result<bool, Error> {
+        let (inner, patience) = (self.inner, self.patience);
         let look = |key| match patience {
             Patience::None => Ok(runs.state_in_memory(key)),
             _ => runs.state(key).map(Some),
@@ -300,6 +353,14 @@ impl<'a> Attempt<'a> {
     }
 }
 
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.asked.is_some() {
+            self.inner.state().room.withdraw();
+        }
+    }
+}
+
 impl Inner {
     /// Appends a commit to the log. Looks up logs and waits for room if necessary, as far as
     /// `patience` permits.
@@ -314,25 +375,15 @@ impl Inner {
         let wal = self.writable()?;
         let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
-        let mut attempt = Attempt {
-            inner: self,
-            wal,
-            ops,
-            durability,
-            patience,
-            counting: Counting { inner: self, keys: Vec::new() },
-            stall: Stall::new(stalls, clock),
-            looked: false,
-            found: None,
-            asked: None,
-            delay: Duration::ZERO,
-        };
-        let appended = appends.time(clock, || attempt.run());
-        let (asked, delay) = (attempt.asked.is_some(), attempt.delay);
+        let mut attempt = Attempt::new(self, wal, ops, durability, patience);
+        let appended = appends.time(clock, || {
+            if patience == Patience::Room {
+                self.prepare(ops);
+            }
+            attempt.run()
+        });
+        let delay = attempt.delay;
         drop(attempt);
-        if asked {
-            self.state().room.withdraw();
-        }
         let tried = appended?;
         if !delay.is_zero() && self.may_wait().is_ok() {
             let mut stall = Stall::new(stalls, clock);

@@ -282,7 +282,7 @@ impl Inner {
         let patience = if wait { Patience::Room } else { Patience::Reads };
         let pass = [Op { key, action: Action::ExpiryPass }];
         let swept = self.append(&pass, Some(Durability::Durable), patience);
-        if !matches!(swept, Ok(Tried::Accepted(_))) {
+        if !matches!(swept, Ok(Tried::Done(_))) {
             own(u64::MAX);
         }
         swept.map(|_| ())

@@ -13,6 +13,7 @@ pub mod ingest_writer;
 pub mod memory;
 pub mod memory_dump;
 pub mod memory_move;
+pub mod prepare;
 pub mod recovery;
 mod ring;
 pub mod worker;
@@ -25,7 +26,7 @@ use brooklet_io::Process;
 use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::tether::Tether;
-use brooklet_wal::{Block, Committer, Config, Hush, Opening, Pause, Recovery, Sink, Waiters, Wal};
+use brooklet_wal::{Block, Committer, Config, Cursor, Hush, Opening, Pause, Recovery, Sink, Waiters, Wal};
 
 use crate::counters::Counters;
 use crate::engine::blocking::BlockingCalls;
@@ -46,7 +47,7 @@ use crate::state::StoreState;
 use crate::state::backpressure::Ration;
 use crate::state::retention::wall;
 use crate::state::watchers::Watchers;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Mutex, MutexGuard, Sleeper, held};
 use crate::volume::Volumes;
@@ -101,6 +102,8 @@ pub(crate) struct Inner {
     used: AtomicU64,
     /// Set while a limit holds a writer back.
     held_back: AtomicBool,
+    /// Number of long commits that are being prepared.
+    preparing: AtomicU32,
     /// The error of the last checkpoint, while checkpoints fail.
     stalled: Mutex<Option<Error>>,
     /// In a store without threads: how much the mirror kept when a commit last found no room.
@@ -340,19 +343,13 @@ impl Handle {
         let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
         state.inherits(options.memory_budget);
         let state = Arc::new(SharedState { watchers: state.watchers.clone(), state: Mutex::new(state) });
-        let wal = (!options.read_only).then(|| {
-            let Options { block_size, depth, linger, interval, rate, .. } = options;
-            let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
-            let Superblock { trim, epoch, .. } = superblock;
-            let opening = Opening { tail: trim.position, next: recovery.next, epoch };
-            let ring = volumes.ring().clone();
-            Wal::open(ring, superblock.layout(), config, opening, options.clock.clone(), state.clone())
-        });
+        let wal = (!options.read_only)
+            .then(|| open_wal(&options, &superblock, recovery.next, &volumes, state.clone()));
         if let (Some(wal), Some(MirrorOptions { mirror, waits, window, .. })) = (&wal, &options.mirror) {
             wal.attach(mirror.clone(), *waits, *window);
         }
-        let committer = wal.as_ref().map(Committer::new).transpose();
-        let committer = committer.map_err(Error::io("starting the committer"))?;
+        let failed = Error::io("starting the committer");
+        let committer = wal.as_ref().map(Committer::new).transpose().map_err(failed)?;
         let (mirrored, follows, now) = (superblock.mirrored, opened.follows, options.clock.now());
         let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
         let (ring, threads) = (RingSizes::new(&maintenance), options.threads && wal.is_some());
@@ -383,6 +380,7 @@ impl Handle {
             limits: [u64::MAX; 2].map(AtomicU64::new),
             used: AtomicU64::new(0),
             held_back: AtomicBool::new(false),
+            preparing: AtomicU32::new(0),
             stalled: Mutex::default(),
             full_at: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -531,6 +529,21 @@ impl Inner {
         let committer = held(&self.committer).take();
         drop(committer);
     }
+}
+
+/// Opens the log of a store.
+fn open_wal(
+    options: &Options,
+    superblock: &Superblock,
+    next: Cursor,
+    volumes: &Volumes,
+    sink: Arc<SharedState>,
+) -> Wal {
+    let Options { block_size, depth, linger, interval, rate, .. } = *options;
+    let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
+    let opening = Opening { tail: superblock.trim.position, next, epoch: superblock.epoch };
+    let (ring, clock) = (volumes.ring().clone(), options.clock.clone());
+    Wal::open(ring, superblock.layout(), config, opening, clock, sink)
 }
 
 impl Drop for Handle {

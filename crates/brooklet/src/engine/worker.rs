@@ -158,7 +158,7 @@ impl Inner {
     /// the memory is partly full. With `u64::MAX` bytes `used`, a checkpoint is needed in any case.
     pub(super) fn weigh(&self, state: &StoreState, used: u64) {
         let grows = used < u64::MAX && self.ring.should_grow(used) && self.ring.is_news();
-        let full = used > self.ring.limit() / 2 || state.active.bytes() > self.options.memory_budget / 2;
+        let full = used > self.ring.limit() / 2 || state.active.bytes() > self.memory_before_checkpoint();
         let wanted = full && state.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
         let wanted = wanted || grows;
         let wanted = wanted || state.wants_room() && !self.told.swap(true, Ordering::Relaxed);

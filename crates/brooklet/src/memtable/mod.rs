@@ -233,6 +233,12 @@ impl Memtable {
         self.logs.is_empty()
     }
 
+    /// Returns the approximate memory that a log with one entry takes, in bytes, without the bytes
+    /// of the entry.
+    pub fn cost_of_log(key: &[u8]) -> usize {
+        LOG_COST + key.len() + size_of::<EntryRef>()
+    }
+
     /// Counts additional memory of a log, in bytes.
     pub fn charge(&mut self, bytes: usize) {
         self.bytes += bytes;

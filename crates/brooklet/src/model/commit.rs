@@ -46,6 +46,14 @@ impl Action<'_> {
     pub fn adds(&self) -> bool {
         matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_) | Action::Enroll(_))
     }
+
+    /// Returns the number of payload bytes of the action.
+    pub fn payload_len(&self) -> usize {
+        match self {
+            Action::Append(payload) | Action::Snapshot(payload) => payload.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// The durability of a commit: the moment when the store acknowledges the commit.
@@ -102,6 +110,8 @@ pub struct Commit {
     bytes: Vec<u8>,
     ops: Vec<OwnedOp>,
     pub(crate) durability: Option<Durability>,
+    /// Number of the operations that the store has prepared.
+    prepared: usize,
 }
 
 /// An operation whose key is in the bytes of its commit.
@@ -133,12 +143,22 @@ impl Commit {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops.clear();
-        self.durability = None;
+        (self.durability, self.prepared) = (None, 0);
     }
 
     /// Returns whether the commit holds no operation.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
+    }
+
+    /// Records that the store has prepared all operations.
+    pub(crate) fn set_prepared(&mut self) {
+        self.prepared = self.ops.len();
+    }
+
+    /// Returns whether the store has prepared all operations.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.prepared == self.ops.len()
     }
 
     /// Calls `f` with the operations, which borrow their keys and payloads from the commit.
@@ -165,7 +185,8 @@ impl Commit {
     pub(crate) fn below(&self, prefix: &[u8]) -> Self {
         let longer = self.bytes.len() + self.ops.len() * prefix.len();
         let ops = Vec::with_capacity(self.ops.len());
-        let mut all = Self { bytes: Vec::with_capacity(longer), ops, durability: self.durability };
+        let (durability, prepared) = (self.durability, self.prepared);
+        let mut all = Self { bytes: Vec::with_capacity(longer), ops, durability, prepared };
         for op in &self.ops {
             let Op { key, action } = self.borrow(op);
             let key = (all.copy(prefix).0, all.copy(key).1);

@@ -269,8 +269,8 @@ impl StoreState {
         }
     }
 
-    /// Returns the request of the planned commit; an error if the commit finds no room.
-    pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<SpaceRequest, Retry> {
+    /// Returns the space that the planned commit needs.
+    pub(super) fn space_request(&self, ops: &[Op<'_>], freeing: bool) -> SpaceRequest {
         let mut request = SpaceRequest { claim: 0, largest: 0, freeing };
         let mut entries = 0;
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
@@ -288,8 +288,13 @@ impl StoreState {
             request.claim += claim.saturating_sub(self.active.table_claim());
             request.largest = request.largest.max(largest);
         }
+        request
+    }
+
+    /// Returns an error if a commit that needs this space finds no room.
+    pub(super) fn admit(&self, request: SpaceRequest) -> Result<(), Retry> {
         if self.room.admits(self.claims(), request) {
-            return Ok(request);
+            return Ok(());
         }
         let whole = self.room.budget.whole;
         if whole > 0 && request.claim > whole {

@@ -53,11 +53,22 @@ pub(crate) enum Retry {
     NoRoom(WalError),
     /// There is no room in the heap now.
     Short(SpaceRequest),
+    /// A checkpoint must end before the preparation of a long commit begins.
+    Checkpoint,
 }
 
 impl From<Error> for Retry {
     fn from(error: Error) -> Self {
         Retry::Error(error)
+    }
+}
+
+impl From<WalError> for Retry {
+    fn from(error: WalError) -> Self {
+        match error {
+            WalError::Full { .. } | WalError::Busy => Retry::NoRoom(error),
+            error => Retry::Error(error.into()),
+        }
     }
 }
 
@@ -149,9 +160,7 @@ impl StoreState {
         if ops.iter().any(|op| self.spaces.is_in_memory(op.key)) {
             return Err(Retry::InMemory);
         }
-        self.undo.clear();
-        self.plan.clear();
-        self.spaces.begin();
+        self.begin_plan();
         let durability = self.spaces.durability(ops, asked);
         let result = self.plan(ops, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
         match &result {
@@ -162,8 +171,15 @@ impl StoreState {
         result
     }
 
+    /// Begins a plan.
+    pub(super) fn begin_plan(&mut self) {
+        self.undo.clear();
+        self.plan.clear();
+        self.spaces.begin();
+    }
+
     /// Undoes the planned effects.
-    fn undo(&mut self, ops: &[Op<'_>]) {
+    pub(super) fn undo(&mut self, ops: &[Op<'_>]) {
         for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
             let slot = undo.slot;
             let share =
@@ -175,7 +191,7 @@ impl StoreState {
     }
 
     /// Computes the effect of every operation on the appended bounds.
-    fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
+    pub(super) fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
         self.find_all(ops)?;
         self.count_sizes(ops);
         for (op, &slot) in ops.iter().zip(&self.slots) {
@@ -374,9 +390,9 @@ impl StoreState {
             return Err(Error::EmptyCommit.into());
         }
         let bound = self.record_bound(ops);
-        let freeing = !ops.iter().any(|op| op.action.adds())
-            && self.undo.iter().all(|undo| undo.bounds.is_some() || bug("begin-is-always-admitted"));
-        let request = self.admit(ops, freeing)?;
+        let freeing = self.is_freeing(ops);
+        let request = self.space_request(ops, freeing);
+        self.admit(request)?;
         let table = self.table_request(ops);
         let within = match durability {
             Durability::Durable => linger,
@@ -403,11 +419,7 @@ impl StoreState {
                 effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
             }
         });
-        let appended = match appended {
-            Ok(appended) => appended,
-            Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Retry::NoRoom(why)),
-            Err(error) => return Err(Retry::Error(error.into())),
-        };
+        let appended = appended?;
         active.claims(request.claim, request.largest);
         active.claims_for_table(table.map_or(0, |(claim, _)| claim));
         for pending in effects.iter_mut() {
@@ -441,8 +453,14 @@ impl StoreState {
         Ok(Accepted { appended, seqs, deferred })
     }
 
+    /// Returns whether the planned commit only frees space.
+    pub(super) fn is_freeing(&self, ops: &[Op<'_>]) -> bool {
+        !ops.iter().any(|op| op.action.adds())
+            && self.undo.iter().all(|undo| undo.bounds.is_some() || bug("begin-is-always-admitted"))
+    }
+
     /// Returns the maximum bytes of the planned record.
-    fn record_bound(&self, ops: &[Op<'_>]) -> usize {
+    pub(super) fn record_bound(&self, ops: &[Op<'_>]) -> usize {
         let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
         let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
             let key = ops[p.op].key;

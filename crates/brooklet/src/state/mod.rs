@@ -8,6 +8,7 @@ pub mod backpressure;
 pub mod in_flight;
 pub mod lost;
 pub mod refusal;
+pub mod rehearsal;
 pub mod replay;
 pub mod retention;
 pub mod size_lookup;

@@ -5,6 +5,7 @@ mod beside;
 pub mod check;
 pub mod committing;
 pub mod damage;
+mod prepare;
 mod reads;
 pub mod report;
 pub mod space;
@@ -146,7 +147,16 @@ impl Inner {
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Ticket, Error> {
-        let patience = if wait { Patience::Room } else { Patience::Reads };
+        self.write_within(ops, durability, if wait { Patience::Room } else { Patience::Reads })
+    }
+
+    /// Applies operations as [`write`](Self::write) does, within `patience`, which permits reads.
+    fn write_within(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        patience: Patience,
+    ) -> Result<Ticket, Error> {
         let must_read = || Error::Busy { why: "a log must be read from the volume".into() };
         self.write_with(ops, durability, patience)?.ok_or_else(must_read)
     }
@@ -159,7 +169,7 @@ impl Inner {
         durability: Option<Durability>,
         patience: Patience,
     ) -> Result<Option<Ticket>, Error> {
-        let wait = patience == Patience::Room;
+        let wait = patience.waits();
         self.here()?;
         ops.iter().try_for_each(|op| self.check(op))?;
         loop {
@@ -168,7 +178,7 @@ impl Inner {
                 return Ok(Some(Ticket { seqs, rests: Rests::Memory(memory_space) }));
             }
             match self.append(ops, durability, patience)? {
-                Tried::Accepted(accepted) => {
+                Tried::Done(accepted) => {
                     let ack = self.wal()?.ack(accepted.appended.block.clone());
                     let rests = match self.waits_beyond(ops).then(|| ack.kept()).flatten() {
                         _ if accepted.deferred => Rests::Deferred(ack),
@@ -356,7 +366,8 @@ impl Store {
     /// [`Error::Conflict`] if an expectation does not hold; the error names the log and its actual
     /// state.
     pub fn commit(&self, commit: &Commit) -> Result<Ticket, Error> {
-        commit.with_ops(|ops| self.write(ops, commit.durability, true))
+        let patience = if commit.is_prepared() { Patience::Prepared } else { Patience::Room };
+        commit.with_ops(|ops| self.inner().write_within(ops, commit.durability, patience))
     }
 
     /// Applies a commit like [`commit`](Self::commit), but returns [`Error::Busy`] where

@@ -373,6 +373,16 @@ impl Space {
         self.store.commit(&commit.below(&self.key("")))
     }
 
+    /// Prepares a long commit on logs of the space; see [`Store::prepare`].
+    ///
+    /// # Errors
+    /// The errors of [`Store::prepare`].
+    pub fn prepare(&self, commit: &mut Commit) -> Result<(), Error> {
+        self.store.prepare(&mut commit.below(&self.key("")))?;
+        commit.set_prepared();
+        Ok(())
+    }
+
     /// Commits operations, like [`Store::try_commit`], with keys as in [`commit`](Self::commit).
     pub fn try_commit(&self, commit: &Commit) -> Result<Ticket, Error> {
         self.store.try_commit(&commit.below(&self.key("")))

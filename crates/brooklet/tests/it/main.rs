@@ -33,6 +33,7 @@ mod import;
 mod kept;
 mod liars;
 mod live;
+mod long_commits;
 mod lookups;
 mod metrics;
 mod mirrors;

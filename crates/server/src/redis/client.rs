@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-use brooklet::Error;
+use brooklet::{Commit, Error};
 use bytes::{Bytes, BytesMut};
 
 use super::acl::User;
@@ -73,6 +73,11 @@ pub struct Client {
     pub is_held_back: bool,
     /// Whether the client's requests wait until the store has a long commit.
     pub is_behind: bool,
+    /// Whether the client's command waits until the store has prepared a long commit: its own, or
+    /// one before it.
+    pub prepares: bool,
+    /// The client's long commit, which the store has prepared.
+    pub prepared: Option<Result<Commit, Error>>,
     /// The end of the client's long commit.
     pub handed: Option<Result<(), Error>>,
     /// Epoch of the client's last write.
@@ -188,6 +193,8 @@ impl Client {
             has_posted: false,
             is_held_back: false,
             is_behind: false,
+            prepares: false,
+            prepared: None,
             handed: None,
             wrote: 0,
             depends_on: 0,

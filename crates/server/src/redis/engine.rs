@@ -32,7 +32,7 @@ use super::acl::{Denied, Log, Users};
 use super::client::{Client, ClientId, Replies, Work};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, told, too_large, unknown};
-use super::keys::{Committed, Handover, Keyspace};
+use super::keys::{Committed, Keyspace, Task};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
 use super::pubsub::{MAX_STEPS, Outbox, Topics};
@@ -75,10 +75,10 @@ pub struct Engine {
     pub tracker: Tracker,
     /// Messages that are not delivered yet.
     pub(super) outbox: Outbox,
-    /// Who hands long commits to the store, and then calls [`end_handover`](Self::end_handover).
-    pub helper: Option<Sender<Handover>>,
-    /// Client whose commit the store is being handed.
-    handing: Option<ClientId>,
+    /// Who runs the tasks of long commits, and then calls [`end_task`](Self::end_task).
+    pub helper: Option<Sender<Task>>,
+    /// Clients with long commits.
+    long: handover::LongCommits,
     hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
@@ -148,7 +148,7 @@ impl Engine {
             tracker: Tracker::default(),
             outbox: Outbox::default(),
             helper: None,
-            handing: None,
+            long: handover::LongCommits::default(),
             hot_logs,
             clients: HashMap::new(),
             next_client: 0,
@@ -217,7 +217,7 @@ impl Engine {
             } else if self.pause.is_some() && self.holds_back(&mut client, requests) {
                 break;
             } else if self.pause.is_some()
-                || self.handing.is_some()
+                || self.long.is_handing()
                 || !self.batch(&mut client, requests, &goes_on)
             {
                 let Some(request) = requests.pop_front() else { break };

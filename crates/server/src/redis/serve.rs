@@ -17,7 +17,7 @@ use super::acl::{Entry, Users};
 use super::client::ClientId;
 use super::connection::Connection;
 use super::engine::Engine;
-use super::keys::{Handover, Keyspace};
+use super::keys::{Keyspace, Task};
 use super::notices::Notice;
 use super::now::Now;
 use super::settings::Settings;
@@ -217,13 +217,13 @@ impl Shared {
     /// Begins to hand long commits to the store, on a thread of its own, which ends once the engine
     /// has no helper any more. Without it, the engine does that itself.
     fn begin_to_help(self) -> Option<JoinHandle<()>> {
-        let (helper, handovers) = mpsc::channel::<Handover>();
+        let (helper, tasks) = mpsc::channel::<Task>();
         self.lock().helper = Some(helper);
         let help = move || {
-            for handover in handovers {
-                let handed = handover.run();
+            for task in tasks {
+                let end = task.run();
                 let mut engine = self.lock();
-                engine.end_handover(handed);
+                engine.end_task(end);
                 self.tell(&mut engine);
             }
         };

@@ -258,17 +258,9 @@ impl Core {
         WalStats { used, size, block_size, depth, codec, queued, in_flight, waiting, ..self.stats }
     }
 
-    /// Appends a record of at most `bound` bytes, which may rest for `within` from `now` on. `put`
-    /// appends the record to the block and returns its start in the payload.
-    ///
-    /// With `spare`, the record may use the reserve for records that free space.
-    pub fn append(
-        &mut self,
-        bound: usize,
-        spare: bool,
-        (within, now): (Duration, impl Fn() -> Duration),
-        put: impl FnOnce(&mut OpenBlock) -> usize,
-    ) -> Result<Appended, WalError> {
+    /// Checks whether a record of at most `bound` bytes can be appended now. With `spare`, the
+    /// record may use the reserve for records that free space.
+    pub fn admits(&self, bound: usize, spare: bool) -> Result<(), WalError> {
         self.check()?;
         if self.closing {
             return Err(WalError::Closed);
@@ -285,6 +277,21 @@ impl Core {
         if !self.finds_room(bound, if spare { 0 } else { self.setup.reserve }) {
             return Err(WalError::Full { used: self.ring.used(), size: self.ring.size() });
         }
+        Ok(())
+    }
+
+    /// Appends a record of at most `bound` bytes, which may rest for `within` from `now` on. `put`
+    /// appends the record to the block and returns its start in the payload.
+    ///
+    /// With `spare`, the record may use the reserve for records that free space.
+    pub fn append(
+        &mut self,
+        bound: usize,
+        spare: bool,
+        (within, now): (Duration, impl Fn() -> Duration),
+        put: impl FnOnce(&mut OpenBlock) -> usize,
+    ) -> Result<Appended, WalError> {
+        self.admits(bound, spare)?;
         let block_size = self.tuner.settings().block_size;
         if !self.open.fits(bound, block_size) {
             if self.open.records > 0 {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use brooklet::{Commit, Error};
 use bytes::Bytes;
 
 use super::super::acl::User;
@@ -67,6 +68,8 @@ struct Drafted {
     request: usize,
     /// Time of the last portion.
     last: u64,
+    /// Whether all portions have run.
+    is_whole: bool,
 }
 
 /// What a portion comes to.
@@ -179,12 +182,17 @@ fn load_words(call: &mut Call<'_>, at: &mut usize) -> Result<bool, Fail> {
 /// Runs a portion on a draft.
 fn go_on(call: &mut Call<'_>, drafted: Option<Drafted>, parts: Parts) -> Result<Outcome, Fail> {
     let start = call.client.written();
+    // It is of this draft, or of one that is of no use any more.
+    let prepared = call.client.prepared.take();
     let mut drafted = match drafted {
         Some(drafted) => drafted,
         None => begin(call, start),
     };
     if is_late(call, &drafted) || drafted.draft.is_outdated() {
         return Ok(Outcome::Again);
+    }
+    if drafted.is_whole {
+        return end(call, drafted, parts, prepared);
     }
     let Drafted { draft, mut progress, told, request, .. } = drafted;
     put_back(call, told)?;
@@ -200,20 +208,40 @@ fn go_on(call: &mut Call<'_>, drafted: Option<Drafted>, parts: Parts) -> Result<
         return Ok(Outcome::Again);
     }
     draft.pass_changes();
-    if !is_done {
-        let kept = progress.splice.as_ref().map_or(0, |splice| splice.memory());
-        let memory = draft.memory(call.engine.keys.cache_budget()) + kept;
-        // The request does not bound what a list has besides.
-        if (!parts.is_plain || kept > 0) && memory > 2 * call.engine.settings.max_request {
-            return Ok(Outcome::TooLarge);
+    let last = call.engine.keys.now;
+    let drafted = Drafted { draft, progress, told, request, last, is_whole: is_done };
+    if is_done { end(call, drafted, parts, None) } else { Ok(rest(call, drafted, parts)) }
+}
+
+/// Returns the rest of a command after a portion.
+fn rest(call: &mut Call<'_>, drafted: Drafted, parts: Parts) -> Outcome {
+    let kept = drafted.progress.splice.as_ref().map_or(0, |splice| splice.memory());
+    let memory = drafted.draft.memory(call.engine.keys.cache_budget()) + kept;
+    // The request does not bound what a list has besides.
+    if (!parts.is_plain || kept > 0) && memory > 2 * call.engine.settings.max_request {
+        return Outcome::TooLarge;
+    }
+    call.client.work_bytes = drafted.request + memory + drafted.told.len();
+    Outcome::More(drafted)
+}
+
+/// Ends a command whose portions have run: the store prepares a long commit first.
+fn end(
+    call: &mut Call<'_>,
+    mut drafted: Drafted,
+    parts: Parts,
+    prepared: Option<Result<Commit, Error>>,
+) -> Result<Outcome, Fail> {
+    match prepared {
+        Some(prepared) => drafted.draft.put_back(prepared?),
+        None if call.engine.prepare(call.client, &mut drafted.draft) => {
+            return Ok(rest(call, drafted, parts));
         }
-        call.client.work_bytes = request + memory + told.len();
-        let last = call.engine.keys.now;
-        return Ok(Outcome::More(Drafted { draft, progress, told, request, last }));
+        None => {}
     }
     if (parts.end)(call)? {
-        put_back(call, told)?;
-        call.keys().submit(draft);
+        put_back(call, drafted.told)?;
+        call.keys().submit(drafted.draft);
     }
     Ok(Outcome::Over)
 }
@@ -236,6 +264,7 @@ fn begin(call: &mut Call<'_>, start: usize) -> Drafted {
         told: call.reply().split_off(start),
         request: size_of_args(call.args),
         last: call.engine.keys.now,
+        is_whole: false,
     }
 }
 
@@ -265,7 +294,8 @@ pub(super) fn has_other_rights(call: &mut Call<'_>, user: &mut Option<Arc<User>>
 /// Returns whether keys may have expired for all clients since the last portion that the draft
 /// still has.
 fn is_late(call: &Call<'_>, drafted: &Drafted) -> bool {
-    call.engine.keys.now > drafted.last.saturating_add(LONGEST)
+    let now = call.engine.keys.now;
+    now > drafted.last.saturating_add(LONGEST) && drafted.draft.has_expired(now)
 }
 
 /// Commits the deletion of the expired keys that a portion has met, as they are gone for all

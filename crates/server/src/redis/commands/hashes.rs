@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use super::super::fail::Fail;
 use super::super::keys::{NewFields, SlotId, Value};
 use super::super::reply::{Reply, Version};
-use super::strings::float_sum;
+use super::decimals::{float, float_sum};
 use super::{Call, Done, integer};
 
 static NONE: BTreeMap<Bytes, Bytes> = BTreeMap::new();
@@ -186,7 +186,7 @@ pub fn hincrby(call: &mut Call<'_>) -> Done {
 }
 
 pub fn hincrbyfloat(call: &mut Call<'_>) -> Done {
-    if super::strings::float(&call.args[3]).is_some_and(f64::is_infinite) {
+    if float(&call.args[3]).is_some_and(f64::is_infinite) {
         return Err(Fail::err("value is NaN or Infinity"));
     }
     let id = open(call)?;

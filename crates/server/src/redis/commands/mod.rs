@@ -6,6 +6,7 @@ mod claims;
 mod clients;
 mod command;
 mod connection;
+mod decimals;
 mod drafts;
 mod groups;
 mod hashes;

@@ -4,6 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::super::fail::Fail;
 use super::super::keys::{SlotId, Value};
+use super::decimals::float_sum;
 use super::drafts::Progress;
 use super::lookups::{Lookups, READS};
 use super::{Call, Done, integer};
@@ -352,23 +353,6 @@ pub fn incrby(call: &mut Call<'_>) -> Done {
 pub fn decrby(call: &mut Call<'_>) -> Done {
     let by = call.integer(2)?.checked_neg().ok_or_else(|| Fail::err("decrement would overflow"))?;
     add(call, by)
-}
-
-/// A number with a fraction, as Redis takes it.
-pub fn float(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with(char::is_whitespace))?;
-    text.parse().ok().filter(|n: &f64| !n.is_nan())
-}
-
-/// The sum of two such numbers, as it is told.
-pub fn float_sum(old: Option<&[u8]>, by: &[u8]) -> Result<String, Fail> {
-    let wrong = || Fail::err("value is not a valid float");
-    let old = old.map_or(Some(0.0), float).ok_or_else(wrong)?;
-    let sum = old + float(by).ok_or_else(wrong)?;
-    if !sum.is_finite() {
-        return Err(Fail::err("increment would produce NaN or Infinity"));
-    }
-    Ok(sum.to_string())
 }
 
 pub fn incrbyfloat(call: &mut Call<'_>) -> Done {

@@ -20,7 +20,7 @@ impl Engine {
         while let Some(work) = client.work.take() {
             self.portion(client, work);
             // The rest waits for the store.
-            if self.handing.is_some() || !goes_on() {
+            if self.long.is_handing() || client.prepares || !goes_on() {
                 break;
             }
         }

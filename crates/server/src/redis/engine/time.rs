@@ -39,7 +39,7 @@ impl Engine {
             }
         }
         self.end_pause(now.steady);
-        if self.pause.is_none() && self.handing.is_none() {
+        if self.pause.is_none() && !self.long.is_handing() {
             self.expire_keys();
             self.clear_keys();
         }
@@ -181,7 +181,7 @@ impl Engine {
     pub fn say_goodbye(&mut self) {
         self.is_leaving = true;
         self.unpause();
-        while self.outbox.has_backlog() || !self.readers.is_empty() && self.handing.is_none() {
+        while self.outbox.has_backlog() || !self.readers.is_empty() && !self.long.is_handing() {
             self.serve_readers();
             self.deliver();
         }

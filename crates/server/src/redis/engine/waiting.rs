@@ -110,7 +110,7 @@ impl Engine {
     /// Retries the requests of clients that wait to take something from changed keys. Those that
     /// only read get their turns.
     pub(super) fn serve_takers(&mut self) {
-        if self.handing.is_some() {
+        if self.long.is_handing() {
             // They have their turns after the commit.
             return;
         }
@@ -138,7 +138,7 @@ impl Engine {
 
     /// Retries the requests of a portion of the waiting readers; the rest follows as time passes.
     pub(super) fn serve_readers(&mut self) {
-        let mut room = if self.handing.is_some() { 0 } else { PORTION };
+        let mut room = if self.long.is_handing() { 0 } else { PORTION };
         while room > 0 {
             let Some((id, key)) = self.readers.pop() else { return };
             let wait = self.clients.get(&id).and_then(|client| client.wait.as_ref());

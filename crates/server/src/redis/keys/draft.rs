@@ -46,6 +46,8 @@ pub struct Draft {
     commit: Commit,
     /// Expiries that keys had before.
     lost: Vec<(u64, LogKey)>,
+    /// The first time at which a key expires that was copied.
+    expires: u64,
     /// Keys that others change.
     changes: Follower,
 }
@@ -70,6 +72,23 @@ impl Draft {
     /// Returns the number of entries and of other operations.
     pub(super) fn count(&self) -> usize {
         self.batch.count()
+    }
+
+    /// Takes the whole commit. No command runs on the draft any more.
+    pub(super) fn take_commit(&mut self) -> Commit {
+        self.batch.seal_all(&mut self.commit);
+        std::mem::take(&mut self.commit)
+    }
+
+    /// Puts the commit back.
+    pub fn put_back(&mut self, commit: Commit) {
+        self.commit = commit;
+    }
+
+    /// Returns whether a key of the draft has expired by a time, in milliseconds since the Unix
+    /// epoch.
+    pub fn has_expired(&self, now: u64) -> bool {
+        self.expires <= now
     }
 
     /// Returns the commit, and what it changes.
@@ -130,6 +149,7 @@ impl Keyspace {
             trace: None,
             commit: Commit::new(),
             lost: Vec::new(),
+            expires: u64::MAX,
             changes: self.follow(),
         }
     }
@@ -190,6 +210,7 @@ impl Keyspace {
         let copy = self.open_plain(plain).and_then(|id| {
             let slot = self.slot(id);
             draft.read += slot.measure();
+            draft.expires = draft.expires.min(slot.expire.unwrap_or(u64::MAX));
             if !is_replaced && slot.measure_parts() > COPIED {
                 draft.is_too_large = true;
                 return Err(Error::Busy { why: "a key is too large to be copied".into() });

@@ -1,4 +1,4 @@
-//! The commit of a draft, and the thread that hands it to the store.
+//! The commit of a draft, and the thread that has the store prepare it, and hands it to the store.
 //!
 //! The store takes a commit of many operations as one, which takes a while. Nothing of it rests on
 //! the keys of all clients: so another thread may do it, while commands run that change nothing.
@@ -21,6 +21,25 @@ const LONG: usize = 4_000;
 
 /// Most changed keys of a draft that are reported one by one to commands that follow changes.
 const REPORTED: usize = 10_000;
+
+/// A task of a helper.
+pub enum Task {
+    Prepare(Preparation),
+    Commit(Box<Handover>),
+}
+
+/// The end of a task.
+pub enum TaskEnd {
+    /// The commit that was prepared; or the reason why the store refuses it.
+    Prepared(Result<Commit, Error>),
+    Handed(Box<Handed>),
+}
+
+/// A commit that the store does not have, and makes room for.
+pub struct Preparation {
+    store: Store,
+    pub commit: Commit,
+}
 
 /// A draft that the store does not have yet.
 pub struct Handover {
@@ -50,14 +69,33 @@ pub(super) struct Changes {
     pub size: u64,
 }
 
+impl Task {
+    /// Runs the task, on any thread.
+    pub fn run(self) -> TaskEnd {
+        match self {
+            Self::Prepare(preparation) => TaskEnd::Prepared(preparation.run()),
+            Self::Commit(handover) => TaskEnd::Handed(handover.run().into()),
+        }
+    }
+}
+
+impl Preparation {
+    fn run(self) -> Result<Commit, Error> {
+        let Self { store, mut commit } = self;
+        // A client waits for the answer.
+        let prepared = catch_unwind(AssertUnwindSafe(|| store.prepare(&mut commit)));
+        prepared.unwrap_or(Err(Error::Closed)).map(|()| commit)
+    }
+}
+
 impl Handover {
     /// Makes the words of the command be freed with the commit.
     pub fn take_words(&mut self, words: Vec<Bytes>) {
         self.words = words;
     }
 
-    /// Hands the commit to the store. May run on any thread, beside commands that do not commit.
-    pub fn run(self) -> Handed {
+    /// Hands the commit to the store, beside commands that do not commit.
+    fn run(self) -> Handed {
         let Self { store, commit, words, changes } = self;
         // Clients wait for the answer: a panic must not keep it from them.
         let ticket = catch_unwind(AssertUnwindSafe(|| store.commit(&commit)));
@@ -78,11 +116,24 @@ impl Handover {
     }
 }
 
+impl Draft {
+    /// Returns whether the commit takes the store long.
+    pub fn is_long(&self) -> bool {
+        self.count() >= LONG
+    }
+}
+
 impl Keyspace {
+    /// Returns the task that prepares the commit of a draft. The commit must be [put
+    /// back](Draft::put_back) before the draft is submitted.
+    pub fn preparation(&self, draft: &mut Draft) -> Task {
+        Task::Prepare(Preparation { store: self.store.clone(), commit: draft.take_commit() })
+    }
+
     /// Takes the submitted draft, if its commit takes the store long. No other commit is accepted
     /// until [`end_handover`](Self::end_handover).
     pub fn begin_handover(&mut self) -> Option<Handover> {
-        let is_long = self.submitted.as_ref().is_some_and(|draft| draft.count() >= LONG);
+        let is_long = self.submitted.as_ref().is_some_and(|draft| draft.is_long());
         if !is_long || self.is_handing || self.is_stopped || !self.batch.is_empty() {
             return None;
         }

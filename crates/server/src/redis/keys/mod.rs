@@ -56,7 +56,7 @@ use draft::Merging;
 pub use finder::Finder;
 pub use follow::Follower;
 use follow::Followers;
-pub use handover::{Handed, Handover};
+pub use handover::{Handed, Task, TaskEnd};
 pub use hash::NewFields;
 pub use list::{End, List, check_rewritten, collect};
 pub use loading::Loading;

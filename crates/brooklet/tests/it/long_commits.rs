@@ -1,0 +1,175 @@
+//! Commits of thousands of operations, which the store prepares.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brooklet::io::MemVolume;
+use brooklet::{Commit, Error, ErrorKind, Options, Store};
+
+use crate::common::contents;
+use crate::common::small::{check, open, open_new, options};
+
+/// Enough for a commit to be a long one, and no multiple of a portion.
+const MANY: usize = 4_567;
+
+fn key(n: usize) -> String {
+    format!("log/{n}")
+}
+
+fn numbers(store: &Store, key: &str) -> Vec<u64> {
+    store.read(key, ..).unwrap().map(|entry| entry.unwrap().seq).collect()
+}
+
+/// Options of a store whose ring takes a long commit.
+fn roomy() -> Options {
+    options().ring_size(4 << 20).memory_budget(1 << 20)
+}
+
+/// A commit that appends to each log.
+fn appends(payload: &str) -> Commit {
+    let mut commit = Commit::new();
+    for n in 0..MANY {
+        commit.append(key(n), payload);
+    }
+    commit
+}
+
+#[test]
+fn a_preparation_changes_no_log_and_others_may_commit_before_the_commit() {
+    let volume = MemVolume::new(1);
+    let store = roomy().create_on(Arc::new(volume.clone())).unwrap();
+    store.append(key(0), "at rest").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    let before = contents(&store).unwrap();
+    let mut commit = appends("long");
+    commit.trim(key(0), 1).delete(key(1));
+    store.prepare(&mut commit).unwrap();
+    assert_eq!(contents(&store).unwrap(), before);
+    assert_eq!(store.bounds(key(2)).unwrap_err().kind(), ErrorKind::NotFound);
+    store.append(key(0), "other").unwrap().wait().unwrap();
+    store.append(key(2), "other").unwrap().wait().unwrap();
+    let ticket = store.commit(&commit).unwrap();
+    ticket.wait().unwrap();
+    assert_eq!(ticket.seqs()[..4], [2, 0, 1, 0]);
+    assert_eq!(numbers(&store, &key(0)), [1, 2]);
+    assert!(!store.exists(key(1)).unwrap());
+    assert_eq!(numbers(&store, &key(2)), [0, 1]);
+    store.close().unwrap();
+    drop(store);
+    check(&volume);
+    let store = roomy().open_on(Arc::new(volume)).unwrap();
+    assert_eq!((numbers(&store, &key(0)), numbers(&store, &key(MANY - 1))), (vec![1, 2], vec![0]));
+}
+
+/// A prepared commit may change, and may be committed twice.
+#[test]
+fn a_prepared_commit_is_a_commit_like_others() {
+    let store = roomy().create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let mut commit = appends("long");
+    store.prepare(&mut commit).unwrap();
+    commit.append("more", "x");
+    for seq in 0..2 {
+        let ticket = store.commit(&commit).unwrap();
+        ticket.wait().unwrap();
+        assert!(ticket.seqs().len() == MANY + 1 && ticket.seqs().iter().all(|found| *found == seq));
+    }
+    commit.clear();
+    commit.expect_absent("more").append("more", "y");
+    store.prepare(&mut commit).unwrap();
+    assert_eq!(store.commit(&commit).unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(numbers(&store, "more"), [0, 1]);
+}
+
+#[test]
+fn a_refused_long_commit_leaves_no_trace() {
+    let store = roomy().create_on(Arc::new(MemVolume::new(1))).unwrap();
+    store.append(key(7), "first").unwrap().wait().unwrap();
+    let before = contents(&store).unwrap();
+    type Refuse = fn(&mut Commit) -> &mut Commit;
+    let refusals: [(Refuse, ErrorKind); 4] = [
+        (|commit| commit.expect_next(key(7), 5), ErrorKind::Conflict),
+        (|commit| commit.delete("unknown"), ErrorKind::NotFound),
+        (|commit| commit.truncate(key(7), 9), ErrorKind::NotFound),
+        (|commit| commit.append(key(8), [b'x'; 10 << 10]), ErrorKind::Invalid),
+    ];
+    for (refuse, kind) in refusals {
+        for is_prepared in [false, true] {
+            let mut commit = appends("long");
+            refuse(&mut commit);
+            let prepared = if is_prepared { store.prepare(&mut commit) } else { Ok(()) };
+            let refused = prepared.and_then(|()| store.commit(&commit).map(drop));
+            assert_eq!(refused.unwrap_err().kind(), kind);
+            store.flush().unwrap();
+            assert_eq!(contents(&store).unwrap(), before);
+        }
+    }
+}
+
+/// Neither the ring nor memory takes the commit, whatever it waits for.
+#[test]
+fn a_long_commit_without_room_is_refused_and_others_go_on() {
+    let volume = MemVolume::new(1);
+    let store = open_new(&volume);
+    let mut commit = Commit::new();
+    for n in 0..MANY {
+        commit.append(key(n), [b'x'; 200]);
+    }
+    for is_prepared in [false, true] {
+        if is_prepared {
+            store.prepare(&mut commit).unwrap();
+        }
+        assert!(matches!(store.commit(&commit), Err(Error::CommitTooLarge { .. })));
+        store.append("other", "x").unwrap().wait().unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    check(&volume);
+    assert_eq!(numbers(&open(&volume).unwrap(), "other"), [0, 1]);
+}
+
+/// Long commits of several threads take more memory together than the budget has, and more of the
+/// ring than it has, while short ones go on.
+#[test]
+fn long_commits_of_many_threads_end_beside_short_ones() {
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 6;
+    let volume = MemVolume::new(1);
+    let options = Options::new().ring_size(4 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+    let store = options.clone().create_on(Arc::new(volume.clone())).unwrap();
+    let is_over = AtomicBool::new(false);
+    let short = std::thread::scope(|scope| {
+        let long = (0..THREADS).map(|_| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    let mut commit = appends("long");
+                    if round % 2 == 0 {
+                        store.prepare(&mut commit).unwrap();
+                    }
+                    store.commit(&commit).unwrap().wait().unwrap();
+                }
+            })
+        });
+        let long: Vec<_> = long.collect();
+        let short = scope.spawn(|| {
+            let mut n = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                store.append("short", "x").unwrap().wait().unwrap();
+                n += 1;
+            }
+            n
+        });
+        long.into_iter().for_each(|thread| thread.join().unwrap());
+        is_over.store(true, Ordering::Relaxed);
+        short.join().unwrap()
+    });
+    let expected: Vec<u64> = (0..(THREADS * ROUNDS) as u64).collect();
+    for n in [0, 1, 1_000, MANY - 1] {
+        assert_eq!(numbers(&store, &key(n)), expected);
+    }
+    assert_eq!(numbers(&store, "short").len(), short);
+    store.close().unwrap();
+    drop(store);
+    check(&volume);
+    let store = options.open_on(Arc::new(volume)).unwrap();
+    assert_eq!(numbers(&store, &key(MANY - 1)), expected);
+}
