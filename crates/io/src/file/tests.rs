@@ -153,6 +153,31 @@ fn a_file_that_goes_during_a_write_is_missed_at_its_end() {
     assert!(error.contains("was deleted"), "{error}");
 }
 
+/// Where a look asks for times, Linux from 6.13 on gives each write a time of its own, and the file
+/// system writes the file's metadata beside each durable write.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_look_gives_no_write_a_time_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = create(&dir, FileOptions { direct: false, ..FileOptions::default() });
+    let [looked_at, plain, other] = ["v", "plain", "other"].map(|name| dir.path().join(name));
+    let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    // How often of a hundred times a file and the other one, written in turns, have the same time.
+    let same = |path: &Path, write: &dyn Fn()| {
+        let in_turns = || {
+            write();
+            fs::write(&other, "x").unwrap();
+            write();
+            modified(path) == modified(&other)
+        };
+        (0..100).filter(|_| in_turns()).count()
+    };
+    let without = same(&plain, &|| fs::write(&plain, "x").unwrap());
+    let data = filled(SECTOR, 1);
+    let with = same(&looked_at, &|| assert_eq!(volume.write_at(0, &data, Persist::Cached).unwrap(), SECTOR));
+    assert!(2 * with >= without, "the same time: {without} without a look, {with} with one");
+}
+
 #[test]
 fn a_deleted_file_is_opened_to_be_saved_and_not_to_be_written() {
     if !cfg!(target_os = "linux") {
