@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use brooklet::{Commit, Entry, LogInfo, TailEvent};
+use brooklet::{Commit, LogInfo, TailEvent};
 
 use crate::arguments::{bytes, free, give, give_handle, object_mut, retention};
 use crate::commit::brooklet_commit;
@@ -166,31 +166,34 @@ impl Buffer {
         }
     }
 
-    /// Copies an item that consists of `parts`, and returns whether there was room for it.
+    /// Copies an item that consists of a head and a body, and returns whether there was room for
+    /// it.
     ///
     /// # Safety
     /// The place is valid for writing `size` bytes.
-    unsafe fn push(&mut self, parts: &[&[u8]]) -> bool {
-        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+    unsafe fn push(&mut self, head: &[u8], body: &[u8]) -> bool {
+        let len = head.len() + body.len();
         if len > self.size - self.used {
             self.needs = len;
             return false;
         }
-        for part in parts {
-            // SAFETY: the caller's promise; all parts have room.
-            unsafe { ptr::copy_nonoverlapping(part.as_ptr(), self.place.add(self.used), part.len()) };
-            self.used += part.len();
+        // SAFETY: the caller's promise; both have room.
+        unsafe {
+            let place = self.place.add(self.used);
+            ptr::copy_nonoverlapping(head.as_ptr(), place, head.len());
+            ptr::copy_nonoverlapping(body.as_ptr(), place.add(head.len()), body.len());
         }
+        self.used += len;
         self.count += 1;
         true
     }
 
     /// # Safety
     /// As for [`push`](Self::push).
-    unsafe fn push_entry(&mut self, entry: &Entry) -> bool {
-        let (seq, len) = (entry.seq.to_ne_bytes(), (entry.payload.len() as u64).to_ne_bytes());
+    unsafe fn push_entry(&mut self, seq: u64, payload: &[u8]) -> bool {
+        let head = [seq, payload.len() as u64].map(u64::to_ne_bytes);
         // SAFETY: the caller's promise.
-        unsafe { self.push(&[&seq, &len, &entry.payload]) }
+        unsafe { self.push(head.as_flattened(), payload) }
     }
 
     /// # Safety
@@ -198,26 +201,21 @@ impl Buffer {
     unsafe fn push_log(&mut self, log: &LogInfo) -> bool {
         let head = [log.bounds.first, log.bounds.next, log.key.len() as u64].map(u64::to_ne_bytes);
         // SAFETY: the caller's promise.
-        unsafe { self.push(&[head.as_flattened(), &log.key]) }
+        unsafe { self.push(head.as_flattened(), &log.key) }
     }
 
     /// # Safety
     /// As for [`push`](Self::push).
     unsafe fn push_entries(&mut self, entries: &mut brooklet_entries) -> Result<brooklet_status, Failure> {
-        while let Some(item) = entries.next() {
-            // SAFETY: the caller's promise.
-            let push = |entry| unsafe { self.push_entry(entry) };
-            if !item.as_ref().is_ok_and(push) {
-                return match item {
-                    Err(error) if self.count == 0 => Err(error),
-                    item => {
-                        entries.keep(item);
-                        Ok(BROOKLET_OK)
-                    }
-                };
+        // SAFETY: the caller's promise.
+        match entries.lend_while(|seq, payload| unsafe { self.push_entry(seq, payload) }) {
+            Ok(all) => Ok(if all { BROOKLET_END } else { BROOKLET_OK }),
+            Err(error) if self.count == 0 => Err(error),
+            Err(error) => {
+                entries.keep(Err(error));
+                Ok(BROOKLET_OK)
             }
         }
-        Ok(BROOKLET_END)
     }
 
     /// Reports how far the buffer is filled.
@@ -392,7 +390,7 @@ pub unsafe extern "C" fn brooklet_tail_fill(
                 match tail.poll(waker) {
                     Ok(Some(TailEvent::Entry(entry))) => {
                         // SAFETY: the caller's promise.
-                        if !unsafe { buffer.push_entry(&entry) } {
+                        if !unsafe { buffer.push_entry(entry.seq, &entry.payload) } {
                             tail.kept = Some(TailEvent::Entry(entry));
                             break;
                         }

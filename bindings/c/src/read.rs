@@ -62,6 +62,21 @@ impl brooklet_entries {
     pub(crate) fn keep(&mut self, item: Result<Entry, Failure>) {
         self.kept = Some(item);
     }
+
+    /// Passes entries to `take` until it returns `false`; that entry stays the next one. Returns
+    /// whether all entries were taken.
+    pub(crate) fn lend_while(&mut self, mut take: impl FnMut(u64, &[u8]) -> bool) -> Result<bool, Failure> {
+        while self.reversed || self.kept.is_some() {
+            let Some(entry) = self.next().transpose()? else { return Ok(true) };
+            if !take(entry.seq, &entry.payload) {
+                self.keep(Ok(entry));
+                return Ok(false);
+            }
+        }
+        self.lent = None;
+        let Some(entries) = &mut self.entries else { return Ok(true) };
+        Ok(entries.lend_while(take)?)
+    }
 }
 
 /// Returns the entries of a log from `from` on and before `to`.

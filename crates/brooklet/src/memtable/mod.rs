@@ -19,6 +19,7 @@
 pub mod chunks;
 pub mod entry_sizes;
 pub mod index;
+pub mod payloads;
 pub mod seqs;
 pub mod size_span;
 pub mod sort;
@@ -37,6 +38,7 @@ use crate::format::run_entry::CHUNK;
 use crate::memtable::chunks::Chunks;
 use crate::memtable::entry_sizes::{Cut, EntrySizes};
 use crate::memtable::index::Index;
+use crate::memtable::payloads::Payloads;
 use crate::model::key::Key;
 use crate::model::retention_state::{self, RetentionState, State};
 use crate::model::{Bounds, Effect, Piece};
@@ -452,19 +454,37 @@ impl LogState {
         self.entries.iter().map(|entry| entry.len)
     }
 
+    fn entries_in(&self, range: Range<u64>) -> impl ExactSizeIterator<Item = &EntryRef> {
+        let held = self.visible.expect("only a visible piece is read").held();
+        debug_assert_eq!(held.end - held.start, self.entries.len() as u64);
+        self.entries.range((range.start - held.start) as usize..(range.end - held.start) as usize)
+    }
+
     /// Returns the payloads of `range`, which must be within the piece's entries.
     pub fn payloads<'a>(
         &'a self,
         memtable: &'a Memtable,
         range: Range<u64>,
     ) -> impl Iterator<Item = Bytes> + 'a {
-        let held = self.visible.expect("only a visible piece is read").held();
-        debug_assert_eq!(held.end - held.start, self.entries.len() as u64);
-        let (from, to) = ((range.start - held.start) as usize, (range.end - held.start) as usize);
-        self.entries.range(from..to).map(move |entry| {
+        self.entries_in(range).map(move |entry| {
             let start = entry.offset as usize;
             memtable.blocks[entry.block as usize].slice(start..start + entry.len as usize)
         })
+    }
+
+    /// Returns the payloads of `range` as [`payloads`](Self::payloads) does, and refers to each block
+    /// once.
+    pub fn view(&self, memtable: &Memtable, range: Range<u64>) -> Payloads {
+        let entries = self.entries_in(range);
+        let mut view = Payloads::with_capacity(entries.len());
+        let mut last = None;
+        for EntryRef { block, offset, len } in entries {
+            if last.replace(block) != Some(block) {
+                view.add_block(memtable.blocks[*block as usize].clone());
+            }
+            view.add(*offset, *len);
+        }
+        view
     }
 }
 

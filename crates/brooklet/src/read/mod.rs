@@ -20,6 +20,7 @@ use bytes::Bytes;
 use crate::counters::ReadSource;
 use crate::error::{Error, KeyText};
 use crate::format::run_entry::{Chunk, Head};
+use crate::memtable::payloads::Payloads;
 use crate::model::retention_state::shown;
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::read::asked::Asked;
@@ -70,7 +71,7 @@ struct Part {
 }
 
 enum Source {
-    Recent(Vec<Bytes>),
+    Recent(Payloads),
     Run(Arc<Run>, Chunk),
 }
 
@@ -149,10 +150,10 @@ impl ReadView {
                     continue;
                 }
                 let payloads = match &in_flight {
-                    Some((part, wal)) if i == 0 => part.payloads(wal, wanted.clone())?,
+                    Some((part, wal)) if i == 0 => part.payloads(wal, wanted.clone())?.map(Payloads::from),
                     _ => {
                         let (memtable, log, _) = known[i - newer];
-                        Some(log.payloads(memtable, wanted.clone()).collect())
+                        Some(log.view(memtable, wanted.clone()))
                     }
                 };
                 let Some(payloads) = payloads else { return Ok(None) };
@@ -235,7 +236,7 @@ impl ReadView {
         let mut parts = Vec::new();
         if gap.end < bounds.next {
             let range = gap.end..bounds.next;
-            parts.push(Part { range, source: Source::Recent(doubt.into_payloads()) });
+            parts.push(Part { range, source: Source::Recent(doubt.into_payloads().into()) });
         }
         parts.extend(self.recent.into_iter().filter_map(|part| {
             let range = part.range.start..part.range.end.min(below.end);
@@ -318,7 +319,7 @@ impl Entries {
 
     /// Creates the iterator over a log in memory.
     pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
-        let part = Part { range: range.clone(), source: Source::Recent(payloads) };
+        let part = Part { range: range.clone(), source: Source::Recent(payloads.into()) };
         let parts = if range.is_empty() { Vec::new() } else { vec![part] };
         Self::of(key, parts, range, None)
     }
@@ -328,15 +329,20 @@ impl Entries {
         self.rest.clone()
     }
 
-    fn fetch(&mut self, seq: u64, from_back: bool) -> Result<Bytes, Error> {
+    /// Passes the payload of an entry to `give`, and how to share its memory.
+    fn fetch<T, G>(&mut self, seq: u64, from_back: bool, give: G) -> Result<T, Error>
+    where
+        G: FnOnce(&[u8], &dyn Fn() -> Bytes) -> T,
+    {
         let at = self.parts.partition_point(|part| part.range.end <= seq);
         let part = &self.parts[at];
+        let payload_of = |chunk: &Chunk, give: G| give(chunk.payload_bytes(seq), &|| chunk.payload(seq));
         match &part.source {
             Source::Recent(payloads) => {
-                let payload = &payloads[(seq - part.range.start) as usize];
-                Ok(given(payload, || payload.clone()))
+                let index = (seq - part.range.start) as usize;
+                Ok(give(payloads.bytes(index), &|| payloads.shared(index)))
             }
-            Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
+            Source::Run(_, head) if head.range().contains(&seq) => Ok(payload_of(head, give)),
             Source::Run(run, _) => {
                 let cached = if from_back { &mut self.back } else { &mut self.state };
                 // Chunks of different runs may overlap below a truncation. The part names the run
@@ -345,15 +351,67 @@ impl Entries {
                     Some(chunk) if chunk.range().contains(&seq) => chunk,
                     _ => cached.insert(run.chunk(&self.key, seq)?),
                 };
-                let payload = given_of(chunk, seq);
+                let given = payload_of(chunk, give);
                 // A chunk must not serve the neighbouring part of another run.
                 let edge = if from_back { seq == part.range.start } else { seq + 1 == part.range.end };
                 if edge {
                     *cached = None;
                 }
-                Ok(payload)
+                Ok(given)
             }
         }
+    }
+
+    /// Lends the entries to `take`, without copies of their payloads, until it returns `false`. That
+    /// entry stays the next one. Returns whether all entries were taken. For bindings, which copy
+    /// payloads into memory of their own.
+    ///
+    /// # Errors
+    /// Those of the iterator; an error ends the iteration.
+    #[doc(hidden)]
+    pub fn lend_while(&mut self, mut take: impl FnMut(u64, &[u8]) -> bool) -> Result<bool, Error> {
+        loop {
+            if let Some(error) = self.stop(false) {
+                return Err(error);
+            }
+            if self.rest.is_empty() {
+                return Ok(true);
+            }
+            let lent = self.here().and_then(|()| self.lend_some(&mut take));
+            match lent {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    self.rest = 0..0;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Lends entries of one part, at least one, and returns whether `take` took them.
+    fn lend_some(&mut self, take: &mut impl FnMut(u64, &[u8]) -> bool) -> Result<bool, Error> {
+        let Range { start, end } = self.rest;
+        let part = &self.parts[self.parts.partition_point(|part| part.range.end <= start)];
+        let taken = match &part.source {
+            Source::Recent(payloads) => {
+                let seqs = start..end.min(part.range.end);
+                let payload = |seq: u64| payloads.bytes((seq - part.range.start) as usize);
+                let stop = seqs.clone().find(|&seq| !take(seq, payload(seq)));
+                self.rest.start = stop.unwrap_or(seqs.end);
+                stop.is_none()
+            }
+            Source::Run(..) => {
+                let taken = self.fetch(start, false, |payload, _| take(start, payload))?;
+                self.rest.start += u64::from(taken);
+                taken
+            }
+        };
+        Ok(taken)
+    }
+
+    fn here(&self) -> Result<(), Error> {
+        if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
     /// Returns the error that replaces the next entry, if damage hides that entry.
@@ -368,8 +426,9 @@ impl Entries {
     }
 
     fn give(&mut self, seq: u64, from_back: bool) -> Result<Entry, Error> {
-        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
-        let entry = here.and_then(|()| self.fetch(seq, from_back)).map(|payload| Entry { seq, payload });
+        let payload =
+            self.here().and_then(|()| self.fetch(seq, from_back, |bytes, shared| given(bytes, shared)));
+        let entry = payload.map(|payload| Entry { seq, payload });
         if entry.is_err() {
             self.rest = 0..0;
         }

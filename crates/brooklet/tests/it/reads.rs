@@ -76,6 +76,51 @@ fn what_is_there_is_read_and_nothing_is_no_error() {
 }
 
 #[test]
+fn lent_entries_are_those_of_the_iterator() {
+    let (store, mut rng) = (store(), Rng::new(7));
+    let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+    store.create_space("memory", memory).unwrap();
+    for round in 0..3 {
+        for n in 0..60 {
+            let payloads = vec![vec![n; rng.below(3_000) as usize]; 1 + rng.below(3) as usize];
+            store.append_many("log", &payloads).unwrap().wait().unwrap();
+            store.append("memory/log", &payloads[0]).unwrap().wait().unwrap();
+        }
+        store.trim("log", 20 * (round + 1)).unwrap().wait().unwrap();
+        // The last round stays in the memtable.
+        if round < 2 {
+            store.checkpoint().unwrap();
+        }
+    }
+    for turn in 0..200 {
+        let key = if turn % 4 == 0 { "memory/log" } else { "log" };
+        let bounds = store.bounds(key).unwrap();
+        let from = bounds.first + rng.below(bounds.next - bounds.first);
+        let to = from + rng.below(bounds.next - from) + 1;
+        let expected: Vec<_> = store.read(key, from..to).unwrap().map(Result::unwrap).collect();
+        let (mut entries, mut found) = (store.read(key, from..to).unwrap(), Vec::new());
+        let last = (turn % 3 == 0).then(|| entries.next_back()).flatten();
+        loop {
+            let mut room = rng.below(100);
+            let all = entries.lend_while(|seq, payload| {
+                let fits = room > 0;
+                if fits {
+                    room -= 1;
+                    found.push(brooklet::Entry { seq, payload: payload.to_vec().into() });
+                }
+                fits
+            });
+            if all.unwrap() {
+                break;
+            }
+            found.extend(entries.next().map(Result::unwrap));
+        }
+        found.extend(last.map(Result::unwrap));
+        assert!(found == expected, "turn {turn}: {} of {} entries", found.len(), expected.len());
+    }
+}
+
+#[test]
 fn many_logs_are_read_as_each_alone() {
     let store = of_all_kinds();
     // More than are looked up at once, and some of them twice.
