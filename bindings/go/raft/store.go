@@ -34,8 +34,6 @@ type Store struct {
 
 	// writing is held by the write under way.
 	writing sync.Mutex
-	commit  brooklet.Commit
-	entry   []byte
 
 	// lock guards the bounds that are known; nil after a write that failed.
 	lock  sync.RWMutex
@@ -44,6 +42,31 @@ type Store struct {
 	// stable guards the values that were stored or read.
 	stable sync.RWMutex
 	values map[string][]byte
+}
+
+// draft has the memory of a write. All groups share drafts, so that an idle group needs none.
+type draft struct {
+	commit brooklet.Commit
+	entry  []byte
+	// large reports that a batch was too large for one commit.
+	large bool
+}
+
+// mostKept is the most bytes of a draft that waits for its next use.
+const mostKept = 1 << 20
+
+var drafts = sync.Pool{New: func() any { return new(draft) }}
+
+func take() *draft {
+	d := drafts.Get().(*draft)
+	d.commit.Clear()
+	return d
+}
+
+func (d *draft) giveBack() {
+	if !d.large && d.commit.Size() <= mostKept && cap(d.entry) <= mostKept {
+		drafts.Put(d)
+	}
 }
 
 // bounds of the log: the index of the first entry, and that of the next one; equal if there is none.
@@ -185,7 +208,9 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 			return s.failed("storing entries", fmt.Errorf("entry %d follows entry %d", log.Index, logs[at-1].Index))
 		}
 	}
-	err = s.add(logs, known)
+	d := take()
+	defer d.giveBack()
+	err = s.add(d, logs, known)
 	s.change(after, err)
 	if err != nil {
 		return s.failed("storing entries", err)
@@ -195,55 +220,47 @@ func (s *Store) StoreLogs(logs []*raft.Log) error {
 
 // add appends entries in as few commits as their size allows, and waits for the last one: all before
 // it are durable, too.
-func (s *Store) add(logs []*raft.Log, known bounds) error {
+func (s *Store) add(d *draft, logs []*raft.Log, known bounds) error {
 	begin := logs[0].Index
-	s.commit.Clear()
 	switch {
 	case known.exists && begin == known.next:
-		s.commit.ExpectNext(s.log, begin)
+		d.commit.ExpectNext(s.log, begin)
 	case known.exists:
-		s.commit.ExpectNext(s.log, known.next).Delete(s.log).BeginAt(s.log, begin)
+		d.commit.ExpectNext(s.log, known.next).Delete(s.log).BeginAt(s.log, begin)
 	default:
-		s.commit.ExpectAbsent(s.log).BeginAt(s.log, begin)
+		d.commit.ExpectAbsent(s.log).BeginAt(s.log, begin)
 	}
 	size, front := 0, begin
 	for at, log := range logs {
-		s.entry = encode(s.entry[:0], log)
-		if size += len(s.entry); size > s.most && size > len(s.entry) {
-			if _, err := s.store.CommitAsync(context.Background(), &s.commit); err != nil {
-				return s.takeBack(begin, front, err)
+		d.entry = encode(d.entry[:0], log)
+		if size += len(d.entry); size > s.most && size > len(d.entry) {
+			if _, err := s.store.CommitAsync(context.Background(), &d.commit); err != nil {
+				return s.takeBack(d, begin, front, err)
 			}
-			front = begin + uint64(at)
-			s.commit.Clear().ExpectNext(s.log, front)
-			size = len(s.entry)
+			front, d.large = begin+uint64(at), true
+			d.commit.Clear().ExpectNext(s.log, front)
+			size = len(d.entry)
 		}
-		s.commit.Append(s.log, s.entry)
+		d.commit.Append(s.log, d.entry)
 	}
-	return s.takeBack(begin, front, s.finish())
+	return s.takeBack(d, begin, front, s.finish(d))
 }
 
 // takeBack removes the entries from begin on and before front, if a commit behind them has failed: they
 // are the front of a batch, and Raft stores the whole batch again.
-func (s *Store) takeBack(begin, front uint64, err error) error {
+func (s *Store) takeBack(d *draft, begin, front uint64, err error) error {
 	if err == nil || front == begin {
 		return err
 	}
-	s.commit.Clear().ExpectNext(s.log, front).Truncate(s.log, begin)
-	if failure := s.finish(); failure != nil {
+	d.commit.Clear().ExpectNext(s.log, front).Truncate(s.log, begin)
+	if failure := s.finish(d); failure != nil {
 		return fmt.Errorf("%w; entries %d to %d stay: %w", err, begin, front-1, failure)
 	}
 	return err
 }
 
-// finish makes the commit, and lets go of much memory.
-func (s *Store) finish() error {
-	_, err := s.store.Commit(context.Background(), &s.commit)
-	if cap(s.entry) > 64<<10 {
-		s.entry = nil
-	}
-	if s.commit.Size() > 64<<10 {
-		s.commit = brooklet.Commit{}
-	}
+func (s *Store) finish(d *draft) error {
+	_, err := s.store.Commit(context.Background(), &d.commit)
 	return err
 }
 
@@ -260,24 +277,26 @@ func (s *Store) DeleteRange(low, high uint64) error {
 	if known.empty() || low > high || low >= known.next || high < known.first {
 		return nil
 	}
-	s.commit.Clear().ExpectNext(s.log, known.next)
+	d := take()
+	defer d.giveBack()
+	d.commit.ExpectNext(s.log, known.next)
 	after := known
 	switch fromHead, toTail := low <= known.first, high >= known.next-1; {
 	case fromHead && toTail:
 		// The next entry may then have any index, also a lower one.
-		s.commit.Delete(s.log)
+		d.commit.Delete(s.log)
 		after = bounds{}
 	case fromHead:
-		s.commit.Trim(s.log, high+1)
+		d.commit.Trim(s.log, high+1)
 		after.first = high + 1
 	case toTail:
-		s.commit.Truncate(s.log, low)
+		d.commit.Truncate(s.log, low)
 		after.next = low
 	default:
 		why := fmt.Errorf("entries %d to %d are in the middle of %d to %d", low, high, known.first, known.next-1)
 		return s.failed("deleting", why)
 	}
-	err = s.finish()
+	err = s.finish(d)
 	s.change(after, err)
 	if err != nil {
 		return s.failed("deleting", err)
