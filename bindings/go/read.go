@@ -81,16 +81,10 @@ func owned(result C.shim_filled, buffer []byte) filled {
 
 func number(bytes []byte) uint64 { return binary.NativeEndian.Uint64(bytes) }
 
-// eachEntry yields packed entries, and reports whether the consumer wants more.
-func eachEntry(items []byte, yield func(Entry) bool) bool {
-	for len(items) > 0 {
-		end := entryHead + number(items[8:])
-		if !yield(Entry{Seq: number(items), Payload: items[entryHead:end:end]}) {
-			return false
-		}
-		items = items[end:]
-	}
-	return true
+// unpack returns the first one of packed entries, and the entries behind it.
+func unpack(items []byte) (Entry, []byte) {
+	end := entryHead + number(items[8:])
+	return Entry{Seq: number(items), Payload: items[entryHead:end:end]}, items[end:]
 }
 
 // Read reads the entries of a log from number from on and before number to ([End]: to the end),
@@ -111,7 +105,6 @@ func (s *Store) ReadAvailable(key string, from, to uint64) iter.Seq2[Entry, erro
 func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		defer runtime.KeepAlive(s)
-		entry := func(entry Entry) bool { return yield(entry, nil) }
 		got, err := s.begin(key, from, to, available, firstPart)
 		if err != nil {
 			yield(Entry{}, err)
@@ -120,7 +113,13 @@ func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entr
 		rest := (*C.brooklet_entries)(got.told.rest)
 		defer func() { C.brooklet_entries_free(rest) }()
 		for {
-			if !eachEntry(got.items, entry) || got.told.status == C.BROOKLET_END {
+			for items := got.items; len(items) > 0; {
+				var entry Entry
+				if entry, items = unpack(items); !yield(entry, nil) {
+					return
+				}
+			}
+			if got.told.status == C.BROOKLET_END {
 				return
 			}
 			got = more(rest, part)

@@ -90,13 +90,14 @@ func (s *Store) tail(ctx context.Context, key string, from uint64, yield func(Ta
 				return ctx.Err()
 			}
 		}
-		var cancelled error
-		entry := func(entry Entry) bool {
-			cancelled = ctx.Err()
-			return cancelled == nil && yield(TailEvent{Entry: entry, From: entry.Seq, To: entry.Seq + 1})
-		}
-		if !eachEntry(got.items, entry) {
-			return cancelled
+		for items := got.items; len(items) > 0; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			var entry Entry
+			if entry, items = unpack(items); !yield(TailEvent{Entry: entry, From: entry.Seq, To: entry.Seq + 1}) {
+				return nil
+			}
 		}
 		event := TailEvent{Kind: TailKind(got.told.event.kind), From: uint64(got.told.event.from), To: uint64(got.told.event.to)}
 		if event.Kind != TailEntry && !yield(event) {
