@@ -472,8 +472,8 @@ impl LogState {
         })
     }
 
-    /// Returns the payloads of `range` as [`payloads`](Self::payloads) does, and refers to each block
-    /// once.
+    /// Returns the payloads of `range` as [`payloads`](Self::payloads) does, and refers to each
+    /// block once.
     pub fn view(&self, memtable: &Memtable, range: Range<u64>) -> Payloads {
         let entries = self.entries_in(range);
         let mut view = Payloads::with_capacity(entries.len());

@@ -362,9 +362,9 @@ impl Entries {
         }
     }
 
-    /// Lends the entries to `take`, without copies of their payloads, until it returns `false`. That
-    /// entry stays the next one. Returns whether all entries were taken. For bindings, which copy
-    /// payloads into memory of their own.
+    /// Lends the entries to `take`, without copies of their payloads, until it returns `false`.
+    /// That entry stays the next one. Returns whether all entries were taken. For bindings, which
+    /// copy payloads into memory of their own.
     ///
     /// # Errors
     /// Those of the iterator; an error ends the iteration.

@@ -1,7 +1,7 @@
 //! Checks that the file still exists and is whole. The data of a file that was deleted, replaced or
 //! cut short is lost when the file is closed, even after a successful write or flush. So each write
-//! begins with a look, each durable write and each flush ends with another, and a change by others is
-//! detected before anything is acknowledged.
+//! begins with a look, each durable write and each flush ends with another, and a change by others
+//! is detected before anything is acknowledged.
 //!
 //! A look asks for no times of the file. Linux from 6.13 on gives the next write after an `fstat` a
 //! new time of its own, so the file system would write the file's metadata beside each write.
@@ -89,8 +89,8 @@ impl FileInner {
         self.gone.get().map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
     }
 
-    /// Returns whether the file's own name is gone. If the file has fewer names than before, another
-    /// name may have been removed: then the path still names this file.
+    /// Returns whether the file's own name is gone. If the file has fewer names than before,
+    /// another name may have been removed: then the path still names this file.
     fn lost_its_name(&self, links: u64) -> io::Result<bool> {
         let before = self.links.load(Ordering::Relaxed);
         if links > before && before > 0 {
