@@ -4,7 +4,8 @@
 //! document come one after the other, and those of different documents beside one another. A slot
 //! leaves the cache only while nobody has it, and while all that it wrote is acknowledged. So
 //! there is one slot for a document at any time, and a document that is read from the store
-//! again lacks nothing.
+//! again lacks nothing. The store makes deferred writes durable before it shows them, and a slot
+//! keeps the last one until it is durable, so that its readers do the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +32,8 @@ pub(crate) struct Open<M: Model> {
 pub(crate) struct Slot<M: Model> {
     /// The document; `None` if it has to be read from the store.
     pub open: Option<Open<M>>,
-    /// The last write of the document, until it is acknowledged.
+    /// The last write of the document, until readers may see it: until it is acknowledged and
+    /// durable. A deferred write is acknowledged before it is durable.
     pub last: Option<Ticket>,
 }
 
@@ -41,7 +43,10 @@ pub(crate) struct SharedSlot<M: Model>(Mutex<Slot<M>>);
 impl<M: Model> SharedSlot<M> {
     pub fn lock(&self) -> MutexGuard<'_, Slot<M>> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.last.take_if(|last| last.is_done() && last.wait().is_ok());
+        slot.last.take_if(|last| {
+            let is_shown = last.is_durable() || last.is_in_memory();
+            is_shown && last.is_done() && last.wait().is_ok()
+        });
         slot
     }
 }
@@ -152,7 +157,7 @@ impl<M: Model> Slots<M> {
     fn evict(&mut self, name: &[u8]) -> bool {
         let Some(held) = self.by_name.get(name) else { return false };
         // Slots are handed out under the lock of the cache only.
-        if Arc::strong_count(&held.slot) > 1 || held.slot.lock().last.is_some() {
+        if Arc::strong_count(&held.slot) > 1 || held.slot.lock().is_awaited() {
             return false;
         }
         let (used, bytes) = (held.used, held.bytes);
@@ -164,11 +169,16 @@ impl<M: Model> Slots<M> {
 }
 
 impl<M: Model> Slot<M> {
+    /// Returns whether the last write is not acknowledged yet.
+    fn is_awaited(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| !last.is_done())
+    }
+
     /// Returns the bytes of memory that the document takes, about; 0 if the slot can go.
     pub fn size(&self, state_size: impl FnOnce(&M::State) -> usize) -> usize {
         match &self.open {
             Some(open) => SLOT + open.head.size() + open.state.as_deref().map_or(0, state_size),
-            None if self.last.is_some() => SLOT,
+            None if self.is_awaited() => SLOT,
             None => 0,
         }
     }

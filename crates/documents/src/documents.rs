@@ -169,7 +169,7 @@ impl<M: Model> Documents<M> {
         request.check()?;
         let bytes = Bytes::from(guarded(name, || self.core.model.snapshot(state))?);
         let content = content(Call::Create, &[&bytes]);
-        self.settled(name, |slot, key| {
+        self.acknowledged(name, |slot, key| {
             if let Some(open) = self.ensure(name, key, slot, false)? {
                 let head = open.head.version;
                 return repeated(name, &open.head, &request, content)?
@@ -199,7 +199,7 @@ impl<M: Model> Documents<M> {
     /// the document is at another version; [`Error::Store`].
     pub fn delete(&self, name: impl AsRef<[u8]>, expected: u64) -> Result<()> {
         let name = name.as_ref();
-        self.settled(name, |slot, key| {
+        self.acknowledged(name, |slot, key| {
             let open = self.ensure(name, key, slot, false)?.ok_or_else(|| Error::not_found(name))?;
             expect(name, &open.head, expected)?;
             let mut commit = Commit::new();
@@ -291,23 +291,49 @@ impl<M: Model> Documents<M> {
         slot.size(|state| guarded(name, || Ok(self.core.model.size(state))).unwrap_or_default())
     }
 
-    /// Runs a step on a document like [`enter`](Self::enter), and waits for all that the result may
-    /// depend on.
+    /// Runs a step that reads a document, like [`enter`](Self::enter), and waits until all that the
+    /// result may depend on is durable.
     pub(crate) fn settled<R>(
         &self,
         name: &[u8],
         step: impl FnMut(&mut Slot<M>, &[u8]) -> Result<R>,
     ) -> Result<R> {
         let (result, last) = self.enter(name, step);
-        if let Some(last) = last {
-            self.wait(name, &last)?;
+        self.shown(name, last.as_ref())?;
+        result
+    }
+
+    /// Runs a step that writes a document, like [`enter`](Self::enter), and waits until the write
+    /// is acknowledged. An error may name what the document is, so it waits like a read.
+    pub(crate) fn acknowledged<R>(
+        &self,
+        name: &[u8],
+        step: impl FnMut(&mut Slot<M>, &[u8]) -> Result<R>,
+    ) -> Result<R> {
+        let (result, last) = self.enter(name, step);
+        match (&result, &last) {
+            (Ok(_), Some(last)) => self.wait(name, last)?,
+            (_, last) => self.shown(name, last.as_ref())?,
         }
         result
     }
 
-    /// Waits for a write of a document. A write that failed leaves the document to be read again.
+    /// Waits until a write of a document is acknowledged. A write that failed leaves the document
+    /// to be read again.
     pub(crate) fn wait(&self, name: &[u8], last: &Ticket) -> Result<()> {
-        last.wait().map_err(|error| {
+        self.ended(name, last.wait())
+    }
+
+    /// Waits until readers may see the last write of a document. A deferred write is durable later
+    /// than it is acknowledged, and a crash in between takes it back.
+    pub(crate) fn shown(&self, name: &[u8], last: Option<&Ticket>) -> Result<()> {
+        let Some(last) = last else { return Ok(()) };
+        let is_durable = || if last.is_in_memory() { Ok(()) } else { last.wait_durable() };
+        self.ended(name, last.wait().and_then(|()| is_durable()))
+    }
+
+    fn ended(&self, name: &[u8], ended: Result<(), brooklet::Error>) -> Result<()> {
+        ended.map_err(|error| {
             let shared = self.core.cache.slot(name);
             let mut slot = shared.lock();
             (slot.open, slot.last) = (None, None);

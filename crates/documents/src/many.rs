@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use brooklet::{Bytes, Commit, Ticket};
+use brooklet::{Bytes, Commit};
 
 use crate::cache::Slot;
 use crate::documents::{Answer, Documents, RETRIES, expect, repeated};
@@ -100,7 +100,10 @@ impl<M: Model> Documents<M> {
                 continue;
             }
             for (part, (last, _)) in parts.iter().zip(&after) {
-                last.as_ref().map_or(Ok(()), |last: &Ticket| self.wait(part.name, last))?;
+                match (&result, last) {
+                    (Ok(_), Some(last)) => self.wait(part.name, last)?,
+                    (_, last) => self.shown(part.name, last.as_ref())?,
+                }
             }
             return result;
         }

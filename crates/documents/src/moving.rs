@@ -52,7 +52,7 @@ impl<M: Model> Documents<M> {
         }
         let to = Keys::new(prefix).document(name)?;
         let store = &self.core.store;
-        self.settled(name, |slot, key| {
+        self.acknowledged(name, |slot, key| {
             slot.open = None;
             if let Some(last) = slot.last.take() {
                 last.wait()?;

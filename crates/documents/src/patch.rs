@@ -100,7 +100,7 @@ impl<M: Model> Documents<M> {
             Ok(answer) => Ok(Submitted { documents: self.clone(), name: name.into(), answer, last }),
             Err(error) => {
                 // The error may name a version that is not durable yet.
-                last.map_or(Ok(()), |last| self.wait(name, &last))?;
+                self.shown(name, last.as_ref())?;
                 Err(error)
             }
         }

@@ -104,7 +104,7 @@ impl<M: Model> Documents<M> {
         let then = self.in_view(view, name, version)?.ok_or_else(|| Error::not_found(name))?;
         let bytes = Bytes::from(guarded(name, || self.core.model.snapshot(&then.state))?);
         let content = content(Call::Restore, &[&bytes]);
-        self.settled(name, |slot, key| {
+        self.acknowledged(name, |slot, key| {
             let mut commit = Commit::new();
             let floor = self.core.keys.floor(name);
             let next = match self.ensure(name, key, slot, false) {
@@ -163,7 +163,7 @@ impl<M: Model> Documents<M> {
     /// [`Error::NotFound`]; [`Error::Invalid`]; [`Error::Store`].
     pub fn discard(&self, name: impl AsRef<[u8]>) -> Result<()> {
         let name = name.as_ref();
-        self.settled(name, |slot, key| {
+        self.acknowledged(name, |slot, key| {
             slot.open = None;
             if let Some(last) = slot.last.take() {
                 last.wait()?;

@@ -40,7 +40,7 @@ impl<M: Model> Documents<M> {
         let (name, request) = (name.as_ref(), request.into());
         request.check()?;
         let content = content(Call::Rewind, &[&to.to_le_bytes()]);
-        self.settled(name, |slot, key| {
+        self.acknowledged(name, |slot, key| {
             for _ in 0..RETRIES {
                 let open = self.opened(name, key, slot)?;
                 if let Some(answer) = repeated(name, &open.head, &request, content)? {

@@ -108,7 +108,9 @@ impl<M: Model> Documents<M> {
         asked: Option<u64>,
         is_due: impl Fn(&Head) -> bool,
     ) -> Result<Option<u64>> {
-        self.settled(name, |slot, key| {
+        // A call that writes nothing is a read of the version.
+        let mut wrote = false;
+        let (result, last) = self.enter(name, |slot, key| {
             let had_state = slot.open.as_ref().is_some_and(|open| open.state.is_some());
             let Some(open) = self.ensure(name, key, slot, false)? else { return Ok(None) };
             let version = open.head.version;
@@ -151,8 +153,14 @@ impl<M: Model> Documents<M> {
             }
             slot.last = Some(self.core.store.commit(&commit)?);
             self.take_over(name, open, after, folded, had_state);
+            wrote = true;
             Ok(Some(version))
-        })
+        });
+        match (&last, wrote) {
+            (Some(last), true) => self.wait(name, last)?,
+            _ => self.shown(name, last.as_ref())?,
+        }
+        result
     }
 
     /// Returns whether the model goes back from a snapshot by the undo of the updates before it, as

@@ -282,3 +282,47 @@ fn patches_in_flight_are_answered_in_order() {
     assert!(world.store.activity().wal.blocks - blocks < 10);
     assert_eq!(world.value("doc"), json!({"n": 51}));
 }
+
+/// A crash takes deferred writes back. Nobody may have seen them by then: the next patch makes
+/// another document of the same version.
+#[test]
+fn a_deferred_version_that_was_shown_survives_a_crash() {
+    type Look = fn(&Documents<Json>);
+    let looks: [Look; 8] = [
+        |all| assert_eq!(all.get("doc").unwrap().unwrap().version, 2),
+        |all| assert_eq!(all.version("doc").unwrap(), Some(2)),
+        |all| assert_eq!(kind(all.patch("doc", 1, "other", &set(9))), ErrorKind::Conflict),
+        |all| assert_eq!(kind(all.create("doc", "other", &state(json!({})))), ErrorKind::Exists),
+        |all| assert_eq!(kind(all.delete("doc", 1)), ErrorKind::Conflict),
+        |all| assert_eq!(kind(all.rewind("doc", 1, "other", 1)), ErrorKind::Conflict),
+        |all| assert_eq!(kind(all.patch_many("other", &[("doc", 1, &set(9))])), ErrorKind::Conflict),
+        |all| assert_eq!(all.history("doc").unwrap().version(), 2),
+    ];
+    let deferred = SpaceConfig::new().class(Class::Deferred(std::time::Duration::from_secs(3600)));
+    for (n, look) in looks.iter().enumerate() {
+        let mut world = World::new(options());
+        let space = world.store.create_space("space", deferred.clone()).unwrap();
+        let open = |store: &brooklet::Store| {
+            Documents::open(store, Json::new(), Options::new(space.key("")).background(false))
+        };
+        let documents = open(&world.store).unwrap();
+        documents.create("doc", "r1", &state(json!({"n": 1}))).unwrap();
+        assert_eq!(documents.version("doc").unwrap(), Some(1));
+        documents.patch("doc", 1, "r2", &set(2)).unwrap();
+        look(&documents);
+        world.kill();
+        assert_eq!(open(&world.store).unwrap().version("doc").unwrap(), Some(2), "look {n}");
+    }
+    // Writes alone wait for nothing.
+    let mut world = World::new(options());
+    let space = world.store.create_space("space", deferred).unwrap();
+    let open = |store: &brooklet::Store| {
+        Documents::open(store, Json::new(), Options::new(space.key("")).background(false))
+    };
+    let documents = open(&world.store).unwrap();
+    documents.create("doc", "r1", &state(json!({"n": 1}))).unwrap();
+    documents.patch("doc", 1, "r2", &set(2)).unwrap();
+    assert!(documents.patch("doc", 1, "r2", &set(2)).unwrap().repeated);
+    world.kill();
+    assert_eq!(open(&world.store).unwrap().version("doc").unwrap(), None);
+}
