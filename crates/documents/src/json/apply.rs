@@ -16,26 +16,29 @@ use crate::refusal::{Refusal, RefusalKind};
 const REPLACED: usize = 4;
 /// Bytes of memory that a byte of text takes in most states, or more than that.
 const MEMORY: usize = 8;
+/// Bytes of the paths of an undo below which nobody asks whether a replacement is shorter.
+const SHORT: usize = 4 << 10;
 
 impl Json {
     /// Applies a merge patch. The undo is a patch.
     pub(super) fn apply_merge(&self, state: &mut JsonState, patch: &Value) -> Result<JsonChange, Refusal> {
         self.check_depth(patch, 0)?;
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(state.size.text + SHORT);
         match (&state.value, patch) {
             (Value::Object(target), Value::Object(patch)) => {
                 plan.merge(target, patch, &mut PointerBuf::new())
             }
             (target, patch) => {
-                plan.undo.push(replace(PointerBuf::new(), target.clone()));
+                plan.push(|| replace(PointerBuf::new(), target.clone()), 0);
                 (plan.less, plan.more) = (size(target), merged(patch));
             }
         }
         let after = state.size + plan.more - plan.less;
         self.check_growth(state.size.text, after.text)?;
+        let undo = plan.undo.unwrap_or_else(|| vec![whole_undo(&state.value, patch)]);
         json_patch::merge(&mut state.value, patch);
         state.size = after;
-        Ok(JsonChange::Patch(Patch(plan.undo)))
+        Ok(JsonChange::Patch(Patch(undo)))
     }
 
     /// Applies a patch: all of it, or nothing. The undo is a patch.
@@ -251,37 +254,72 @@ impl Undo {
 }
 
 /// The undo of a merge patch, and the change of the size.
-#[derive(Default)]
 struct Plan {
-    undo: Vec<PatchOperation>,
+    /// The steps; `None` once their paths have more bytes than the state, so that the undo that
+    /// replaces an object is shorter. The path of each member names all objects around it.
+    undo: Option<Vec<PatchOperation>>,
+    /// Bytes that the paths of further steps may have.
+    left: usize,
     less: Size,
     more: Size,
 }
 
 impl Plan {
+    fn new(left: usize) -> Self {
+        Self { undo: Some(Vec::new()), left, less: Size::default(), more: Size::default() }
+    }
+
+    /// Adds a step whose path has `len` bytes.
+    fn push(&mut self, step: impl FnOnce() -> PatchOperation, len: usize) {
+        let Some(undo) = &mut self.undo else { return };
+        match self.left.checked_sub(len) {
+            Some(left) => {
+                self.left = left;
+                undo.push(step());
+            }
+            None => self.undo = None,
+        }
+    }
+
     /// Plans to merge an object into an object at a path.
     fn merge(&mut self, target: &Map<String, Value>, patch: &Map<String, Value>, path: &mut PointerBuf) {
         for (key, value) in patch {
             path.push_back(Token::new(key.as_str()));
+            let len = path.len();
             match (target.get(key), value) {
                 (Some(Value::Object(target)), Value::Object(patch)) => self.merge(target, patch, path),
                 (Some(old), Value::Null) => {
                     self.less = self.less + member(key, old);
-                    self.undo
-                        .push(PatchOperation::Add(AddOperation { path: path.clone(), value: old.clone() }));
+                    let add = || AddOperation { path: path.clone(), value: old.clone() };
+                    self.push(|| PatchOperation::Add(add()), len);
                 }
                 (Some(old), value) => {
                     self.less = self.less + size(old);
                     self.more = self.more + merged(value);
-                    self.undo.push(replace(path.clone(), old.clone()));
+                    self.push(|| replace(path.clone(), old.clone()), len);
                 }
                 (None, Value::Null) => {}
                 (None, value) => {
                     self.more = self.more + merged_member(key, value);
-                    self.undo.push(PatchOperation::Remove(RemoveOperation { path: path.clone() }));
+                    self.push(|| PatchOperation::Remove(RemoveOperation { path: path.clone() }), len);
                 }
             }
             path.pop_back();
         }
     }
+}
+
+/// Returns the undo of a merge patch that replaces the smallest object with all that the patch
+/// changes.
+fn whole_undo(mut target: &Value, mut patch: &Value) -> PatchOperation {
+    let mut path = PointerBuf::new();
+    while let (Value::Object(members), Value::Object(changed)) = (target, patch) {
+        let mut changed =
+            changed.iter().filter(|(key, value)| !value.is_null() || members.contains_key(*key));
+        let (Some((key, value)), None) = (changed.next(), changed.next()) else { break };
+        let Some(member @ Value::Object(_)) = members.get(key).filter(|_| value.is_object()) else { break };
+        path.push_back(Token::new(key.as_str()));
+        (target, patch) = (member, value);
+    }
+    replace(path, target.clone())
 }

@@ -339,3 +339,34 @@ fn the_memory_of_tiny_objects_counts() {
     model.apply(&mut now, &undo.unwrap()).unwrap();
     assert_eq!(model.size(&now), empty);
 }
+
+/// The path of each step of an undo names all objects around the member.
+#[test]
+fn the_undo_of_a_merge_patch_below_a_long_path_is_short() {
+    let model = Json::new();
+    let member = |n: usize| format!("m{n}");
+    let key = "k".repeat(50_000);
+    let many = |value: Value| Value::Object((0..3_500).map(|n| (member(n), value.clone())).collect());
+    let under = |value: Value| json!({"a": {&key: value, "other": 1}});
+    for (before, change) in [
+        (under(json!({})), json!({"a": {&key: many(json!(1))}})),
+        (under(many(json!(1))), json!({"a": {&key: many(Value::Null)}})),
+        (under(many(json!(1))), json!({"a": {&key: many(json!([2])), "none": null}})),
+        (under(many(json!({"x": 1}))), json!({"a": {&key: many(json!({"x": {"y": 2}})), "other": 2}})),
+    ] {
+        let mut now = state(before);
+        let first = now.clone();
+        let change = JsonChange::merge(change);
+        let undo = model.apply(&mut now, &change).unwrap().unwrap();
+        let most = 2 * (first.size() + change.to_json().len());
+        let len = undo.to_json().len();
+        assert!(len <= most, "{len} bytes of undo, for {most}");
+        model.apply(&mut now, &undo).unwrap();
+        assert_eq!(now, first);
+    }
+    // An honest patch of many members below a path that is not short.
+    let mut now = state(json!({"k".repeat(2_000): {}}));
+    let members: serde_json::Map<_, _> = (0..10_000).map(|n| (member(n), json!(n))).collect();
+    let undo = model.apply(&mut now, &JsonChange::merge(json!({"k".repeat(2_000): members}))).unwrap();
+    assert!(undo.unwrap().to_json().len() < 3_000);
+}
