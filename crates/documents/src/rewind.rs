@@ -10,6 +10,7 @@ use crate::head::Head;
 use crate::load::{expect_version, guarded, replay, trusted};
 use crate::model::Model;
 use crate::patch::Draft;
+use crate::refusal::RefusalKind;
 use crate::request::{Call, Request, content};
 
 /// Bytes of undo below which a rewind does not ask whether a replacement is shorter: the answer
@@ -41,15 +42,25 @@ impl<M: Model> Documents<M> {
         request.check()?;
         let content = content(Call::Rewind, &[&to.to_le_bytes()]);
         self.acknowledged(name, |slot, key| {
+            let mut replaces = false;
             for _ in 0..RETRIES {
                 let open = self.opened(name, key, slot)?;
                 if let Some(answer) = repeated(name, &open.head, &request, content)? {
                     return Ok(answer);
                 }
                 expect(name, &open.head, expected)?;
-                if let Some((change, bytes)) = self.undo_to(name, key, open, to)? {
+                if let Some((change, bytes)) = self.undo_to(name, key, open, to, replaces)? {
                     let draft = Draft { change: &change, bytes, back: Some(to), request: &request, content };
-                    return self.write(name, key, slot, draft);
+                    match self.write(name, key, slot, draft) {
+                        // The undos of several updates may be together over the limits of one.
+                        Err(Error::Refused { refusal, .. })
+                            if refusal.kind() == RefusalKind::TooLarge && !replaces =>
+                        {
+                            replaces = true;
+                            continue;
+                        }
+                        written => return written,
+                    }
                 }
                 // Another handle has dropped entries: the head is not that of the log. The head is
                 // read from what is durable.
@@ -61,8 +72,9 @@ impl<M: Model> Documents<M> {
     }
 
     /// Returns the change that leads back to version `to`, and its bytes. `None` if the log no
-    /// longer has an entry that the head names.
-    fn undo_to(&self, name: &[u8], key: &[u8], open: &Open<M>, to: u64) -> Result<Undone<M>> {
+    /// longer has an entry that the head names. `replaces`: the change replaces the state, if the
+    /// model has such changes.
+    fn undo_to(&self, name: &[u8], key: &[u8], open: &Open<M>, to: u64, replaces: bool) -> Result<Undone<M>> {
         let (document, head, model) = (text(name), &open.head, &self.core.model);
         if to >= head.version {
             return Err(Error::NoSuchVersion { document, asked: to, head: head.version });
@@ -73,8 +85,9 @@ impl<M: Model> Documents<M> {
         }
         let Some(undos) = self.undos(name, key, head, to)? else { return Ok(None) };
         let len: usize = undos.iter().map(|(_, undo)| undo.len()).sum();
-        let replacement = if len > SHORT { self.replacement(name, open, &undos)? } else { None };
-        let replacement = replacement.filter(|(_, bytes)| bytes.len() < len);
+        let asks = replaces || len > SHORT;
+        let replacement = if asks { self.replacement(name, open, &undos)? } else { None };
+        let replacement = replacement.filter(|(_, bytes)| replaces || bytes.len() < len);
         if replacement.is_some() {
             return Ok(replacement);
         }

@@ -16,6 +16,9 @@ use crate::refusal::{Refusal, RefusalKind};
 const REPLACED: usize = 4;
 /// Bytes of memory that a byte of text takes in most states, or more than that.
 const MEMORY: usize = 8;
+/// The operations of a patch move together at most this number of elements of arrays for each byte
+/// that a state may have. Without a limit, each operation of a few bytes could move all elements.
+const MOVED: usize = 128;
 /// Bytes of the paths of an undo below which nobody asks whether a replacement is shorter.
 const SHORT: usize = 4 << 10;
 
@@ -51,7 +54,8 @@ impl Json {
             text: most(self.max_size, before.text).saturating_add(brought.text),
             memory: most(self.max_size.saturating_mul(MEMORY), before.memory).saturating_add(brought.memory),
         };
-        let mut undo = Undo::new(patch.len(), left);
+        let moves = self.max_size.max(before.text).saturating_mul(MOVED);
+        let mut undo = Undo { steps: Vec::with_capacity(patch.len()), left, moves };
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {
             self.apply_operation(state, operation, &mut undo).map_err(|refusal| {
                 let what = format!("operation {at} at \"{}\": {refusal}", operation.path());
@@ -159,6 +163,7 @@ impl Json {
                     let index =
                         last.to_index().ok().and_then(|index| index.for_len_incl(elements.len()).ok());
                     let index = index.ok_or_else(nowhere)?;
+                    undo.count_moves(elements.len() - index)?;
                     let path = parent.with_trailing_token(Token::from(index));
                     (element(&value), Size::default(), PatchOperation::Remove(RemoveOperation { path }))
                 }
@@ -181,7 +186,12 @@ fn remove(state: &mut JsonState, path: &PointerBuf, undo: &mut Undo) -> Result<(
     };
     let dropped = match at(&state.value, parent)? {
         Value::Object(_) => member(&last.decoded(), old),
-        _ => element(old),
+        Value::Array(elements) => {
+            let index = last.to_index().ok().and_then(|index| index.for_len(elements.len()).ok());
+            undo.count_moves(elements.len() - 1 - index.ok_or_else(nowhere)?)?;
+            element(old)
+        }
+        _ => return Err(nowhere()),
     };
     let back = undo.keep(old)?;
     run(&mut state.value, &PatchOperation::Remove(RemoveOperation { path: path.clone() }))?;
@@ -223,6 +233,8 @@ struct Undo {
     steps: Vec<PatchOperation>,
     /// Size of the values that the undo may still take up.
     left: Size,
+    /// Number of elements of arrays that the operations may still move.
+    moves: usize,
 }
 
 /// Returns the value that an operation brings.
@@ -235,8 +247,13 @@ fn brought(operation: &PatchOperation) -> Option<&Value> {
 }
 
 impl Undo {
-    fn new(steps: usize, left: Size) -> Self {
-        Self { steps: Vec::with_capacity(steps), left }
+    /// Counts the elements behind the place of an array where one is added or removed.
+    fn count_moves(&mut self, elements: usize) -> Result<(), Refusal> {
+        self.moves = self.moves.checked_sub(elements).ok_or_else(|| {
+            let what = "the operations move too many elements of arrays: send them in several patches";
+            Refusal::new(RefusalKind::TooLarge, what)
+        })?;
+        Ok(())
     }
 
     /// Returns a copy of a value that an operation replaces or removes.

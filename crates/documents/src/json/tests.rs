@@ -370,3 +370,24 @@ fn the_undo_of_a_merge_patch_below_a_long_path_is_short() {
     let undo = model.apply(&mut now, &JsonChange::merge(json!({"k".repeat(2_000): members}))).unwrap();
     assert!(undo.unwrap().to_json().len() < 3_000);
 }
+
+/// Each operation at the begin of an array moves all elements.
+#[test]
+fn the_elements_that_a_patch_moves_have_a_limit_together() {
+    let model = Json::new();
+    let from = state(Value::from(vec![1; 100_000]));
+    let pairs = |path: &str, count: usize| {
+        let both = [json!({"op": "add", "path": path, "value": 0}), json!({"op": "remove", "path": path})];
+        patch(&both.into_iter().cycle().take(2 * count).collect::<Vec<_>>())
+    };
+    let mut now = from.clone();
+    let few = model.apply(&mut now, &pairs("/0", 500)).unwrap().unwrap();
+    model.apply(&mut now, &few).unwrap();
+    assert_eq!(now, from);
+    // At the end of an array, an operation moves nothing.
+    model.apply(&mut now, &pairs("/100000", 10_000)).unwrap();
+    assert_eq!(now, from);
+    assert_eq!(refusal(model, from.clone(), &pairs("/0", 10_000)), RefusalKind::TooLarge);
+    let moves = vec![json!({"op": "move", "from": "/0", "path": "/99999"}); 10_000];
+    assert_eq!(refusal(model, from, &patch(&moves)), RefusalKind::TooLarge);
+}

@@ -112,3 +112,21 @@ fn a_rewind_undoes_all_or_nothing_whatever_another_handle_drops() {
     other.rewind("doc", 11, "back", 9).unwrap();
     assert_eq!(other.get("doc").unwrap().unwrap().state.value(), &json!({"n": 9}));
 }
+
+/// The undos of several updates may move more elements together than one patch may.
+#[test]
+fn a_rewind_over_the_limits_of_one_patch_replaces_the_document() {
+    let store = brooklet::Store::in_memory(1).unwrap();
+    let model = Json::new().max_size(60_000);
+    let documents = Documents::open(&store, model, options()).unwrap();
+    let first = state(vec![""; 18_000].into());
+    documents.create("doc", "r1", &first).unwrap();
+    let adds = serde_json::to_vec(&vec![json!({"op": "add", "path": "/0", "value": ""}); 300]).unwrap();
+    let adds = JsonChange::parse_patch(&adds).unwrap();
+    documents.patch("doc", 1, "r2", &adds).unwrap();
+    documents.patch("doc", 2, "r3", &adds).unwrap();
+    documents.rewind("doc", 3, "r4", 1).unwrap();
+    assert_eq!(documents.get("doc").unwrap().unwrap().state.value(), first.value());
+    documents.rewind("doc", 4, "r5", 2).unwrap();
+    assert_eq!(documents.get("doc").unwrap().unwrap().state.as_array().unwrap().len(), 18_300);
+}
