@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::json::size::{Size, element, member, merged, merged_member, size};
 use crate::json::{Json, JsonChange, JsonState};
-use crate::refusal::{Refusal, RefusalKind};
+use crate::refusal::{Refusal, RefusalKind, cut};
 
 /// The values that the operations of a patch replace have together at most this number of times the
 /// size that a state may have, besides the values that the patch itself brings. Without a limit,
@@ -21,6 +21,8 @@ const MEMORY: usize = 8;
 const MOVED: usize = 128;
 /// Bytes of the paths of an undo below which nobody asks whether a replacement is shorter.
 const SHORT: usize = 4 << 10;
+/// Most characters of a path that a refusal repeats.
+const SHOWN: usize = 64;
 
 impl Json {
     /// Applies a merge patch. The undo is a patch.
@@ -58,7 +60,8 @@ impl Json {
         let mut undo = Undo { steps: Vec::with_capacity(patch.len()), left, moves };
         let applied = patch.iter().enumerate().try_for_each(|(at, operation)| {
             self.apply_operation(state, operation, &mut undo).map_err(|refusal| {
-                let what = format!("operation {at} at \"{}\": {refusal}", operation.path());
+                let what =
+                    format!("operation {at} at \"{}\": {refusal}", cut(operation.path().as_str(), SHOWN));
                 Refusal::new(refusal.kind(), what)
             })
         });

@@ -17,7 +17,10 @@ pub use crate::json::change::JsonChange;
 use crate::json::size::{Size, is_within, size};
 use crate::json::weight::VALUE;
 use crate::model::Model;
-use crate::refusal::{Refusal, RefusalKind};
+use crate::refusal::{Refusal, RefusalKind, cut};
+
+/// Most characters of the parser's message that a refusal repeats.
+const SHOWN: usize = 160;
 
 /// Greatest depth that a model can allow. The parser reads 127 levels.
 const MOST_DEPTH: usize = 120;
@@ -243,7 +246,12 @@ impl Model for Json {
 }
 
 fn malformed(error: &serde_json::Error) -> Refusal {
-    Refusal::new(RefusalKind::Malformed, format!("the bytes are not the expected JSON: {error}"))
+    // The parser repeats values, such as the name of an operation that it does not know.
+    let error = error.to_string();
+    Refusal::new(
+        RefusalKind::Malformed,
+        format!("the bytes are not the expected JSON: {}", cut(&error, SHOWN)),
+    )
 }
 
 #[cfg(test)]

@@ -391,3 +391,19 @@ fn the_elements_that_a_patch_moves_have_a_limit_together() {
     let moves = vec![json!({"op": "move", "from": "/0", "path": "/99999"}); 10_000];
     assert_eq!(refusal(model, from, &patch(&moves)), RefusalKind::TooLarge);
 }
+
+#[test]
+fn refusals_repeat_little_of_a_change() {
+    let long = "x".repeat(100_000);
+    let mut now = state(json!({}));
+    let refused = [
+        JsonChange::parse_patch(json!([{"op": long, "path": ""}]).to_string().as_bytes()).unwrap_err(),
+        Json::new()
+            .apply(&mut now, &patch(&[json!({"op": "remove", "path": format!("/{long}")})]))
+            .unwrap_err(),
+    ];
+    for refusal in refused {
+        let text = refusal.to_string();
+        assert!((40..300).contains(&text.len()), "{text}");
+    }
+}

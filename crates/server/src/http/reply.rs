@@ -8,6 +8,19 @@ use brooklet::{Error, ErrorKind};
 
 use super::origin::RESOURCE_POLICY;
 
+/// Most bytes of the reason in a refusal. Bodies are long, and errors repeat parts of them.
+const LONGEST: usize = 1024;
+
+/// Cuts the reason of a refusal to a length that no client can make long.
+pub fn cut(mut why: String) -> String {
+    if why.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
+        why.truncate(end);
+        why.push_str("...");
+    }
+    why
+}
+
 /// Why a request was not done, as its client is told.
 #[derive(Debug)]
 pub struct Refusal {
@@ -20,7 +33,7 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(status: StatusCode, why: impl Into<String>) -> Self {
-        Self { status, is_stale: false, why: why.into(), headers: Vec::new() }
+        Self { status, is_stale: false, why: cut(why.into()), headers: Vec::new() }
     }
 
     /// The request is wrong: change it.

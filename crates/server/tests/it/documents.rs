@@ -435,3 +435,26 @@ async fn values_of_a_body_are_within_the_memory_for_bodies() {
     // Long text of few values is no more than its bytes.
     assert_eq!(server.put(&at("d"), &NEW, format!("\"{}\"", "[".repeat(60 << 10))).await.status, 201);
 }
+
+/// A reply to a body of 1 MB is no body of 1 MB.
+#[tokio::test]
+async fn problems_repeat_little_of_a_request() {
+    let server = Server::new().await;
+    server.document("d", json!({})).await;
+    let long = "x".repeat(1 << 20);
+    let headers = [PATCH, ("if-match", "\"1\"")];
+    for (body, kind) in [
+        (format!(r#"[{{"op":"{long}","path":""}}]"#), "malformed"),
+        (format!(r#"[{{"op":"remove","path":"/{long}"}}]"#), "invalid-pointer"),
+        (format!(r#"[{{"op":"remove","path":"{long}"}}]"#), "malformed"),
+        (format!(r#"[{{"op":"remove","path":"","path":"","{long}":1}}]"#), "malformed"),
+    ] {
+        let reply = server.patch(&at("d"), &headers, body).await;
+        assert_eq!(reply.problem().1, kind);
+        assert!(reply.body.len() < 4096, "{} bytes", reply.body.len());
+    }
+    let long = "%01".repeat(900);
+    let reply = server.get(&at(&long)).await;
+    assert_eq!(reply.problem().1, "not-found");
+    assert!(reply.body.len() < 4096, "{} bytes", reply.body.len());
+}

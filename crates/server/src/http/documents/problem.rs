@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use brooklet_documents::{Error, Refusal, RefusalKind};
 use serde_json::{Map, Value, json};
 
-use crate::http::reply::{self, protect, set};
+use crate::http::reply::{self, cut, protect, set};
 
 /// Where the explanations of the kinds are.
 pub const PREFIX: &str = "/v1/problems/";
@@ -162,7 +162,7 @@ pub struct Problem {
 
 impl Problem {
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), more: Map::new(), headers: Vec::new() }
+        Self { kind, detail: cut(detail.into()), more: Map::new(), headers: Vec::new() }
     }
 
     pub fn busy(detail: impl Into<String>) -> Self {
@@ -211,7 +211,7 @@ impl From<Error> for Problem {
             Error::Exists { head, .. } => of(Kind::Exists).head(head),
             Error::Conflict { head, .. } => of(Kind::Conflict).head(head),
             Error::RequestReused { version, .. } => of(Kind::RequestReused).member("version", version),
-            Error::Refused { refusal, .. } => Self { detail: detail.clone(), ..Self::from(refusal) },
+            Error::Refused { refusal, .. } => Self { detail: cut(detail.clone()), ..Self::from(refusal) },
             Error::NoSuchVersion { head, .. } => of(Kind::NoSuchVersion).head(head),
             Error::HistoryGone { oldest, .. } => of(Kind::HistoryGone).member("oldest", oldest),
             Error::NoUndo { .. } => of(Kind::Refused),
