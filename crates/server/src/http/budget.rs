@@ -36,9 +36,15 @@ impl Budget {
         self.units.saturating_mul(KIB)
     }
 
+    /// Returns the units for a number of bytes: at most all, so that one who needs more than the
+    /// budget has it alone.
+    fn units(&self, bytes: usize) -> usize {
+        bytes.div_ceil(KIB).min(self.units)
+    }
+
     /// Takes a share for a number of bytes; refuses if no memory is free for a while.
     pub async fn take(&self, bytes: usize) -> Result<Share, Refusal> {
-        let units = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX);
+        let units = u32::try_from(self.units(bytes)).unwrap_or(u32::MAX);
         let taken = tokio::time::timeout(WAIT, self.memory.clone().acquire_many_owned(units)).await;
         match taken {
             Ok(share) => Ok(share.expect("it is never closed")),
@@ -50,7 +56,7 @@ impl Budget {
 
     /// Grows a share to a number of bytes.
     pub async fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Refusal> {
-        let missing = bytes.div_ceil(KIB).saturating_sub(share.num_permits());
+        let missing = self.units(bytes).saturating_sub(share.num_permits());
         if missing > 0 {
             share.merge(self.take(missing * KIB).await?);
         }

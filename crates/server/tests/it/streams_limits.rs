@@ -255,3 +255,38 @@ async fn replies_that_nobody_takes_have_a_budget() {
     }
     assert_eq!(again, 200);
 }
+
+/// A message that is much longer than a chunk counts as it is, and so does its text.
+#[tokio::test]
+async fn long_messages_that_nobody_takes_count_as_they_are() {
+    let store = Options::new().ring_size(64 << 20).create_on(volume()).unwrap();
+    let config = Config { reply_budget: 16 << 20, chunk: 64 << 10, patience: FOREVER, ..config() };
+    let server = Server::with(store, config).await;
+    let bytes = ("content-type", "application/octet-stream");
+    server.put("s", &[bytes], "").await;
+    assert_eq!(server.post("s", &[bytes], vec![0; 8_000_000]).await.status, 204);
+    for (path, most) in [("s", 2), ("s?offset=-1&live=sse", 1)] {
+        assert_eq!(server.get("s").await.status, 200);
+        let mut stalled = Vec::new();
+        for _ in 0..most {
+            let mut socket = TcpStream::connect(server.address).await.unwrap();
+            let request = format!("GET /v1/stream/{path} HTTP/1.1\r\nhost: x\r\n\r\n");
+            socket.write_all(request.as_bytes()).await.unwrap();
+            let mut begin = [0; 1000];
+            socket.read_exact(&mut begin).await.unwrap();
+            stalled.push(socket);
+        }
+        if path == "s" {
+            assert_eq!(server.get("s").await.status, 503);
+        } else {
+            // Two thirds of the budget are text: another does not fit.
+            let mut socket = TcpStream::connect(server.address).await.unwrap();
+            let request = format!("GET /v1/stream/{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            socket.write_all(request.as_bytes()).await.unwrap();
+            let mut reply = Vec::new();
+            tokio::time::timeout(FOREVER, socket.read_to_end(&mut reply)).await.unwrap().unwrap();
+            assert!(reply.len() < 1000, "{} bytes", reply.len());
+        }
+        drop(stalled);
+    }
+}

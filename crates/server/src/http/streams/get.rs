@@ -173,7 +173,7 @@ impl Streams {
         if from >= end {
             return Ok(Chunk { messages: Vec::new(), next: from, share: None });
         }
-        let share = self.limits.replies.take(self.config.chunk).await?;
+        let mut share = self.limits.replies.take(self.config.chunk).await?;
         let (stream, identity) = (stream.clone(), identity.clone());
         let read = move |streams: &Self| {
             let chunk = streams.chunk(&stream.name, &identity, from, end, skips);
@@ -182,6 +182,8 @@ impl Streams {
             chunk
         };
         let chunk = self.blocking(&self.reads, read).await?;
+        // The last message of a chunk may be much longer than the chunk.
+        self.limits.replies.grow(&mut share, chunk.size()).await?;
         Ok(Chunk { share: Some(share), ..chunk })
     }
 

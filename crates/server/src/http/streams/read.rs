@@ -22,6 +22,13 @@ pub struct Chunk {
     pub share: Option<Share>,
 }
 
+impl Chunk {
+    /// Returns the bytes of the messages as an array of JSON, the longest form of a reply.
+    pub fn size(&self) -> usize {
+        self.messages.iter().map(|message| message.len() + 1).sum::<usize>() + 1
+    }
+}
+
 impl Streams {
     /// Messages from number `from` on, before number `end`: one at least, and no more once there is
     /// a chunk of bytes. Reads from the volume. With `skips`, what retention took is left out; else

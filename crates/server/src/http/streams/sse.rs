@@ -180,11 +180,15 @@ impl Events {
             up_to_date,
             stream_closed,
         };
-        let share = chunk.share.take();
+        let mut share = chunk.share.take();
         let mut event = data(self.identity.form(), chunk);
         event.push_str("event: control\ndata:");
         event.push_str(&serde_json::to_string(&control).expect("it is made of text and truth values"));
         event.push_str("\n\n");
+        if let Some(share) = &mut share {
+            // An event is longer than its messages, by a third for bytes. The reader asks again.
+            self.streams.limits.replies.grow(share, event.len()).await.ok()?;
+        }
         Some(hold(event.into(), share))
     }
 }
