@@ -270,27 +270,43 @@ pub(crate) fn seq(head: &Head, version: u64) -> u64 {
     u64::try_from(head.seq_of(version)).unwrap_or(head.first)
 }
 
-/// Returns an update as callers see it.
+/// Returns an update as callers see it; without its undo if nobody asks for it.
 pub(crate) fn update_of<M: Model>(
     model: &M,
     name: &[u8],
     seq: u64,
     entry: UpdateEntry,
+    with_undo: bool,
 ) -> Result<Update<M::Change>> {
-    let UpdateEntry { meta, back, undo, change } = entry;
+    let update = Update::encoded(entry);
     let (change, undo) = trusted(name, seq, || {
-        Ok((model.decode(&change)?, undo.map(|undo| model.decode(&undo)).transpose()?))
+        let undo = update.undo.as_ref().filter(|_| with_undo);
+        Ok((model.decode(&update.change)?, undo.map(|undo| model.decode(undo)).transpose()?))
     })?;
-    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(meta.time_ms));
-    Ok(Update {
-        version: meta.version,
-        time: time.unwrap_or(SystemTime::UNIX_EPOCH),
-        author: meta.author,
-        request: meta.request.map(|used| used.id).unwrap_or_default(),
-        back_to: back,
-        change,
-        undo,
-    })
+    Ok(update.with(change, undo))
+}
+
+impl Update<Bytes> {
+    /// Returns an update whose change and undo are the bytes of the entry.
+    fn encoded(entry: UpdateEntry) -> Self {
+        let UpdateEntry { meta, back, undo, change } = entry;
+        let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(meta.time_ms));
+        Self {
+            version: meta.version,
+            time: time.unwrap_or(SystemTime::UNIX_EPOCH),
+            author: meta.author,
+            request: meta.request.map(|used| used.id).unwrap_or_default(),
+            back_to: back,
+            change,
+            undo,
+        }
+    }
+
+    /// Returns the update with a change and an undo of a model.
+    fn with<C>(self, change: C, undo: Option<C>) -> Update<C> {
+        let Self { version, time, author, request, back_to, .. } = self;
+        Update { version, time, author, request, back_to, change, undo }
+    }
 }
 
 /// An iterator over the updates of a document; see [`Documents::history`].
@@ -313,22 +329,57 @@ impl<M: Model> History<M> {
         self.version
     }
 
-    fn following(&mut self, entry: Entry) -> Result<Option<Update<M::Change>>> {
-        let seq = entry.seq;
-        let update = self.update(entry)?;
-        if let Some(update) = &update {
-            let expected = self.last.map_or(update.version, |last| last + 1);
-            expect_version(&self.name, seq, expected, update.version)?;
-            self.last = Some(update.version);
-        }
-        Ok(update)
+    /// Returns the next update with the bytes of its change and of its undo, as the model encoded
+    /// them. For callers that pass the bytes on, or that decide by them whether to decode them.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, JsonChange, Options};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// documents.create("notes", "r1", &json!({}).into())?;
+    /// documents.patch("notes", 1, "r2", &JsonChange::merge(json!({"a": 1})))?;
+    /// let update = documents.history("notes")?.next_encoded().unwrap()?;
+    /// assert_eq!(JsonChange::encoded_text(&update.change)?, ("application/merge-patch+json", "{\"a\":1}"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; [`Error::Store`].
+    pub fn next_encoded(&mut self) -> Option<Result<Update<Bytes>>> {
+        let entry = self.next_entry()?;
+        Some(entry.map(|(_, entry)| Update::encoded(entry)))
     }
 
-    fn update(&self, entry: Entry) -> Result<Option<Update<M::Change>>> {
-        match DocEntry::of(&self.name, &entry)? {
-            DocEntry::Update(update) => {
-                update_of(&self.documents.core.model, &self.name, entry.seq, update).map(Some)
+    /// Returns the entry of the next update, and its number.
+    fn next_entry(&mut self) -> Option<Result<(u64, UpdateEntry)>> {
+        loop {
+            let entry = self.entries.next()?;
+            let update = entry.map_err(Error::from).and_then(|entry| self.following(&entry));
+            if let Some(update) = update.transpose() {
+                return Some(update);
             }
+        }
+    }
+
+    fn following(&mut self, entry: &Entry) -> Result<Option<(u64, UpdateEntry)>> {
+        let DocEntry::Update(update) = DocEntry::of(&self.name, entry)? else { return Ok(None) };
+        let version = update.meta.version;
+        expect_version(&self.name, entry.seq, self.last.map_or(version, |last| last + 1), version)?;
+        self.last = Some(version);
+        Ok(Some((entry.seq, update)))
+    }
+
+    fn decoded(&self, (seq, entry): (u64, UpdateEntry)) -> Result<Update<M::Change>> {
+        update_of(&self.documents.core.model, &self.name, seq, entry, true)
+    }
+
+    fn update(&self, entry: &Entry) -> Result<Option<Update<M::Change>>> {
+        match DocEntry::of(&self.name, entry)? {
+            DocEntry::Update(update) => self.decoded((entry.seq, update)).map(Some),
             DocEntry::Snapshot(_) => Ok(None),
         }
     }
@@ -338,13 +389,8 @@ impl<M: Model> Iterator for History<M> {
     type Item = Result<Update<M::Change>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let entry = self.entries.next()?;
-            let update = entry.map_err(Error::from).and_then(|entry| self.following(entry));
-            if let Some(update) = update.transpose() {
-                return Some(update);
-            }
-        }
+        let entry = self.next_entry()?;
+        Some(entry.and_then(|entry| self.decoded(entry)))
     }
 }
 
@@ -352,7 +398,7 @@ impl<M: Model> DoubleEndedIterator for History<M> {
     fn next_back(&mut self) -> Option<Self::Item> {
         loop {
             let entry = self.entries.next_back()?;
-            let update = entry.map_err(Error::from).and_then(|entry| self.update(entry));
+            let update = entry.map_err(Error::from).and_then(|entry| self.update(&entry));
             if let Some(update) = update.transpose() {
                 return Some(update);
             }

@@ -57,6 +57,7 @@ pub struct Watch<M: Model> {
     first: Option<Event<M::State, M::Change>>,
     /// An entry that comes after a missed range.
     pending: Option<Pending>,
+    has_undo: bool,
 }
 
 /// An entry that the watch has read, and not returned yet.
@@ -117,7 +118,8 @@ impl<M: Model> Documents<M> {
         // A tail sees durable entries only, and this look makes deferred ones durable.
         self.core.store.get_bounds(&key)?;
         let tail = self.core.store.tail(key, begin)?;
-        Ok(Watch { documents: self.clone(), name: name.into(), tail, known, first, pending: None })
+        let (documents, name) = (self.clone(), name.into());
+        Ok(Watch { documents, name, tail, known, first, pending: None, has_undo: true })
     }
 }
 
@@ -126,6 +128,35 @@ impl<M: Model> Watch<M> {
     /// Another watch goes on from there.
     pub fn version(&self) -> Option<u64> {
         self.known
+    }
+
+    /// Leaves the undo out of updates, and so decodes only their changes. An undo may be much
+    /// larger than its change.
+    pub fn without_undo(mut self) -> Self {
+        self.has_undo = false;
+        self
+    }
+
+    /// Waits in a task until the watch has an event or an entry, which it does not decode yet.
+    /// Returns the bytes of its change or state. For callers that wait for memory before they take
+    /// the event by [`try_next`](Self::try_next); there, an entry that is no event gives `None`. To
+    /// cancel the wait, drop the future: no event is lost.
+    ///
+    /// # Errors
+    /// [`Error::Store`]; [`Error::Damaged`].
+    pub async fn wait_async(&mut self) -> Result<usize> {
+        loop {
+            if self.first.is_some() {
+                return Ok(0);
+            }
+            match self.pending.as_ref().map(|pending| &pending.entry) {
+                Some(DocEntry::Update(update)) => return Ok(update.change.len()),
+                Some(DocEntry::Snapshot(snapshot)) => return Ok(snapshot.state.len()),
+                None => {}
+            }
+            let event = self.tail.next_async().await?;
+            self.take(event)?;
+        }
     }
 
     /// Returns the next event, or `None` if the call would wait for it.
@@ -232,7 +263,9 @@ impl<M: Model> Watch<M> {
     fn event(&mut self, Pending { seq, entry }: Pending) -> Result<Option<EventOf<M>>> {
         let model = &self.documents.core.model;
         let event = match entry {
-            DocEntry::Update(update) => Event::Update(update_of(model, &self.name, seq, update)?),
+            DocEntry::Update(update) => {
+                Event::Update(update_of(model, &self.name, seq, update, self.has_undo)?)
+            }
             DocEntry::Snapshot(snapshot) if snapshot.is_creation => Event::Created {
                 version: snapshot.meta.version,
                 state: Arc::new(state_of(model, &self.name, seq, &snapshot)?),

@@ -10,6 +10,9 @@ use crate::refusal::{Refusal, RefusalKind};
 const MERGE: u8 = b'm';
 const PATCH: u8 = b'p';
 
+const MERGE_TYPE: &str = "application/merge-patch+json";
+const PATCH_TYPE: &str = "application/json-patch+json";
+
 /// A change of a JSON document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JsonChange {
@@ -90,9 +93,23 @@ impl JsonChange {
     /// ```
     pub fn media_type(&self) -> &'static str {
         match self {
-            Self::Merge(_) => "application/merge-patch+json",
-            Self::Patch(_) => "application/json-patch+json",
+            Self::Merge(_) => MERGE_TYPE,
+            Self::Patch(_) => PATCH_TYPE,
         }
+    }
+
+    /// Returns the media type and the JSON text of a change from its bytes in a document, as
+    /// [`History::next_encoded`](crate::History::next_encoded) returns them, without parsing them.
+    ///
+    /// # Errors
+    /// [`RefusalKind::Malformed`] if the bytes are those of no change.
+    pub fn encoded_text(bytes: &[u8]) -> Result<(&'static str, &str), Refusal> {
+        let (kind, text) = match bytes.split_first() {
+            Some((&MERGE, text)) => (MERGE_TYPE, text),
+            Some((&PATCH, text)) => (PATCH_TYPE, text),
+            _ => return Err(no_change()),
+        };
+        Ok((kind, std::str::from_utf8(text).map_err(|_| no_change())?))
     }
 
     /// Returns the change that replaces the whole document by a value.
@@ -147,7 +164,7 @@ impl JsonChange {
         let decoded = match bytes.split_first() {
             Some((&MERGE, text)) => serde_json::from_slice(text).map(Self::Merge),
             Some((&PATCH, text)) => serde_json::from_slice(text).map(Self::Patch),
-            _ => return Err(Refusal::new(RefusalKind::Malformed, "the bytes are no change of JSON")),
+            _ => return Err(no_change()),
         };
         decoded.map_err(|error| malformed(&error))
     }
@@ -168,6 +185,10 @@ impl JsonChange {
         }
         Some(all)
     }
+}
+
+fn no_change() -> Refusal {
+    Refusal::new(RefusalKind::Malformed, "the bytes are no change of JSON")
 }
 
 /// Makes `first` a merge patch that has the effect of `first` and then `second`.

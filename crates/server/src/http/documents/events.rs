@@ -57,7 +57,9 @@ impl Face {
             }
         };
         let place = self.limits.place()?;
-        let watch = self.blocking(&self.reads, move |face| Ok(face.documents.watch(name, from)?)).await?;
+        let watch = self
+            .blocking(&self.reads, move |face| Ok(face.documents.watch(name, from)?.without_undo()))
+            .await?;
         let follower = Follower {
             face: self.clone(),
             watch: Some(watch),
@@ -90,22 +92,33 @@ impl Follower {
             return Some(events);
         }
         let face = self.face.clone();
-        let watch = self.watch.as_mut()?;
-        let event = tokio::select! {
-            event = watch.next_async() => event,
-            () = tokio::time::sleep(ALIVE) => return Some(self.returning(Bytes::from_static(b":\n\n"))),
-            () = tokio::time::sleep_until(self.until) => return None,
-            () = face.stop.cancelled() => return None,
-        };
-        match event {
-            Ok(event) => {
-                let line = line(&event);
-                let share = face.limits.replies.take(line.len()).await.ok()?;
-                Some(self.returning(hold(line.into(), Some(share))))
-            }
-            Err(error) => {
-                tracing::debug!(%error, "events of a document end early");
-                None
+        loop {
+            let watch = self.watch.as_mut()?;
+            let waited = tokio::select! {
+                waited = watch.wait_async() => waited,
+                () = tokio::time::sleep(ALIVE) => return Some(self.returning(Bytes::from_static(b":\n\n"))),
+                () = tokio::time::sleep_until(self.until) => return None,
+                () = face.stop.cancelled() => return None,
+            };
+            // The memory comes before the event: many followers get the same one at once.
+            let share = match waited {
+                Ok(len) => Ok(face.limits.replies.take(len).await.ok()?),
+                Err(error) => Err(error),
+            };
+            let event = share.and_then(|share| Ok((share, watch.try_next()?)));
+            match event {
+                Ok((mut share, Some(event))) => {
+                    let line = line(&event);
+                    drop(event);
+                    face.limits.replies.grow(&mut share, line.len()).await.ok()?;
+                    return Some(self.returning(hold(line.into(), Some(share))));
+                }
+                // A snapshot is no event.
+                Ok((_, None)) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "events of a document end early");
+                    return None;
+                }
             }
         }
     }
@@ -153,7 +166,9 @@ impl Follower {
 /// JSON has no line ends.
 fn line(event: &DocumentEvent) -> String {
     let (id, name, data) = match event {
-        Event::Update(update) => (update.version, "update", text(&Shown::from(update)).get().to_owned()),
+        Event::Update(update) => {
+            (update.version, "update", text(&Shown::new(update, (&update.change).into())).get().to_owned())
+        }
         Event::Created { version, state, author } => {
             let author = String::from_utf8_lossy(author);
             let data = json!({"version": version, "author": author, "state": state.value()});
@@ -166,4 +181,41 @@ fn line(event: &DocumentEvent) -> String {
     let mut line = String::with_capacity(data.len() + 40);
     _ = write!(line, "id: {id}\nevent: {name}\ndata: {data}\n\n");
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet::Store;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::http::Config;
+    use crate::http::limits::Limits;
+
+    /// An event takes more memory than its text, and many followers may wait for memory at once.
+    #[tokio::test]
+    async fn a_follower_waits_for_memory_before_it_decodes_an_event() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let face = Face::new(&store, &config, limits, None, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let mut follower = Follower {
+            watch: Some(face.documents.watch("doc", 1).unwrap()),
+            is_first: false,
+            returned: Some(Instant::now()),
+            until: Instant::now() + Duration::from_secs(60),
+            _place: face.limits.place().unwrap(),
+            face: face.clone(),
+        };
+        let all = face.limits.replies.take(face.limits.replies.bytes()).await.unwrap();
+        let change = JsonChange::merge(json!({"a": "x".repeat(10_000)}));
+        face.documents.patch("doc", 1, "2", &change).unwrap();
+        let next = tokio::time::timeout(Duration::from_millis(50), follower.next()).await;
+        assert!(next.is_err(), "{next:?}");
+        assert_eq!(follower.watch.as_ref().unwrap().version(), Some(1));
+        drop(all);
+        let next = follower.next().await.unwrap();
+        assert!(next.starts_with(b"id: 2\nevent: update\n"));
+    }
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode, header};
-use brooklet_documents::{Error, JsonChange, Model};
+use brooklet_documents::{Error, Json, Model};
+use bytes::Bytes;
 
 use super::asked::{Asked, Part, Tags};
 use super::problem::{Kind, Problem};
 use super::shown::{Change, Shown, Updates, text};
 use super::{Face, json};
+use crate::http::budget::hold;
 use crate::http::reply::set;
 
 impl Face {
@@ -85,35 +87,69 @@ impl Face {
 
     /// Answers with the updates after a version, or with all: as many as make a chunk.
     async fn updates(self: &Arc<Self>, name: Vec<u8>, since: Option<u64>) -> Result<Response<Body>, Problem> {
-        let (version, body) = self.body(move |face| face.read_updates(&name, since)).await?;
-        let mut response = json(StatusCode::OK, body);
+        let mut share = self.limits.replies.take(self.config.chunk).await?;
+        let read = self.blocking(&self.reads, move |face| face.read_updates(&name, since)).await?;
+        let Read { mut updates, changes, len } = read;
+        let version = updates.version;
+        self.limits.replies.grow(&mut share, 2 * len).await?;
+        updates.merged = self.merged(changes, len).await?;
+        let body = serde_json::to_vec(&updates).expect("updates are JSON");
+        drop(updates);
+        self.limits.replies.grow(&mut share, body.len()).await?;
+        let mut response = json(StatusCode::OK, hold(body.into(), Some(share)));
         tag(&mut response, version);
         Ok(response)
     }
 
-    fn read_updates(&self, name: &[u8], since: Option<u64>) -> Result<(u64, Vec<u8>), Problem> {
+    /// Reads updates without making values of them.
+    fn read_updates(&self, name: &[u8], since: Option<u64>) -> Result<Read, Problem> {
         let mut reader = match since {
             Some(since) => self.documents.updates(name, since)?,
             None => self.documents.history(name)?,
         };
         let head = reader.version();
-        let (mut updates, mut changes, mut len) = (Vec::new(), Vec::<JsonChange>::new(), 0);
-        let mut version = since.unwrap_or(head);
-        while len < self.config.chunk
-            && let Some(update) = reader.next().transpose()?
+        let updates = Updates { head, version: since.unwrap_or(head), merged: None, updates: Vec::new() };
+        let mut read = Read { updates, changes: Vec::new(), len: 0 };
+        while read.len < self.config.chunk
+            && let Some(update) = reader.next_encoded().transpose()?
         {
-            let shown = text(&Shown::from(&update));
-            len += shown.get().len();
-            version = update.version;
-            updates.push(shown);
-            changes.push(update.change);
+            let shown = text(&Shown::new(&update, Change::stored(&update.change)?));
+            read.len += shown.get().len();
+            read.updates.version = update.version;
+            read.updates.updates.push(shown);
+            read.changes.push(update.change);
         }
-        let merged = (!changes.is_empty()).then(|| self.documents.model().compose(&changes)).flatten();
-        // Twice the same patches are no help.
-        let merged = merged.filter(|merged| merged.to_json().len() <= len).as_ref().map(Change::from);
-        let body = Updates { head, version, merged, updates };
-        Ok((version, serde_json::to_vec(&body).expect("updates are JSON")))
+        Ok(read)
     }
+
+    /// Returns one change with the effect of all, if there is one. It takes values in memory, and
+    /// more memory than the text of all.
+    async fn merged(self: &Arc<Self>, changes: Vec<Bytes>, len: usize) -> Result<Option<Change>, Problem> {
+        // The changes, and one of all of them.
+        let weight = 2 * changes.iter().map(|change| Json::weight(change)).sum::<usize>();
+        let is_large = len > 2 * self.config.chunk || weight > self.limits.values.bytes();
+        if changes.is_empty() || is_large {
+            return Ok(None);
+        }
+        let share = self.limits.values.take(weight).await?;
+        let merge = move |face: &Self| {
+            let _share = share;
+            let model = face.documents.model();
+            let changes = changes.iter().map(|change| model.decode(change)).collect::<Result<Vec<_>, _>>()?;
+            // Twice the same patches are no help.
+            let merged = model.compose(&changes).filter(|merged| merged.to_json().len() <= len);
+            Ok(merged.as_ref().map(Change::from))
+        };
+        self.blocking(&self.reads, merge).await
+    }
+}
+
+/// Updates that were read, and their changes as they are stored.
+struct Read {
+    updates: Updates,
+    changes: Vec<Bytes>,
+    /// Bytes of the updates.
+    len: usize,
 }
 
 impl Tags {
@@ -149,4 +185,55 @@ pub fn not_found(name: &[u8]) -> Problem {
 /// Sets the tag of a version.
 pub fn tag(response: &mut Response<Body>, version: u64) {
     set(response.headers_mut(), header::ETAG, format_args!("\"{version}\""));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use brooklet::Store;
+    use brooklet_documents::JsonChange;
+    use serde_json::Value;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::http::Config;
+    use crate::http::limits::Limits;
+
+    /// Merging the updates of a reply makes values of them, and these count.
+    #[tokio::test]
+    async fn values_of_updates_have_the_memory_of_values() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config { body_budget: 4 << 20, ..Config::default() };
+        let limits = Limits::new(&config);
+        let face = Face::new(&store, &config, limits, None, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &serde_json::json!({}).into()).unwrap();
+        for version in 1..3 {
+            let change = JsonChange::merge(serde_json::json!({"a": vec![[version]; 1000]}));
+            face.documents.patch("doc", version, format!("p{version}"), &change).unwrap();
+        }
+        let all = face.limits.values.take(face.limits.values.bytes()).await.unwrap();
+        let reads = ["since", "history"].map(|part| {
+            let (face, since) = (face.clone(), (part == "since").then_some(1));
+            tokio::spawn(async move { face.updates(b"doc".to_vec(), since).await })
+        });
+        let mut reads = reads.into_iter();
+        let (mut first, second) = (reads.next().unwrap(), reads.next().unwrap());
+        assert!(tokio::time::timeout(Duration::from_millis(50), &mut first).await.is_err());
+        assert!(!second.is_finished());
+        drop(all);
+        for read in [first, second] {
+            let body = read.await.unwrap().unwrap().into_body();
+            let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["merged"]["patch"]["a"].as_array().unwrap().len(), 1000, "{body}");
+        }
+        // Values that never fit are left out.
+        let change = JsonChange::merge(serde_json::json!({"a": vec![[3]; 10_000]}));
+        face.documents.patch("doc", 3, "large", &change).unwrap();
+        let body = face.updates(b"doc".to_vec(), Some(3)).await.unwrap().into_body();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&body["merged"], &body["updates"][0]["version"]), (&Value::Null, &4.into()));
+    }
 }

@@ -1,6 +1,6 @@
 //! The JSON of replies and events.
 
-use brooklet_documents::{JsonChange, Update};
+use brooklet_documents::{JsonChange, Refusal, RefusalKind, Update};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -21,6 +21,16 @@ impl From<&JsonChange> for Change {
     }
 }
 
+impl Change {
+    /// Returns a change as a document stores it. Its text is checked, and no values are made.
+    pub fn stored(bytes: &[u8]) -> Result<Self, Refusal> {
+        let (media_type, text) = JsonChange::encoded_text(bytes)?;
+        let patch = RawValue::from_string(text.to_owned());
+        let patch = patch.map_err(|error| Refusal::new(RefusalKind::Malformed, error.to_string()))?;
+        Ok(Self { media_type, patch })
+    }
+}
+
 /// An update. The undo is left out: a client that wants it asks for a rewind.
 #[derive(Serialize)]
 pub struct Shown {
@@ -32,8 +42,9 @@ pub struct Shown {
     change: Change,
 }
 
-impl From<&Update<JsonChange>> for Shown {
-    fn from(update: &Update<JsonChange>) -> Self {
+impl Shown {
+    /// Shows an update of this change.
+    pub fn new<C>(update: &Update<C>, change: Change) -> Self {
         let since_1970 = update.time.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self {
             version: update.version,
@@ -41,7 +52,7 @@ impl From<&Update<JsonChange>> for Shown {
             author: String::from_utf8_lossy(&update.author).into_owned(),
             request: String::from_utf8_lossy(&update.request).into_owned(),
             back_to: update.back_to,
-            change: (&update.change).into(),
+            change,
         }
     }
 }
