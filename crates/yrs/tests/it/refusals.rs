@@ -79,6 +79,32 @@ fn a_damaged_entry_is_named_and_nothing_is_applied() {
     }
 }
 
+/// A stack that ends aborts the process.
+#[test]
+fn values_that_are_nested_deep_are_refused() {
+    let nested = |levels: usize| {
+        let begin = [1, 1, 1, 0, 8, 1, 1, b'a', 1];
+        [&begin[..], &[117, 1].repeat(levels), &[126, 0]].concat()
+    };
+    let run = move || {
+        let (store, documents) = memory();
+        documents.push_update("doc", &nested(100)).unwrap();
+        assert!(documents.load_doc("doc", &mut Doc::new().transact_mut()).unwrap().is_some());
+        // Maps that name more parts than the bytes have.
+        let map = [&[1, 1, 1, 0, 8, 1, 1, b'a', 1][..], &[118, 0xff, 0xff, 0x7f, 0].repeat(100), &[126, 0]];
+        for bytes in [nested(10_000), map.concat(), vec![1, 1, 1, 0, 8, 1, 1, b'a', 0xff, 0xff, 0x7f, 126, 0]]
+        {
+            let error = documents.push_update("doc", &bytes).unwrap_err();
+            assert!(matches!(error, Error::InvalidUpdate { .. }), "{error}");
+        }
+        // As an earlier version took it.
+        store.append("docs/dold", [&[2], &nested(10_000)[..]].concat()).unwrap().wait().unwrap();
+        let error = documents.load_doc("old", &mut Doc::new().transact_mut()).unwrap_err();
+        assert!(matches!(error, Error::Damaged { seq: 0, .. }), "{error}");
+    };
+    std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
+}
+
 proptest! {
     /// Bytes that are pushed are an update that yrs decodes, or they are refused.
     #[test]
