@@ -25,6 +25,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Update, String> {
     read(bytes).map(|(update, _)| update)
 }
 
+/// Returns the ids on which the blocks of an update build, apart from those of the update itself.
+pub(crate) fn needed(bytes: &[u8]) -> Result<Vec<ID>, String> {
+    let (update, mut needed) = read(bytes)?;
+    let own = update.insertions(true);
+    needed.retain(|id| !own.contains(id));
+    needed.sort_unstable();
+    needed.dedup();
+    Ok(needed)
+}
+
 /// Decodes an update, and returns also the ids that its blocks name.
 fn read(bytes: &[u8]) -> Result<(Update, Vec<ID>), String> {
     // yrs reserves memory for as many clients as the bytes name.
