@@ -52,6 +52,20 @@ pub enum Error {
         /// Version that the first request with this id made.
         version: u64,
     },
+    /// A request for several documents happened before, and one of them no longer remembers it, or
+    /// was made again since then. Nothing was written.
+    #[error(
+        "the request happened before: it made version {version} of document {document}; document {forgot} no longer remembers it: get the documents, and do not send the request again"
+    )]
+    RequestForgotten {
+        /// Name of a document that remembers the request, with bytes that are not printable
+        /// escaped.
+        document: String,
+        /// Version that the request made of it.
+        version: u64,
+        /// Name of a document that does not remember the request.
+        forgot: String,
+    },
     /// The model refuses a change or a state. Nothing was written.
     #[error("document {document}: {refusal}")]
     Refused {
@@ -155,6 +169,9 @@ pub enum ErrorKind {
     Conflict,
     /// The request id was used for other content: take a new one.
     RequestReused,
+    /// The request for several documents happened before, and not all of them remember it: get the
+    /// documents, and do not send the request again, under no id.
+    RequestForgotten,
     /// The model refuses the change; see [`Refusal::kind`].
     Refused,
     /// The version is in the future of the document, or before its history.
@@ -191,6 +208,7 @@ impl Error {
             Self::Exists { .. } => ErrorKind::Exists,
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::RequestReused { .. } => ErrorKind::RequestReused,
+            Self::RequestForgotten { .. } => ErrorKind::RequestForgotten,
             Self::Refused { .. } => ErrorKind::Refused,
             Self::NoSuchVersion { .. } | Self::HistoryGone { .. } => ErrorKind::OutOfHistory,
             Self::OtherModel { .. } => ErrorKind::OtherModel,

@@ -41,8 +41,9 @@ impl<M: Model> Documents<M> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`patch`](Self::patch), which name the document; [`Error::Invalid`] if a
-    /// document is named twice, or none is.
+    /// The errors of [`patch`](Self::patch), which name the document;
+    /// [`Error::RequestForgotten`] if only some of the documents remember the request;
+    /// [`Error::Invalid`] if a document is named twice, or none is.
     pub fn patch_many<N: AsRef<[u8]>>(
         &self,
         request: impl Into<Request>,
@@ -115,17 +116,22 @@ impl<M: Model> Documents<M> {
         slots: &mut [MutexGuard<'_, Slot<M>>],
         parts: &[Part<'_, M::Change>],
     ) -> Result<Vec<Answer>> {
-        let mut known = Vec::new();
+        let (mut known, mut forgot) = (Vec::new(), None);
         for (slot, part) in slots.iter_mut().zip(parts) {
             let open = self.opened(part.name, &part.key, slot)?;
-            known.extend(repeated(part.name, &open.head, part.draft.request, part.draft.content)?);
+            match repeated(part.name, &open.head, part.draft.request, part.draft.content)? {
+                Some(answer) => known.push((part.name, answer)),
+                None => forgot = Some(part.name),
+            }
         }
-        if known.len() == parts.len() {
-            return Ok(known);
-        }
-        if let Some(answer) = known.first() {
-            // Some of the documents no longer remember the request, or were made again.
-            return Err(Error::RequestReused { document: text(parts[0].name), version: answer.version });
+        match (known.first(), forgot) {
+            (None, _) => {}
+            (Some(_), None) => return Ok(known.into_iter().map(|(_, answer)| answer).collect()),
+            // It happened to all of them, as it happens to none otherwise.
+            (Some((name, answer)), Some(forgot)) => {
+                let (document, forgot) = (text(name), text(forgot));
+                return Err(Error::RequestForgotten { document, version: answer.version, forgot });
+            }
         }
         let mut commit = Commit::new();
         let mut entries = Vec::new();

@@ -326,3 +326,23 @@ fn a_deferred_version_that_was_shown_survives_a_crash() {
     world.kill();
     assert_eq!(open(&world.store).unwrap().version("doc").unwrap(), None);
 }
+
+/// The client must not take a new id: the request happened.
+#[test]
+fn a_request_that_some_documents_forgot_is_not_one_of_other_content() {
+    let world = World::new(options().remember(3));
+    world.count_to("a", 1);
+    world.count_to("b", 1);
+    let (one, two) = (set(10), set(20));
+    let patches = [("a", 1, &one), ("b", 1, &two)];
+    world.documents.patch_many("m", &patches).unwrap();
+    world.count_to("b", 7);
+    match world.documents.patch_many("m", &patches) {
+        Err(Error::RequestForgotten { document, version: 2, forgot }) => {
+            assert_eq!((&*document, &*forgot), ("\"a\"", "\"b\""));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(kind(world.documents.patch_many("m", &patches)), ErrorKind::RequestForgotten);
+    assert_eq!((world.value("a"), world.value("b")), (json!({"n": 10}), json!({"n": 7})));
+}

@@ -29,6 +29,7 @@ pub enum Expected {
     Repeated(u64),
     Conflict(u64),
     Reused,
+    Forgotten,
     Refused,
     NotFound,
 }
@@ -113,7 +114,7 @@ impl Plain {
             return Ok(patches.iter().map(version).collect());
         }
         if !known.is_empty() {
-            return Err(Expected::Reused);
+            return Err(Expected::Forgotten);
         }
         for patch in &sorted {
             let head = self.docs[patch.name].head();

@@ -29,6 +29,7 @@ pub struct Counts {
     repeated: u64,
     conflicts: u64,
     reused: u64,
+    forgotten: u64,
     refused: u64,
     rewinds: u64,
     deleted: u64,
@@ -43,12 +44,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn all(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn all(&mut self) -> [(&'static str, &mut u64); 16] {
         [
             ("made", &mut self.made),
             ("repeated", &mut self.repeated),
             ("conflicts", &mut self.conflicts),
             ("reused", &mut self.reused),
+            ("forgotten", &mut self.forgotten),
             ("refused", &mut self.refused),
             ("rewinds", &mut self.rewinds),
             ("deleted", &mut self.deleted),
@@ -237,6 +239,7 @@ impl World {
             Ok(Answer { version, repeated: true }) => Expected::Repeated(version),
             Err(Error::Conflict { head, .. }) => Expected::Conflict(head),
             Err(Error::RequestReused { .. }) => Expected::Reused,
+            Err(Error::RequestForgotten { .. }) => Expected::Forgotten,
             Err(Error::Refused { .. }) => Expected::Refused,
             Err(Error::NotFound { .. }) => Expected::NotFound,
             Err(Error::Store(_)) => return false,
@@ -248,6 +251,7 @@ impl World {
             Expected::Repeated(_) => self.counts.repeated += 1,
             Expected::Conflict(_) => self.counts.conflicts += 1,
             Expected::Reused => self.counts.reused += 1,
+            Expected::Forgotten => self.counts.forgotten += 1,
             Expected::Refused => self.counts.refused += 1,
             Expected::NotFound => {}
         }
