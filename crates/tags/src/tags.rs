@@ -182,7 +182,8 @@ impl Tags {
         Ok(written.expect("a put always writes"))
     }
 
-    /// Removes a record in one atomic commit. Returns `None` if no record has the id.
+    /// Removes a record in one atomic commit. Returns `None` if no record has the id. If an earlier
+    /// removal is not acknowledged yet, the call returns the promise of that removal.
     ///
     /// # Errors
     /// [`Error::InvalidId`], and the errors of a commit.
@@ -304,6 +305,10 @@ impl Shared {
         self.store.bounds(&key).ok();
         let mut state = self.state();
         let old = match state.of_id.get(id) {
+            Some(Pended { ordinal, removed: true }) if record.is_none() => {
+                // The record is there again after a crash: this removal is the earlier one.
+                return Ok(state.ticket(*ordinal).map(|ticket| Written { ticket }));
+            }
             Some(Pended { ordinal, removed }) => (!removed).then_some(*ordinal),
             None => self.record(id)?.map(|record| record.ordinal),
         };
@@ -346,6 +351,12 @@ impl Shared {
 }
 
 impl State {
+    /// Returns the ticket of a change that may not be durable yet.
+    fn ticket(&self, ordinal: u64) -> Option<Ticket> {
+        let at = usize::try_from(ordinal.checked_sub(self.index.upto)?).ok()?;
+        self.pending.get(at).map(|pending| pending.ticket.clone())
+    }
+
     /// Applies all changes that readers may see now.
     fn take_in(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.ticket.is_done()) {

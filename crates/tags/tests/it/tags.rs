@@ -151,3 +151,22 @@ fn damage_is_told_with_its_log() {
     spoil("t/j/000000000000", "a change", &open);
     spoil("t/x/nonsense", "no window", &open);
 }
+
+/// The record of a removal that nobody has waited for comes back by a crash.
+#[test]
+fn a_removal_of_a_record_that_is_on_its_way_out_is_the_same_removal() {
+    let volume = MemVolume::new(1);
+    let options = || brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    let tags = Tags::open(&store, "t", Options::new()).unwrap();
+    tags.put("id", ["a"], "x").unwrap().wait().unwrap();
+    drop(tags.remove("id").unwrap().unwrap());
+    // Nothing is acknowledged, so a crash takes the removal back.
+    let crashed = options().open_on(Arc::new(volume.crashed(2))).unwrap();
+    let back = Tags::open(&crashed, "t", Options::new()).unwrap();
+    assert!(back.get("id").unwrap().is_some());
+    tags.remove("id").unwrap().expect("the removal is not durable yet").wait().unwrap();
+    assert!(tags.remove("id").unwrap().is_none());
+    let crashed = options().open_on(Arc::new(volume.crashed(3))).unwrap();
+    assert!(Tags::open(&crashed, "t", Options::new()).unwrap().get("id").unwrap().is_none());
+}
