@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+/// Most names that wait. One that has no room comes again with the next update of its document, or
+/// with its next slow load. Nobody takes names where no snapshots are taken, as on a read replica.
+const MOST: usize = 1 << 14;
+
 /// The names of the documents whose snapshot is due.
 #[derive(Default)]
 pub(crate) struct Due {
@@ -24,7 +28,7 @@ impl Due {
 
     pub fn push(&self, name: &[u8]) {
         let mut queue = self.lock();
-        if !queue.names.contains(name) {
+        if queue.names.len() < MOST && !queue.names.contains(name) {
             queue.names.insert(name.into());
             self.changed.notify_one();
         }
@@ -85,5 +89,21 @@ impl Drop for Worker {
             // The thread catches what the model panics with.
             _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_nobody_takes_have_a_limit() {
+        let due = Due::default();
+        for n in 0..2 * MOST {
+            due.push(n.to_string().as_bytes());
+        }
+        assert_eq!(std::iter::from_fn(|| due.pop()).count(), MOST);
+        due.push(b"again");
+        assert!(due.pop().is_some());
     }
 }
