@@ -424,7 +424,15 @@ impl Spot {
             if self.block.restart(middle) < here { low = middle + 1 } else { high = middle }
         }
         self.rest_at(self.block.restart(low.saturating_sub(1)));
-        while self.next < here && self.step()? {}
+        // Without a limit, a block of few restart points would make the way back quadratic.
+        for _ in 0..RESTART_EVERY {
+            if self.next >= here || !self.step()? {
+                break;
+            }
+        }
+        if self.next < here {
+            return self.block.damaged("too many entries follow a restart point");
+        }
         if self.next != here || self.start >= here {
             return self.block.damaged("a restart point is not at an entry");
         }

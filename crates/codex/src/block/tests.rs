@@ -106,3 +106,20 @@ fn a_restart_point_that_is_none_is_noticed_by_whoever_goes_by_it() {
     assert_eq!(spot.key(), b"b");
     refused(spot.back(), "a restart point is not at an entry");
 }
+
+/// The way back through a block reads from the restart point before each entry.
+#[test]
+fn too_many_entries_behind_a_restart_point_are_refused_on_the_way_back() {
+    let entries: Vec<u8> = (b'a'..=b'z').flat_map(|key| [0, 1, 0, key]).collect();
+    let mut spot = Spot::default();
+    spot.enter(block(&entries, &[0]).unwrap());
+    assert!(spot.aim(Aim::Last).unwrap());
+    refused(spot.back(), "too many entries follow a restart point");
+    spot.enter(block(&entries, &[0, 4 * 16]).unwrap());
+    assert!(spot.aim(Aim::Last).unwrap());
+    for key in (b'a'..=b'y').rev() {
+        assert!(spot.back().unwrap());
+        assert_eq!(spot.key(), [key]);
+    }
+    assert!(!spot.back().unwrap());
+}
