@@ -8,6 +8,7 @@
 //! runs, all others would wait for the end of that checkpoint. So the preparation begins after it,
 //! and the next checkpoint begins later than usual: behind the commit.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ const LONG: usize = 4_000;
 
 /// Operations that are rehearsed under one lock: some tenths of a millisecond.
 const PORTION: usize = 1_000;
+
+/// Most turns of some milliseconds in which a commit waits for a checkpoint. If the heap is full,
+/// the checkpoint may itself wait for commits that free space.
+const TURNS: u32 = 500;
 
 /// The rest between two portions. Whoever waits for the lock gets it meanwhile.
 const REST: Duration = Duration::from_micros(20);
@@ -105,18 +110,20 @@ impl<'a> Attempt<'a> {
 
     /// Waits for the end of a checkpoint that runs, or that memory or the ring needs before they
     /// have room for the commit. If others write so fast that the next one runs already, the commit
-    /// waits no longer.
+    /// waits no longer. A commit that only frees space does not wait: the checkpoint may need it.
     fn wait_for_checkpoint(&mut self) -> Result<(), Error> {
         let payloads: usize = self.ops.iter().map(|op| op.key.len() + op.action.payload_len()).sum();
         let logs: usize = self.ops.iter().map(|op| Memtable::cost_of_log(op.key)).sum();
         let memory = (self.inner.options.memory_budget / 8 * 7).saturating_sub(payloads + logs);
         let ring = (self.inner.ring.limit() / 2).saturating_sub(payloads as u64);
         let begun = self.inner.state().generation();
+        let turns = Cell::new(0);
         let is_ready = |attempt: &mut Self, state: &mut StoreState| {
             let inner = attempt.inner;
             let is_full = state.active.bytes() > memory || inner.used.load(Ordering::Relaxed) > ring;
             let is_due = is_full && state.active.claim() > 0 && state.generation() == begun;
-            if state.generation() > begun + 1 || state.frozen.is_none() && !is_due {
+            let is_over = state.frozen.is_none() && !is_due || state.generation() > begun + 1;
+            if is_over || turns.replace(turns.get() + 1) == TURNS || state.frees(attempt.ops) {
                 return Ok(());
             }
             inner.wanted.fetch_or(state.frozen.is_none(), Ordering::Relaxed);

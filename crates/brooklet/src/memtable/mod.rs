@@ -211,8 +211,7 @@ impl Memtable {
     pub fn adds(&mut self, slot: Slot, effect: Effect, payload: usize) {
         let entry = entry_bytes(effect, payload);
         self.largest = self.largest.max(self.largest_with(slot, entry, entry));
-        let log = self.log_mut(slot);
-        log.added = log.added.saturating_add(entry.min(CHUNK) as u16);
+        self.log_mut(slot).adds(effect, payload);
     }
 
     /// Adds the claim of appended effects, and records the maximum bytes of their codex entries.
@@ -404,6 +403,12 @@ fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
 }
 
 impl LogState {
+    /// Records an appended effect, whose part of the memtable's claims is recorded already.
+    pub fn adds(&mut self, effect: Effect, payload: usize) {
+        let entry = entry_bytes(effect, payload).min(CHUNK);
+        self.added = self.added.saturating_add(entry as u16);
+    }
+
     /// Returns the piece that readers see, if this memtable has visible effects of the log.
     pub fn piece(&self) -> Option<Piece> {
         self.visible

@@ -423,9 +423,9 @@ impl StoreState {
         active.claims(request.claim, request.largest);
         active.claims_for_table(table.map_or(0, |(claim, _)| claim));
         for pending in effects.iter_mut() {
-            active.adds(pending.slot, pending.effect, pending.len as usize);
             pending.offset += appended.offset as u32;
             let log = active.log_mut(pending.slot);
+            log.adds(pending.effect, pending.len as usize);
             log.in_flight += 1;
             if matches!(durability, Durability::Deferred(_)) {
                 log.deferred = appended.block.seq();

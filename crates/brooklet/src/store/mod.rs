@@ -171,7 +171,9 @@ impl Inner {
     ) -> Result<Option<Ticket>, Error> {
         let wait = patience.waits();
         self.here()?;
-        ops.iter().try_for_each(|op| self.check(op))?;
+        if patience != Patience::Prepared {
+            ops.iter().try_for_each(|op| self.check(op))?;
+        }
         loop {
             // A space may move to memory, or out of memory, between these two calls.
             if let Some((seqs, memory_space)) = self.commit_in_memory(ops, durability, wait)? {

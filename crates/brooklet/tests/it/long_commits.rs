@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brooklet::io::MemVolume;
+use brooklet::io::{MemVolume, Rng};
 use brooklet::{Commit, Error, ErrorKind, Options, Store};
 
 use crate::common::contents;
-use crate::common::small::{check, open, open_new, options};
+use crate::common::small::{check, noise, open, open_new, options};
 
 /// Enough for a commit to be a long one, and no multiple of a portion.
 const MANY: usize = 4_567;
@@ -172,4 +172,47 @@ fn long_commits_of_many_threads_end_beside_short_ones() {
     check(&volume);
     let store = options.open_on(Arc::new(volume)).unwrap();
     assert_eq!(numbers(&store, &key(MANY - 1)), expected);
+}
+
+/// A checkpoint that finds no room waits for commits that free space; no long commit may wait for
+/// that checkpoint.
+#[test]
+fn long_commits_end_in_a_full_store() {
+    let volume = MemVolume::new(1);
+    let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+    let store = options.capacity(6 << 20).create_on(Arc::new(volume.clone())).unwrap();
+    let mut rng = Rng::new(3);
+    let (mut n, mut commit) = (0, Commit::new());
+    let error = loop {
+        // Long ones and others in turns.
+        commit.clear();
+        for _ in 0..if n % 4_400 == 0 { 4_000 } else { 400 } {
+            commit.append(key(n), noise(&mut rng, 60));
+            n += 1;
+        }
+        match store.commit(&commit) {
+            Ok(ticket) => ticket.wait().unwrap(),
+            Err(error) => break error,
+        }
+        assert!(n < 1_000_000, "it is never full");
+    };
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    assert_eq!(store.commit(&commit).unwrap_err().kind(), ErrorKind::Full);
+    let keys = store.scan("").unwrap().map(|log| log.unwrap().key).collect::<Vec<_>>();
+    assert!(keys.len() > 10_000);
+    for (round, keys) in keys.chunks(4_500).enumerate() {
+        commit.clear();
+        for key in keys {
+            commit.delete(key);
+        }
+        if round % 2 == 0 {
+            store.prepare(&mut commit).unwrap();
+        }
+        store.commit(&commit).unwrap().wait().unwrap();
+    }
+    assert_eq!(store.scan("").unwrap().count(), 0);
+    store.commit(&appends("anew")).unwrap().wait().unwrap();
+    store.close().unwrap();
+    drop(store);
+    check(&volume);
 }

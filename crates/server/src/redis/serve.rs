@@ -221,10 +221,13 @@ impl Shared {
         self.lock().helper = Some(helper);
         let help = move || {
             for task in tasks {
-                let end = task.run();
+                let mut end = task.run();
+                let garbage = end.take_garbage();
                 let mut engine = self.lock();
                 engine.end_task(end);
                 self.tell(&mut engine);
+                drop(engine);
+                drop(garbage);
             }
         };
         let started = thread::Builder::new().name("brooklet-handover".into()).spawn(help);

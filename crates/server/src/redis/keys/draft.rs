@@ -16,7 +16,7 @@ use super::Keyspace;
 use super::batch::Batch;
 use super::cache::{Cache, Slot, SlotId};
 use super::follow::Follower;
-use super::handover::Changes;
+use super::handover::{self, Changes, Counts};
 use super::names::LogKey;
 use super::trace::Trace;
 
@@ -48,6 +48,8 @@ pub struct Draft {
     lost: Vec<(u64, LogKey)>,
     /// The first time at which a key expires that was copied.
     expires: u64,
+    /// How the numbers of keys change, once the whole commit is known.
+    counts: Option<Counts>,
     /// Keys that others change.
     changes: Follower,
 }
@@ -77,6 +79,7 @@ impl Draft {
     /// Takes the whole commit. No command runs on the draft any more.
     pub(super) fn take_commit(&mut self) -> Commit {
         self.batch.seal_all(&mut self.commit);
+        self.counts = Some(handover::count(&self.cache, &self.touched));
         std::mem::take(&mut self.commit)
     }
 
@@ -93,9 +96,10 @@ impl Draft {
 
     /// Returns the commit, and what it changes.
     pub(super) fn into_commit(self) -> (Commit, Changes) {
-        let Self { cache, mut batch, touched, mut commit, lost, .. } = self;
+        let Self { cache, mut batch, touched, mut commit, lost, counts, .. } = self;
         batch.seal_all(&mut commit);
-        (commit, Changes { cache, touched, lost, size: batch.size })
+        let counts = counts.unwrap_or_else(|| handover::count(&cache, &touched));
+        (commit, Changes { cache, touched, lost, counts, size: batch.size })
     }
 
     /// Ignores the changes since the last look: they are the command's own.
@@ -150,6 +154,7 @@ impl Keyspace {
             commit: Commit::new(),
             lost: Vec::new(),
             expires: u64::MAX,
+            counts: None,
             changes: self.follow(),
         }
     }

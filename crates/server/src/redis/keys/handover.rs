@@ -5,6 +5,7 @@
 //! The keys are those of before the draft until the end.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use brooklet::{Commit, Error, Store, Ticket};
@@ -54,9 +55,14 @@ pub struct Handover {
 pub struct Handed {
     ticket: Result<Ticket, Error>,
     changes: Changes,
-    /// The change of the number of keys of each database.
-    counts: BTreeMap<Vec<u8>, i64>,
+    garbage: Garbage,
 }
+
+/// Memory of a commit that the store has, which takes a while to free.
+pub type Garbage = (Commit, Vec<Bytes>);
+
+/// The change of the number of keys of each database.
+pub(super) type Counts = BTreeMap<Vec<u8>, i64>;
 
 /// What a draft changes.
 pub(super) struct Changes {
@@ -65,6 +71,7 @@ pub(super) struct Changes {
     pub touched: Vec<(SlotId, bool)>,
     /// Expiries that keys had before.
     pub lost: Vec<(u64, LogKey)>,
+    pub counts: Counts,
     /// Size of the appended entries, in bytes.
     pub size: u64,
 }
@@ -100,20 +107,34 @@ impl Handover {
         // Clients wait for the answer: a panic must not keep it from them.
         let ticket = catch_unwind(AssertUnwindSafe(|| store.commit(&commit)));
         let ticket = ticket.unwrap_or(Err(Error::Closed));
-        let mut counts: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
-        for (id, was_there) in &changes.touched {
-            let slot = changes.cache.get(*id);
-            let change = i64::from(slot.value.is_there()) - i64::from(*was_there);
-            let database = names::database(&slot.key);
-            match counts.get_mut(database) {
-                _ if change == 0 => {}
-                Some(count) => *count += change,
-                None => drop(counts.insert(database.to_vec(), change)),
-            }
-        }
-        drop((commit, words));
-        Handed { ticket, changes, counts }
+        Handed { ticket, changes, garbage: (commit, words) }
     }
+}
+
+impl TaskEnd {
+    /// Takes the memory that nobody needs any more. Clients should not wait while it is freed.
+    pub fn take_garbage(&mut self) -> Option<Garbage> {
+        match self {
+            Self::Prepared(_) => None,
+            Self::Handed(handed) => Some(take(&mut handed.garbage)),
+        }
+    }
+}
+
+/// Returns how the number of keys of each database changes.
+pub(super) fn count(cache: &Cache, touched: &[(SlotId, bool)]) -> Counts {
+    let mut counts = Counts::new();
+    for (id, was_there) in touched {
+        let slot = cache.get(*id);
+        let change = i64::from(slot.value.is_there()) - i64::from(*was_there);
+        let database = names::database(&slot.key);
+        match counts.get_mut(database) {
+            _ if change == 0 => {}
+            Some(count) => *count += change,
+            None => drop(counts.insert(database.to_vec(), change)),
+        }
+    }
+    counts
 }
 
 impl Draft {
@@ -166,7 +187,7 @@ impl Keyspace {
     /// # Errors
     /// The error of the store; no change took effect.
     pub fn end_handover(&mut self, handed: Handed) -> Result<Committed, Error> {
-        let Handed { ticket, changes: Changes { cache, touched, lost, size }, counts } = handed;
+        let Handed { ticket, changes: Changes { cache, touched, lost, counts, size }, .. } = handed;
         self.is_handing = false;
         self.merge_some(usize::MAX);
         if self.is_stopped {
@@ -200,7 +221,7 @@ impl Keyspace {
     /// Returns whether a key is in memory with all of its value, so that to read it takes nothing
     /// from the store, and changes nothing.
     pub fn is_at_hand(&mut self, database: &[u8], name: &[u8]) -> bool {
-        let mut plain = std::mem::take(&mut self.scratch);
+        let mut plain = take(&mut self.scratch);
         names::write_plain(database, name, &mut plain);
         self.merge_key(&plain);
         let id = self.cache.find(&plain);
