@@ -159,6 +159,7 @@ impl Engine {
     /// because only a lost connection expresses that.
     pub fn note_stopped(&mut self, why: &str) {
         self.stopped.get_or_insert_with(|| why.to_owned());
+        self.note_durable();
         let acknowledged = self.keys.acknowledged();
         for (epoch, id) in std::mem::take(&mut self.promised) {
             if epoch > acknowledged
@@ -169,6 +170,13 @@ impl Engine {
             }
         }
         self.outbox.drop_after(acknowledged);
+        // Some of these wait for a commit that was lost, and whose reply they did not want.
+        for id in std::mem::take(&mut self.waiting_durable) {
+            if let Some(client) = self.client(id) {
+                client.is_killed = true;
+                client.wake();
+            }
+        }
         // Their replies may tell of such commits.
         for client in self.clients.values_mut().filter(|client| client.work.is_some()) {
             client.is_killed = true;

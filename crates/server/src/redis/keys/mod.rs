@@ -139,6 +139,9 @@ pub struct Keyspace {
     epoch: u64,
     acknowledged: u64,
     durable: u64,
+    /// The last epoch on stable media, once the store has stopped: later epochs are settled, too,
+    /// because nothing of them is left.
+    durable_at_stop: Option<u64>,
     /// Commits that are not durable yet; commits of one write share an entry.
     tickets: VecDeque<(u64, Ticket)>,
     unheard: Vec<Ticket>,
@@ -216,6 +219,7 @@ impl Keyspace {
             epoch: 0,
             acknowledged: 0,
             durable: 0,
+            durable_at_stop: None,
             tickets: VecDeque::new(),
             unheard: Vec::new(),
             unsettled: VecDeque::new(),
@@ -255,7 +259,7 @@ impl Keyspace {
 
     /// Returns the last epoch on stable media.
     pub fn durable(&self) -> u64 {
-        self.durable
+        self.durable_at_stop.unwrap_or(self.durable)
     }
 
     /// Returns whether the store has a copy elsewhere, such as in a bucket.
@@ -529,6 +533,7 @@ impl Keyspace {
     pub fn note_stopped(&mut self) {
         self.is_stopped = true;
         self.note_durable();
+        self.durable_at_stop.get_or_insert(self.durable);
         // Keys of a commit that is not durable leave the cache below, and the others stay.
         self.merge_some(usize::MAX);
         self.roll_back();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use brooklet::io::{ManualClock, MemVolume};
+use brooklet::io::{Fault, ManualClock, MemVolume};
 use brooklet::{LocalLog, Mirror, MirrorHandle, MirrorOptions, SealedBlock, Waits};
 
 use super::{World, at, options, words};
@@ -125,4 +125,32 @@ fn a_store_without_a_copy_has_no_replica() {
     assert_eq!(say(&mut world, id, "WAIT 0 0", 1_000_000), ":0\r\n");
     assert_eq!(say(&mut world, id, "WAIT 1 10", 1_000_000), "");
     assert_eq!(say(&mut world, id, "", 1_000_020), ":0\r\n");
+}
+
+/// In the old state the stop of the store made all epochs durable, also those that it had lost.
+#[test]
+fn a_client_never_hears_that_lost_writes_are_durable() {
+    let mut world = World::new(1, 1 << 20, None);
+    let mut connect = || world.engine.connect(String::new(), String::new()).unwrap();
+    let [waiting, later, sound] = [connect(), connect(), connect()];
+    let mut now = 1_000_000;
+    say(&mut world, sound, "SET s v", now);
+    world.store.flush().unwrap();
+    assert_eq!(say(&mut world, sound, "WAITAOF 1 0 3000", now), "+OK\r\n*2\r\n:1\r\n:0\r\n");
+    for id in [waiting, later] {
+        say(&mut world, id, "CLIENT REPLY SKIP", now);
+        assert_eq!(say(&mut world, id, "SET k v", now), "");
+    }
+    assert_eq!(say(&mut world, waiting, "WAITAOF 1 0 3000", now), "");
+    world.volume.fail(Fault::PowerOffAfter(0));
+    let why = world.store.flush().unwrap_err().to_string();
+    world.engine.note_stopped(&why);
+    world.engine.note_stopped(&why);
+    assert_eq!(say(&mut world, waiting, "", now), "");
+    assert!(world.engine.client(waiting).unwrap().is_killed, "its writes are lost");
+    assert_eq!(say(&mut world, sound, "GET k", now), "$-1\r\n");
+    assert_eq!(say(&mut world, sound, "WAITAOF 1 0 3000", now), "*2\r\n:1\r\n:0\r\n");
+    assert_eq!(say(&mut world, later, "WAITAOF 1 0 3000", now), "");
+    now += 3001;
+    assert_eq!(say(&mut world, later, "", now), "*2\r\n:0\r\n:0\r\n");
 }
