@@ -1,6 +1,6 @@
 //! Backups, on the side that reads them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use crate::error::{self, Error};
 use crate::moments::{self, Found};
 use crate::objects::Listed;
 use crate::parts::Parts;
-use crate::record::{BACKUPS, HEAD, IN_USE, Record, TOMBSTONE, name_of};
+use crate::record::{BACKUPS, BUNDLES, HEAD, IN_USE, Record, TOMBSTONE, name_of};
 use crate::records::{head_of, read_record};
 use crate::{Which, shipping};
 use std::ops::ControlFlow;
@@ -215,6 +215,19 @@ impl Backup {
     /// only.
     pub fn stored_bytes(&self) -> u64 {
         self.record.objects.values().map(|object| u64::from(object.len)).sum()
+    }
+
+    /// Returns the names of the objects that the backup needs and that the bucket lacks, or has
+    /// with another length. Lists the objects, and reads none: [`verify`](Self::verify) reads them.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn missing(&self) -> Result<Vec<String>, Error> {
+        let listed = self.bucket.list(BUNDLES)?;
+        let there: BTreeMap<&str, u64> = listed.iter().map(|it| (&*it.name, it.bytes)).collect();
+        let objects = self.record.objects.iter().map(|((upload, at), it)| (upload.object(*at), it.len));
+        let is_missing = |(name, len): &(String, u32)| there.get(&**name) != Some(&u64::from(*len));
+        Ok(objects.filter(is_missing).map(|(name, _)| name).collect())
     }
 
     /// Returns a view of the store as it was, which reads from the bucket as needed. A single

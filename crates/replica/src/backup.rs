@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use brooklet::Store;
-use brooklet_archive::{Archive, Archived};
+use brooklet_archive::{Archive, Archived, Which};
 
 use crate::error::Error;
 use crate::replica::Replica;
@@ -19,9 +19,10 @@ impl Replica {
     /// not answer, the call waits; [`give_up`](Self::give_up) ends that.
     ///
     /// # Errors
-    /// [`Error::NoLog`] before an opening has claimed the log; [`Error::DamagedBackup`]; the errors
-    /// of [`Archive::backup`], which include the end that `goes_on` asked for; the reason why the
-    /// shipping ended. After an error the log keeps what it had.
+    /// [`Error::NoLog`] before an opening has claimed the log; [`Error::DamagedBackup`],
+    /// [`Error::LostBackup`]; the errors of [`Archive::backup`], which include the end that
+    /// `goes_on` asked for; the reason why the shipping ended. After an error the log keeps what it
+    /// had.
     pub fn back_up(
         &self,
         store: &Store,
@@ -39,6 +40,12 @@ impl Replica {
         if archived.damaged_parts > 0 {
             // The log may have the only sound copy.
             return Err(Error::DamagedBackup { number: archived.number, parts: archived.damaged_parts });
+        }
+        // The backup refers to objects of earlier ones.
+        let missing = archive.bucket().backup(Which::Number(archived.number))?.missing()?;
+        if let Some(first) = missing.first() {
+            let (number, first) = (archived.number, format!("{}/{first}", archive.bucket()));
+            return Err(Error::LostBackup { number, objects: missing.len(), first });
         }
         debug_assert!(shipper.status().kept.lsn >= archived.lsn, "a checkpoint waits for the bucket");
         shipper.record(mark, archived.number);

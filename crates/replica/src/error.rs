@@ -69,6 +69,15 @@ pub enum Error {
         /// The observation.
         why: String,
     },
+    /// The bucket refuses to read an object that does not exist, instead of reporting that. So
+    /// nobody finds the end of a log.
+    #[error(
+        "{why}: the object does not exist, and the bucket must say so; on Amazon S3, allow s3:ListBucket on the bucket, too"
+    )]
+    NoList {
+        /// The refused request.
+        why: String,
+    },
     /// The place in the bucket belongs to another store.
     #[error("{object} is of store {:032x}, and this is store {:032x}: choose another place", found.0, store.0)]
     OtherStore {
@@ -171,6 +180,19 @@ pub enum Error {
         number: u64,
         /// Number of its damaged parts.
         parts: usize,
+    },
+    /// The bucket has lost parts of a backup. The log keeps its blocks.
+    #[error(
+        "backup {number} lacks {objects} of its objects, the first is {first}: a rule of the bucket, or a person, removed them; \
+         the log still begins behind an earlier backup; end the rule, and back the store up to an empty place"
+    )]
+    LostBackup {
+        /// Number of the backup.
+        number: u64,
+        /// Number of the missing objects.
+        objects: usize,
+        /// Name of the first one.
+        first: String,
     },
     /// The map of a cluster cannot be changed so.
     #[error("{0}")]

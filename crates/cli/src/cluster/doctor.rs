@@ -31,27 +31,25 @@ pub fn run(place: &str, out: &mut Output) -> Result<(), Failure> {
         }
         Err(error) => return Err(refused(error)),
     };
-    let mut rows = Vec::new();
-    let put = |rows: &mut Vec<Row>, shard: Option<&str>, found: Vec<Finding>| {
+    let mut count = 0;
+    let mut put = |shard: Option<&str>, found: Result<Vec<Finding>, Error>| {
+        let found = match found {
+            Err(Error::GivenUp) => return Err(Failure::new(Kind::Interrupted, "stopped by a signal")),
+            // The other parts may be worse.
+            Err(error) => vec![Finding { kind: "no-look", what: format!("it cannot be looked at: {error}") }],
+            Ok(found) => found,
+        };
+        count += found.len();
         let row = |Finding { kind, what }| Row { shard: shard.map(str::to_owned), kind, what };
-        rows.extend(found.into_iter().map(row));
+        found.into_iter().map(row).try_for_each(|row| out.put(&row))
     };
-    let failed = |error| match error {
-        Error::GivenUp => Failure::new(Kind::Interrupted, "stopped by a signal"),
-        error => refused(error),
-    };
-    put(&mut rows, None, examine_creates(&opened.bucket, &goes_on).map_err(failed)?);
-    put(&mut rows, None, examine_map(&opened.bucket, Some(map.number), &goes_on).map_err(failed)?);
+    put(None, examine_creates(&opened.bucket, &goes_on))?;
+    put(None, examine_map(&opened.bucket, Some(map.number), &goes_on))?;
     for (name, shard) in &map.shards {
         let (log, backups) = opened.shard(name)?;
-        put(
-            &mut rows,
-            Some(name),
-            examine(&log, &backups, name, shard, SystemTime::now(), &goes_on).map_err(failed)?,
-        );
+        put(Some(name), examine(&log, &backups, name, shard, SystemTime::now(), &goes_on))?;
     }
-    rows.iter().try_for_each(|row| out.put(row))?;
-    match rows.len() {
+    match count {
         0 => out.line(format_args!("sound: {} shards", map.shards.len())),
         n => Err(Failure::no(format!("the doctor has {n} findings"))),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::SystemTime;
 
-use brooklet_replica::{Health, Map};
+use brooklet_replica::{Error, Health, Map};
 use serde::Serialize;
 
 use super::{Opened, goes_on};
@@ -15,13 +15,21 @@ use crate::serve::replicate::refused;
 pub fn run(place: &str, out: &mut Output) -> Result<(), Failure> {
     let opened = Opened::at(place)?;
     let map = opened.map()?;
-    let mut rows = Vec::new();
+    let (mut rows, mut failure) = (Vec::new(), None);
     for name in map.shards.keys() {
-        let health = Health::of(&opened.shard(name)?.0, &goes_on).map_err(refused)?;
-        rows.push(Row::new(&map, name, health.as_ref()));
+        let (health, error) = match Health::of(&opened.shard(name)?.0, &goes_on) {
+            Err(error @ Error::GivenUp) => return Err(refused(error)),
+            // The other shards may be sound.
+            Err(error) => (None, Some(error)),
+            Ok(health) => (health, None),
+        };
+        let why = error.as_ref().map(Error::to_string);
+        rows.push(Row { error: why, ..Row::new(&map, name, health.as_ref()) });
+        failure = failure.or(error);
     }
     out.line(Table { map: map.number, rows: &rows })?;
-    rows.iter().try_for_each(|row| out.document(row))
+    rows.iter().try_for_each(|row| out.document(row))?;
+    failure.map_or(Ok(()), |error| Err(refused(error)))
 }
 
 #[derive(Serialize)]
@@ -39,6 +47,8 @@ struct Row {
     hosts: BTreeMap<String, String>,
     spaces: Vec<String>,
     has_other_spaces: bool,
+    /// Why the log cannot be looked at.
+    error: Option<String>,
 }
 
 impl Row {
@@ -61,6 +71,7 @@ impl Row {
             hosts: shard.hosts.clone(),
             spaces: map.spaces.iter().filter(|(_, of)| *of == name).map(|(space, _)| space.clone()).collect(),
             has_other_spaces: map.default == name,
+            error: None,
         }
     }
 
@@ -95,6 +106,9 @@ impl Display for Table<'_> {
                 write!(f, "{cell:<width$}  ", width = width(at))?;
             }
             writeln!(f, "{last}")?;
+        }
+        for (row, error) in self.rows.iter().filter_map(|row| Some((row, row.error.as_ref()?))) {
+            writeln!(f, "shard {} cannot be looked at: {error}", row.shard)?;
         }
         write!(f, "map {}", self.map)
     }

@@ -1,6 +1,6 @@
 //! The doctor of a cluster: it looks for what no host would notice in time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,17 +8,19 @@ use brooklet_archive::object_store::ObjectStore;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::{Bucket, Which};
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::time::Instant;
 
 use crate::bucket::BucketJournal;
 use crate::claim::Claim;
 use crate::cluster::health::Health;
-use crate::drive::follow;
+use crate::drive::{Listener, follow_with, send};
 use crate::error::Error;
 use crate::machine::follower::{Follower, FollowerState};
+use crate::machine::{Reply, Request};
 use crate::map::{Map, Shard};
 use crate::object::Object;
-use crate::place::{Epoch, Mark, Place};
+use crate::place::{Epoch, Mark, Place, StoreId};
 use crate::probe::Probe;
 use crate::record::Record;
 use crate::standby::block_on_while;
@@ -29,6 +31,8 @@ const SILENT: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(1);
 /// Numbers that an owner may give before it knows of the first one: more than its window.
 const FLIGHTS: u64 = 64;
+/// Epochs that are looked at at a time.
+const AT_ONCE: usize = 16;
 
 /// A finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +108,7 @@ async fn look(
         return Ok((findings, None));
     };
     findings.extend(owner(shard, &health, health.silence(now)));
-    findings.extend(claims(&there, &health.claim));
+    findings.extend(claims(&there, health.claimed));
     findings.extend(objects(bucket, &there, &health).await?);
     Ok((findings, health.record))
 }
@@ -149,7 +153,7 @@ impl Listed {
         for folder in ["claims", "records", "log"] {
             list(bucket, folder).await?.iter().for_each(|name| listed.add(name));
         }
-        listed.claims.sort_unstable();
+        listed.claims = ascending(listed.claims.into_iter());
         listed.records.sort_unstable();
         listed.log.values_mut().for_each(|numbers| numbers.sort_unstable());
         Ok(listed)
@@ -179,21 +183,26 @@ impl Listed {
     }
 }
 
+/// Returns the first number from 1 to `last` that is not among numbers, which ascend.
+fn gap(there: &[u64], last: u64) -> Option<u64> {
+    let gap = (1..).zip(there).find(|(wanted, number)| wanted != *number).map(|(wanted, _)| wanted);
+    gap.or_else(|| Some(there.len() as u64 + 1).filter(|next| *next <= last))
+}
+
 /// Claims have all numbers. A host that cannot find the newest one would claim an old epoch.
-fn claims(there: &Listed, newest: &Claim) -> Vec<Finding> {
+fn claims(there: &Listed, newest: Epoch) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let last = there.claims.last().copied().unwrap_or(newest.writer.epoch.0).max(newest.writer.epoch.0);
-    let is_there = |number: u64| there.claims.binary_search(&number).is_ok();
-    let missing: Vec<u64> = (1..=last).filter(|number| !is_there(*number)).collect();
-    if let Some(first) = missing.first() {
+    let last = there.claims.last().copied().unwrap_or(newest.0).max(newest.0);
+    let missing = last - there.claims.len() as u64;
+    if let Some(first) = gap(&there.claims, last) {
         let what = format!(
             "{} of {last} claims are missing, the first is {}: a rule of the bucket, or a person, removed objects, and a former owner could write again; stop all hosts of the shard, end the rule, and begin anew from a backup",
-            missing.len(),
-            Claim::name(Epoch(*first))
+            missing,
+            Claim::name(Epoch(first))
         );
         findings.push(finding("claims-missing", what));
     }
-    let records = there.records.last().map_or(0, |last| last + 1);
+    let records = there.records.last().map_or(0, |last| last.saturating_add(1));
     if there.records.len() as u64 != records {
         let what = "records are missing: a takeover may begin behind an old backup; end the rule of the bucket that removes objects";
         findings.push(finding("records-missing", what));
@@ -207,11 +216,15 @@ async fn objects(bucket: &Bucket, there: &Listed, health: &Health) -> Result<Vec
     let none = BTreeMap::new();
     let ends = health.record.as_ref().map_or(&none, |record| &record.ends);
     let begin = health.record.as_ref().map_or(Epoch::FIRST, |record| record.mark.place.epoch);
-    let lacks = |epoch: &Epoch| match ends.get(epoch) {
-        Some(number) => !there.has(Place { epoch: *epoch, number: *number }),
-        None => !there.log.contains_key(epoch),
-    };
-    let missing: Vec<Epoch> = (1..begin.0).map(Epoch).filter(lacks).collect();
+    let epochs = (1..begin.0).map(Epoch).map(|epoch| async move {
+        let has_end = match ends.get(&epoch) {
+            Some(number) => there.has(Place { epoch, number: *number }),
+            None => has_fence(bucket, health.store, there, epoch).await?,
+        };
+        Ok::<_, Error>((!has_end).then_some(epoch))
+    });
+    let missing: Vec<Option<Epoch>> = stream::iter(epochs).buffered(AT_ONCE).try_collect().await?;
+    let missing: Vec<Epoch> = missing.into_iter().flatten().collect();
     if let Some(first) = missing.first() {
         let what = format!(
             "{} fences of former owners are missing, the first of epoch {first}: a rule of the bucket, or a person, removed them, and that owner could be confirmed again if it is still running; end the rule, and make sure that it is not",
@@ -229,24 +242,74 @@ async fn objects(bucket: &Bucket, there: &Listed, health: &Health) -> Result<Vec
     Ok(findings)
 }
 
-/// Reads the log behind its last record as a follower does. Returns its end; `None` if it was
-/// trimmed meanwhile.
+/// Returns whether an epoch that was trimmed as a whole has its fence: what else is left of it came
+/// late. Looks at the first objects.
+async fn has_fence(bucket: &Bucket, store: StoreId, there: &Listed, epoch: Epoch) -> Result<bool, Error> {
+    let journal = BucketJournal::new(bucket);
+    let numbers = there.log.get(&epoch).map_or(&[][..], Vec::as_slice);
+    for number in numbers.iter().take(FLIGHTS as usize) {
+        match send(&journal, store, &Request::Read(Place { epoch, number: *number })).await {
+            Ok(Reply::Object(Some(object))) if object.is_fence() => return Ok(true),
+            Err(error) if error.is_temporary() => return Err(error),
+            // One that cannot be read is no fence.
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+/// Reads the log behind its last record as a follower does, as far as it went when the doctor came.
+/// Returns the end of what was read; `None` if the log was trimmed meanwhile.
 async fn walk(bucket: &Bucket, health: &Health) -> Result<Option<Place>, Error> {
     let journal = Arc::new(BucketJournal::new(bucket));
     let mut at = health.record.as_ref().map_or(Mark::BEGIN, |record| record.mark);
     let record = health.record.as_ref().map(|record| record.number);
-    loop {
+    let mut walk = Walk { at: at.place, end: health.end, is_done: at.place >= health.end };
+    while !walk.is_done {
         let mut follower = Follower::<Bytes>::new(health.store, at, record, QUIET, Duration::ZERO);
-        let found = |_: Object<Bytes>| Ok(());
-        match follow(&journal, health.store, &mut follower, QUIET / 20, found, |_| ()).await? {
-            FollowerState::HandedOver => at = follower.at(),
-            FollowerState::Behind => return Ok(None),
-            FollowerState::Broken(place) => {
+        match follow_with(&journal, health.store, &mut follower, &mut walk).await {
+            Err(Error::GivenUp) if walk.is_done => {}
+            Ok(FollowerState::HandedOver) => at = follower.at(),
+            Ok(FollowerState::Behind) => return Ok(None),
+            Ok(FollowerState::Broken(place)) => {
                 let what = "it does not follow the object before it";
                 return Err(Error::Damaged { object: place.to_string(), what });
             }
-            _ => return Ok(Some(follower.at().place)),
+            Ok(_) => return Ok(Some(follower.at().place)),
+            Err(error) => return Err(error),
         }
+    }
+    Ok(Some(walk.at))
+}
+
+/// Ends the reading of a log at a place: its owner may append for ever.
+struct Walk {
+    /// The place behind the last object.
+    at: Place,
+    end: Place,
+    is_done: bool,
+}
+
+impl Walk {
+    fn go_on(&mut self) -> Result<(), Error> {
+        if self.is_done { Err(Error::GivenUp) } else { Ok(()) }
+    }
+}
+
+impl Listener for Walk {
+    fn found(&mut self, object: Object<Bytes>) -> Result<(), Error> {
+        self.at = object.place.next();
+        self.is_done = self.at >= self.end;
+        self.go_on()
+    }
+
+    fn claimed(&mut self, _claim: &Claim) {}
+
+    fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
+        // The object may be in flight; the caller looks what is behind it.
+        self.is_done = none.is_some() && self.at.epoch == self.end.epoch;
+        self.go_on()?;
+        Ok(QUIET / 20)
     }
 }
 
@@ -263,11 +326,23 @@ fn hole(there: &Listed, end: Place, newest: Epoch) -> Option<Finding> {
 }
 
 fn backup(backups: &Bucket, number: u64) -> Option<Finding> {
-    let error = backups.backup(Which::Number(number)).err()?;
+    let cannot_be_read = |error| {
+        let what = format!(
+            "backup {number}, behind which the log begins, cannot be read: {error}; a host that takes over cannot begin without it, so restart the owner with a short --backup-every"
+        );
+        finding("no-backup", what)
+    };
+    let missing = backups.backup(Which::Number(number)).and_then(|backup| backup.missing());
+    let missing = match missing {
+        Ok(missing) => missing,
+        Err(error) => return Some(cannot_be_read(error)),
+    };
+    let first = missing.first()?;
     let what = format!(
-        "backup {number}, behind which the log begins, cannot be read: {error}; a host that takes over cannot begin without it, so restart the owner with a short --backup-every"
+        "backup {number}, behind which the log begins, lacks {} of its objects, the first is {backups}/{first}: a rule of the bucket, or a person, removed them; the file of the owner has the data, so end the rule, and back the owner up to an empty place with --backups",
+        missing.len()
     );
-    Some(finding("no-backup", what))
+    Some(finding("backup-parts-missing", what))
 }
 
 /// Looks at the chain of maps, of which `newest` was found; `None` if none was.
@@ -279,10 +354,9 @@ pub fn examine_map(
     newest: Option<u64>,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<Vec<Finding>, Error> {
-    let mut there = block_on_while(numbers(bucket), goes_on)?.ok_or(Error::GivenUp)?;
-    there.sort_unstable();
+    let there = block_on_while(numbers(bucket), goes_on)?.ok_or(Error::GivenUp)?;
     let last = there.last().copied().max(newest).unwrap_or_default();
-    let missing = (1..=last).find(|number| there.binary_search(number).is_err());
+    let missing = gap(&there, last);
     let what = |first: u64| {
         format!(
             "{} is missing, and {last} maps were made: hosts find an old map, or none; end the rule of the bucket that removes objects, and restore the map",
@@ -296,7 +370,12 @@ pub fn examine_map(
 async fn numbers(bucket: &Bucket) -> Result<Vec<u64>, Error> {
     let names = list(bucket, "map").await?;
     let number = |name: &String| name.strip_prefix("map/")?.parse().ok();
-    Ok(names.iter().filter_map(number).collect())
+    Ok(ascending(names.iter().filter_map(number)))
+}
+
+/// Returns numbers from 1 on in their order, each once.
+fn ascending(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    BTreeSet::from_iter(numbers.filter(|number| *number > 0)).into_iter().collect()
 }
 
 async fn list(bucket: &Bucket, folder: &str) -> Result<Vec<String>, Error> {

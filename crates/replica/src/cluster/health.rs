@@ -12,7 +12,8 @@ use crate::drive::send;
 use crate::error::Error;
 use crate::journal::{Journal, Key};
 use crate::machine::{Reply, Request};
-use crate::place::{Place, StoreId};
+use crate::object::{Kind, Object};
+use crate::place::{Epoch, Mark, Place, StoreId};
 use crate::record::Record;
 use crate::standby::{block_on_while, find};
 
@@ -22,8 +23,11 @@ use crate::standby::{block_on_while, find};
 pub struct Health {
     /// The store.
     pub store: StoreId,
-    /// The newest claim: that of the owner, or of a host that takes the store over.
+    /// The claim of the owner, or of a host that takes the store over and has fenced that owner.
     pub claim: Claim,
+    /// The newest epoch that was claimed. It may be later than that of the owner: a host that takes
+    /// the store over may have died before its first fence.
+    pub claimed: Epoch,
     /// The place of the next object of that owner.
     pub end: Place,
     /// The last sign of that owner, by the clock of the bucket.
@@ -50,23 +54,61 @@ impl Health {
     pub(crate) async fn look(bucket: &Bucket) -> Result<Option<Self>, Error> {
         let journal = BucketJournal::new(bucket);
         let Some(store) = find(&journal).await? else { return Ok(None) };
-        let Reply::Claim(Some(claim)) = send(&journal, store, &Request::NewestClaim).await? else {
+        let Reply::Claim(Some(mut claim)) = send(&journal, store, &Request::NewestClaim).await? else {
             return Ok(None);
         };
         let record = match send(&journal, store, &Request::NewestRecord(None)).await? {
             Reply::Record(record) => record,
             _ => None,
         };
-        let epoch = claim.writer.epoch;
-        let place = record.as_ref().map(|record| record.mark.place).filter(|place| place.epoch == epoch);
-        let from = place.map_or(0, |place| place.number);
-        // The numbers of objects begin with 0.
-        let name = |number: u64| Key::Log(Place { epoch, number: number - 1 });
-        let newest = journal.newest(name, from).await?;
-        let end = Place { epoch, number: newest.map_or(from, |(number, _)| number) };
-        let last = if end.number > from { name(end.number) } else { Key::Claim(epoch) };
+        let claimed = claim.writer.epoch;
+        let begin = record.as_ref().map_or(Mark::BEGIN.place, |record| record.mark.place);
+        let mut end = Last::of(&journal, store, claimed, begin).await?;
+        // A host may have died between its claim and its first fence: the owner before it serves
+        // on.
+        let mut epoch = claimed;
+        while end.last.is_none() && epoch > begin.epoch {
+            epoch = Epoch(epoch.0 - 1);
+            let before = Last::of(&journal, store, epoch, begin).await?;
+            match before.last {
+                None => {}
+                Some((_, true)) => break,
+                Some((_, false)) => {
+                    let Reply::Claim(of) = send(&journal, store, &Request::ReadClaim(epoch)).await? else {
+                        break;
+                    };
+                    (claim, end) = (of.unwrap_or(claim), before);
+                    break;
+                }
+            }
+        }
+        let last = end.last.map_or(Key::Claim(claim.writer.epoch), |(last, _)| Key::Log(last));
         let sign = written(bucket, last).await?;
-        Ok(Some(Self { store, claim, end, sign, record }))
+        Ok(Some(Self { store, claim, claimed, end: end.place, sign, record }))
+    }
+}
+
+/// The end of an epoch.
+struct Last {
+    /// The place of the next object.
+    place: Place,
+    /// The place of the last object behind the begin of the log, and whether it ends the epoch.
+    last: Option<(Place, bool)>,
+}
+
+impl Last {
+    async fn of(journal: &BucketJournal, store: StoreId, epoch: Epoch, begin: Place) -> Result<Self, Error> {
+        let from = if begin.epoch == epoch { begin.number } else { 0 };
+        // The numbers of objects begin with 0.
+        let place = |number: u64| Place { epoch, number: number - 1 };
+        let newest = journal.newest(|number| Key::Log(place(number)), from).await?;
+        let Some((number, data)) = newest else {
+            return Ok(Self { place: Place { epoch, number: from }, last: None });
+        };
+        // One that cannot be read here is a sign all the same.
+        let is_over = Object::decode(store, place(number), &data)
+            .is_ok_and(|object| matches!(object.kind, Kind::Fence | Kind::Handover));
+        Ok(Self { place: Place { epoch, number }, last: Some((place(number), is_over)) })
     }
 }
 

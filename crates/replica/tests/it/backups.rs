@@ -7,8 +7,11 @@ use std::time::Duration;
 use brooklet::io::{MemVolume, Rng};
 use brooklet::{View, Waits};
 use brooklet_archive::object_store::memory::InMemory;
+use brooklet_archive::object_store::path::Path;
+use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
 use brooklet_archive::{Archive, Bucket, Which};
 use brooklet_replica::{Error, Mark, Replica};
+use futures_util::{FutureExt, TryStreamExt};
 
 use crate::ends::{Gate, OPEN, quiet};
 use crate::replica::{Host, Running, entries, journal, options, shipping};
@@ -119,6 +122,28 @@ fn a_backup_with_damaged_parts_does_not_shorten_the_log() {
     for n in 0..20 {
         assert_eq!(next.read_available(format!("log/{n}"), ..).unwrap().count(), 1, "log {n}");
     }
+}
+
+/// Backups share objects. In the old state the owner trimmed the log behind a backup that could not
+/// be restored.
+#[test]
+fn a_backup_without_its_objects_does_not_shorten_the_log() {
+    let memory = Arc::new(InMemory::new());
+    let backups = Backups::new(&memory);
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..3);
+    backups.back_up(&running).unwrap().unwrap();
+    settle(&running, 0);
+    let folder = Path::from("backups/bundles");
+    let listed: Vec<_> = memory.list(Some(&folder)).try_collect().now_or_never().unwrap().unwrap();
+    memory.delete(&listed[0].location).now_or_never().unwrap().unwrap();
+    append(&running, 3..6);
+    let error = backups.back_up(&running).map(drop).unwrap_err();
+    let Error::LostBackup { number: 1, objects: 1, first } = &error else { panic!("{error}") };
+    assert!(first.ends_with(listed[0].location.filename().unwrap()), "{error}");
+    let status = running.replica.status().unwrap();
+    assert_eq!((status.record, status.is_recording), (Some(0), false));
+    running.kill();
 }
 
 /// With local acknowledgements, too: a takeover loses what the bucket lacks, and a backup that has

@@ -1,23 +1,27 @@
 //! The doctor of a cluster finds each kind of damage, and nothing where there is none.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use brooklet::Waits;
-use brooklet_archive::Bucket;
+use brooklet::io::MemVolume;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
+use brooklet_archive::{Bucket, Which};
 use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map};
 use brooklet_replica::{
-    BucketJournal, Change, Claim, Cluster, Epoch, Error, Health, Map, Moving, Object, Place, Record, Shard,
+    BucketJournal, Change, Claim, Cluster, Drawn, Epoch, Error, Health, Map, Moving, Object, Place, Record,
+    Replica, Shard, Writer,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, TryStreamExt};
+use tokio::time::Instant;
 
 use crate::backups::{Backups, append, settle};
 use crate::faulty::{Failing, Faulty};
-use crate::replica::{Host, Running};
+use crate::replica::{Host, Running, journal, options, shipping};
 
 const GOES_ON: &dyn Fn() -> bool = &|| true;
 
@@ -159,6 +163,121 @@ fn a_missing_claim_or_fence_or_backup_is_found() {
     assert_eq!(log.kinds(), [""; 0]);
     let log = Log { backups: Bucket::of(Arc::new(InMemory::new()), "backups").unwrap(), ..log };
     assert_eq!(log.kinds(), ["no-backup"]);
+}
+
+/// In the old state the record of the backup was enough for the doctor.
+#[test]
+fn a_backup_without_one_of_its_objects_is_found() {
+    let log = Log::new();
+    let folder = Path::from("backups/bundles");
+    let listed: Vec<_> = log.memory.list(Some(&folder)).try_collect().now_or_never().unwrap().unwrap();
+    let is_of_the_last = |name: &String| name.contains("/00000000000000000001-");
+    let name = listed.into_iter().map(|it| it.location.to_string()).find(is_of_the_last).unwrap();
+    let data = take(&log.memory, &name);
+    let put = |data: Bytes| {
+        log.memory.put(&Path::from(&*name), data.into()).now_or_never().unwrap().unwrap();
+    };
+    let is_found = || {
+        let found = log.after(Duration::ZERO);
+        let [Finding { kind: "backup-parts-missing", what }] = &found[..] else { panic!("{found:?}") };
+        assert!(what.contains(&name), "{what}");
+    };
+    is_found();
+    put(data.slice(1..));
+    is_found();
+    put(data);
+    assert_eq!(log.kinds(), [""; 0]);
+}
+
+/// An epoch that was trimmed as a whole: an object that came late is no fence.
+#[test]
+fn a_missing_fence_is_found_among_objects_that_came_late() {
+    let log = Log::new();
+    let store = Health::of(&log.bucket, GOES_ON).unwrap().unwrap().store;
+    let mut record = Record::decode(store, 1, &log.remove(Record::name(1))).unwrap();
+    record.trimmed = Place::first_of(Epoch(2));
+    record.ends.retain(|epoch, _| *epoch >= Epoch(2));
+    log.put(Record::name(1), record.encode(store));
+    let [fence] = log.places(1)[..] else { panic!("{:?}", log.places(1)) };
+    let place = log.places(3)[0];
+    let data = log.remove(place.to_string());
+    log.put(place.to_string(), data.clone());
+    let late = Object { by: Epoch(1), place: fence.next(), ..Object::decode(store, place, &data).unwrap() };
+    log.put(late.place.to_string(), late.encode(store));
+    assert_eq!(log.kinds(), [""; 0]);
+    log.remove(fence.to_string());
+    assert_eq!(log.kinds(), ["fences-missing"]);
+}
+
+/// In the old state the doctor listed all numbers between.
+#[test]
+fn a_claim_of_a_large_number_does_not_end_the_doctor() {
+    let log = Log::new();
+    let (claim, map) = ("claims/00000009000000000000", "map/00000009000000000000");
+    log.put(claim, "");
+    let found = log.after(Duration::ZERO);
+    let [Finding { kind: "claims-missing", what }] = &found[..] else { panic!("{found:?}") };
+    assert!(what.contains("8999999999996 of 9000000000000 claims are missing"), "{what}");
+    assert!(what.contains(&Claim::name(Epoch(4))), "{what}");
+    log.remove(claim);
+    for folder in ["claims", "records"] {
+        log.put(format!("{folder}/{}", u64::MAX), "");
+        assert!(!log.kinds().is_empty());
+        log.remove(format!("{folder}/{}", u64::MAX));
+    }
+    log.put(map, "");
+    assert_eq!(examine_map(&log.bucket, None, GOES_ON).unwrap()[0].kind, "maps-missing");
+}
+
+/// Its host died before its first fence, and the owner before it serves on.
+#[test]
+fn a_claim_that_led_to_nothing_names_no_owner() {
+    let log = Log::new();
+    let before = Health::of(&log.bucket, GOES_ON).unwrap().unwrap();
+    let writer = |epoch| Writer { store: before.store, epoch: Epoch(epoch), drawn: Drawn(9) };
+    for epoch in [4, 5] {
+        let claim = Claim { writer: writer(epoch), owner: "two".into(), address: String::new() };
+        log.put(Claim::name(Epoch(epoch)), claim.encode());
+        let health = Health::of(&log.bucket, GOES_ON).unwrap().unwrap();
+        assert_eq!((health.claim.owner, health.claimed), ("one".into(), Epoch(epoch)));
+        assert_eq!((health.end, health.sign), (before.end, before.sign));
+        assert_eq!(log.kinds(), [""; 0]);
+    }
+    log.put(before.end.to_string(), Object::<Bytes>::fence(&writer(5), before.end).encode(before.store));
+    let health = Health::of(&log.bucket, GOES_ON).unwrap().unwrap();
+    assert_eq!((&*health.claim.owner, health.end), ("two", Place::first_of(Epoch(5))));
+    assert_eq!(log.kinds(), ["not-wanted"]);
+}
+
+/// In the old state the doctor waited for a second in which the owner gave no sign.
+#[test]
+fn the_doctor_ends_beside_an_owner_that_commits() {
+    let log = Log::new();
+    let replica = Replica::new(journal(&log.memory, 0, 0), shipping());
+    let view = |number| Ok(log.backups.backup(Which::Number(number))?.view(1 << 20)?);
+    let (kept, _claim) = replica.kept(view).unwrap();
+    let volume = Arc::new(MemVolume::new(9));
+    options().succeed_on(volume.clone(), &kept).unwrap().close().unwrap();
+    let running = Host::with_disk(volume, &log.memory, Waits::Kept).open().unwrap();
+    let (is_done, begin) = (AtomicBool::new(false), Instant::now());
+    let goes_on = || begin.elapsed() < Duration::from_secs(30);
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                append(&running, number..number + 1);
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        let found = examine(&log.bucket, &log.backups, "a", &log.shard, SystemTime::now(), &goes_on);
+        is_done.store(true, Ordering::Relaxed);
+        found
+    });
+    let found = found.unwrap();
+    assert!(found.iter().all(|finding| finding.kind == "not-wanted"), "{found:?}");
+    running.kill();
 }
 
 #[test]
