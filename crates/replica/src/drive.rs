@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -255,6 +256,17 @@ pub(crate) trait Listener {
     /// Returns the time until the next request. Behind what was read, there was nothing at `none`;
     /// `None` if the bucket did not answer.
     fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error>;
+
+    /// Returns a time at which nothing was behind what was read, if the listener must know whether
+    /// the log was trimmed past that place.
+    fn doubt(&mut self) -> Option<Instant> {
+        None
+    }
+
+    /// Takes that the log was not trimmed past that place before that time.
+    fn sure(&mut self, _none: Instant) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// A listener that waits equally long each time.
@@ -340,9 +352,22 @@ pub(crate) async fn follow_with<J: Journal>(
                     follower.begin_again(now());
                 }
                 let pause = listener.pause(none)?;
-                match request {
-                    Request::Read(place) => journal.wait(Key::Log(place), pause).await,
-                    _ => tokio::time::sleep(pause).await,
+                let wait = async {
+                    match request {
+                        Request::Read(place) => journal.wait(Key::Log(place), pause).await,
+                        _ => tokio::time::sleep(pause).await,
+                    }
+                };
+                let Some(doubt) = listener.doubt() else {
+                    wait.await;
+                    continue;
+                };
+                let look = Request::ReadRecord(follower.doubted());
+                match join(send(&**journal, store, &look), wait).await.0 {
+                    Ok(Reply::Record(None)) => listener.sure(doubt)?,
+                    Err(error) if error.is_temporary() => {}
+                    // A newer record says whether.
+                    _ => follower.look(),
                 }
             }
             FollowerState::Following => {}

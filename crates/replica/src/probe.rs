@@ -7,12 +7,13 @@
 
 use std::fmt::Display;
 
-use brooklet::io::system_seed;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::error::Error;
 use crate::journal::{Created, Journal, Key};
+use crate::place::Drawn;
+use crate::shipper::draw;
 use crate::standby::block_on_while;
 
 /// Most races without a winner.
@@ -39,10 +40,11 @@ impl Probe {
     /// a read for each name.
     ///
     /// # Errors
-    /// [`Error::NotAtomic`]; [`Error::Bucket`] or [`Error::NoAnswer`] if the bucket cannot be
-    /// written, as with credentials that may only read.
+    /// [`Error::NotAtomic`], [`Error::NoList`]; [`Error::Bucket`] or [`Error::NoAnswer`] if the
+    /// bucket cannot be written, as with credentials that may only read.
     pub async fn run(&self, journal: &(impl Journal + Display)) -> Result<(), Error> {
-        let drawn = (u128::from(system_seed()) << 64) | u128::from(system_seed());
+        expect_none(journal).await?;
+        let Drawn(drawn) = draw();
         let (mut names, mut number) = (0, 0);
         while names < self.names {
             let key = Key::Probe(drawn, number);
@@ -107,6 +109,23 @@ impl Probe {
             (_, Some(_), _) | (_, None, None) => Ok(false),
             (_, None, Some(error)) => Err(error),
         }
+    }
+}
+
+/// Reads an object that does not exist.
+///
+/// # Errors
+/// [`Error::NoList`] if the bucket refuses that for lack of rights, which a log cannot do without.
+pub(crate) async fn expect_none<J: Journal>(journal: &J) -> Result<(), Error> {
+    use brooklet_archive::object_store::Error as Refusal;
+    match journal.read(Key::Probe(draw().0, 0)).await {
+        Err(
+            error @ Error::Bucket {
+                cause: Refusal::PermissionDenied { .. } | Refusal::Unauthenticated { .. },
+                ..
+            },
+        ) => Err(Error::NoList { why: error.to_string() }),
+        read => read.map(drop),
     }
 }
 

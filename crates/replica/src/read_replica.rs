@@ -25,11 +25,15 @@ use crate::journal::Journal;
 use crate::machine::follower::{Follower, FollowerState};
 use crate::object::Object;
 use crate::place::StoreId;
+use crate::probe::expect_none;
 use crate::standby::{Begin, begin, block_on_while, find, insist};
 
 /// Time without a sign of the owner after which the replica looks whether it has missed a trim of
 /// the log.
 const SILENCE: Duration = Duration::from_secs(3);
+/// Shortest time between two looks whether the log was trimmed past the replica, which shows all of
+/// it only once it has looked: each look is a request.
+const DOUBT: Duration = Duration::from_millis(100);
 /// The pause between two requests is the time since the last commit, divided by this number.
 const IDLE_SHARE: u32 = 16;
 /// Longest sleep of a caller that waits for the replica, before it looks whether it is to go on.
@@ -155,9 +159,9 @@ impl ReadReplica {
     /// a warning; also later, at any time.
     ///
     /// # Errors
-    /// [`Error::NoLog`]; [`Error::Diverged`] if the file has commits that the log lacks, such as
-    /// one of a former owner: it stays as it is. Also the errors of the bucket, of the backup and
-    /// of the store.
+    /// [`Error::NoLog`], [`Error::NoList`]; [`Error::Diverged`] if the file has commits that the
+    /// log lacks, such as one of a former owner: it stays as it is. Also the errors of the bucket,
+    /// of the backup and of the store.
     pub fn open(
         path: impl AsRef<Path>,
         journal: impl Journal,
@@ -310,6 +314,8 @@ impl Shared {
             rest,
             last: None,
             none: None,
+            sure: None,
+            looked: None,
             again: AGAIN[0],
         };
         let followed = block_on_while(following.follow(journal), &|| !self.is_ended());
@@ -336,12 +342,18 @@ struct Following<'a> {
     last: Option<Instant>,
     /// When the log had nothing more, last.
     none: Option<Instant>,
+    /// When that was sure, last, unless an object was read since: a log that was trimmed past the
+    /// replica looks as one without a next object.
+    sure: Option<Instant>,
+    /// When the replica last looked whether it was trimmed.
+    looked: Option<Instant>,
     /// The pause after the next error that may pass.
     again: Duration,
 }
 
 impl Following<'_> {
     async fn follow<J: Journal>(&mut self, journal: &Arc<J>) -> Result<(), Error> {
+        insist(|| expect_none(&**journal)).await?;
         let store: StoreId = insist(|| find(&**journal)).await?.ok_or(Error::NoLog)?;
         loop {
             match self.follow_from_begin(journal, store).await {
@@ -357,8 +369,9 @@ impl Following<'_> {
 
     /// Follows the log from its begin, until it was trimmed past the replica.
     async fn follow_from_begin<J: Journal>(&mut self, journal: &Arc<J>, store: StoreId) -> Result<(), Error> {
-        let Begin { mut at, record, backup, claim } = begin(&**journal, store).await?;
+        let Begin { mut at, mut record, backup, claim } = begin(&**journal, store).await?;
         self.file.begin(store, backup);
+        self.sure = None;
         claim.iter().for_each(|claim| self.claimed(claim));
         loop {
             let mut follower = Follower::new(store, at, record, SILENCE, Duration::ZERO);
@@ -370,7 +383,10 @@ impl Following<'_> {
                     return Err(Error::Damaged { object: place.to_string(), what });
                 }
                 // It looked: the log was not trimmed past this place.
-                FollowerState::Silent => self.none.map_or(Ok(()), |then| self.had_all(then))?,
+                FollowerState::Silent => {
+                    record = follower.record();
+                    self.none.map_or(Ok(()), |then| self.sure(then))?;
+                }
                 _ => {}
             }
             at = follower.at();
@@ -415,6 +431,7 @@ fn may_pass(error: &Error) -> bool {
 impl Listener for Following<'_> {
     fn found(&mut self, object: Object<Bytes>) -> Result<(), Error> {
         let blocks = sealed(&object)?;
+        self.sure = None;
         let now = Instant::now();
         if blocks.iter().any(|block| block.begin < block.end) {
             self.last = Some(now);
@@ -432,15 +449,27 @@ impl Listener for Following<'_> {
 
     fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
         self.none = none.or(self.none);
-        // A log that was trimmed past this place looks as one without a next object. But an owner
-        // that trims gives signs.
-        let sign = self.shared.state().sign;
-        if let (Some(then), Some(sign)) = (none, sign)
-            && then.saturating_duration_since(sign) < SILENCE
+        if let (Some(then), Some(sure)) = (none, self.sure)
+            && then.saturating_duration_since(sure) < SILENCE
         {
-            self.had_all(then)?;
+            self.sure(then)?;
         }
         let idle = self.last.map_or(self.rest, |last| last.elapsed() / IDLE_SHARE);
         Ok(idle.min(self.rest).max(self.poll))
+    }
+
+    fn doubt(&mut self) -> Option<Instant> {
+        let none = self.none.filter(|none| self.sure.is_none_or(|sure| sure < *none))?;
+        let is_soon = self.looked.is_some_and(|looked| none.saturating_duration_since(looked) < DOUBT);
+        if is_soon && self.is_open() {
+            return None;
+        }
+        self.looked = Some(none);
+        Some(none)
+    }
+
+    fn sure(&mut self, none: Instant) -> Result<(), Error> {
+        self.sure = Some(none);
+        self.had_all(none)
     }
 }

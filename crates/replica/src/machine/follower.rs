@@ -35,7 +35,9 @@ pub enum FollowerState {
 pub struct Follower<P> {
     store: StoreId,
     at: Mark,
+    /// The newest known record, and its place.
     record: Option<u64>,
+    mark: Place,
     silence: Duration,
     /// The silence that counts now: it is longer while somebody takes the store over.
     patience: Duration,
@@ -72,6 +74,7 @@ impl<P: Payload> Follower<P> {
             store,
             at,
             record,
+            mark: at.place,
             silence,
             patience: silence,
             claim: Epoch(0),
@@ -106,6 +109,24 @@ impl<P: Payload> Follower<P> {
     /// Begins the silence anew: the log was not looked at for a while.
     pub fn begin_again(&mut self, now: Duration) {
         self.seen_at = now;
+    }
+
+    /// Returns the number of the newest known record.
+    pub(crate) fn record(&self) -> Option<u64> {
+        self.record
+    }
+
+    /// Returns the number of a record without which the log was not trimmed past the place.
+    pub(crate) fn doubted(&self) -> u64 {
+        let is_past = self.mark > self.at.place;
+        self.record.map_or(0, |record| if is_past { record } else { record + 1 })
+    }
+
+    /// Looks next whether the log was trimmed past the place.
+    pub(crate) fn look(&mut self) {
+        if self.step == Step::Read && !self.asked {
+            self.step = Step::Look { fence: false };
+        }
     }
 
     /// Returns the objects since the last call, in order.
@@ -151,6 +172,7 @@ impl<P: Payload> Follower<P> {
             }
             (Step::Look { fence }, Reply::Record(newest)) => {
                 self.record = newest.as_ref().map(|record| record.number);
+                self.mark = newest.as_ref().map_or(self.mark, |record| record.mark.place);
                 if newest.is_some_and(|record| self.is_behind(&record, fence)) {
                     (self.step, self.state) = (Step::Read, FollowerState::Behind);
                 } else if fence {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brooklet::{CaughtUp, Following, Kept, SealedBlock, Store, View};
+use brooklet::{CaughtUp, Following, Kept, Options, SealedBlock, Store, View};
 use brooklet_archive::Which;
 
 use super::{Beside, ReadReplicaOptions};
@@ -137,8 +137,9 @@ impl File {
                 self.make()
             }
             _ => {
-                let from = blocks.first().map_or(self.read, |first| first.begin);
-                Err(Error::Diverged { from, end: self.read })
+                let end = end_of(options, &self.path).map_err(Error::Store)?;
+                let from = blocks.first().map_or(self.read, |first| first.begin).min(end);
+                Err(Error::Diverged { from, end })
             }
         }
     }
@@ -232,6 +233,14 @@ fn take_beside(
         None => following.take(blocks),
     };
     taken.map_err(Error::Store)
+}
+
+/// Returns the end of a file that is not open.
+fn end_of(options: &Options, path: &Path) -> Result<u64, brooklet::Error> {
+    let store = options.clone().read_only(true).open(path)?;
+    let end = store.info()?.ring_head;
+    store.close()?;
+    Ok(end)
 }
 
 fn remove(path: &Path) -> Result<(), Error> {

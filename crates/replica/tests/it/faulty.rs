@@ -28,6 +28,8 @@ pub enum Failing {
     CheckThenWrite,
     ReadOnly,
     Unsupported,
+    /// It refuses reads of objects that do not exist, as for a user who may not list them.
+    NoList,
 }
 
 /// See above. Times are those of the runtime, which tests may pause.
@@ -130,7 +132,7 @@ impl fmt::Debug for Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, data: PutPayload, options: PutOptions) -> Result<PutResult> {
         match self.failing {
-            Failing::Percent(_) => {}
+            Failing::Percent(_) | Failing::NoList => {}
             Failing::Unconditional => {
                 return self.inner.put_opts(path, data, PutMode::Overwrite.into()).await;
             }
@@ -177,7 +179,12 @@ impl ObjectStore for Faulty {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         match self.fate().await {
-            Fate::Fine | Fate::Doubled => self.inner.get_opts(path, options).await,
+            Fate::Fine | Fate::Doubled => match self.inner.get_opts(path, options).await {
+                Err(Error::NotFound { path, source }) if self.failing == Failing::NoList => {
+                    Err(Error::PermissionDenied { path, source })
+                }
+                got => got,
+            },
             Fate::Hangs => hang().await,
             _ => failed(),
         }

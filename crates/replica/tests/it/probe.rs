@@ -51,6 +51,14 @@ fn a_store_that_cannot_be_written_is_another_error() {
     assert!(matches!(error, Error::Bucket { .. }) && error.to_string().contains("read only"), "{error}");
 }
 
+/// Amazon S3 replies so to a user without s3:ListBucket. In the old state the claims, the holes and
+/// the records of a log were asked for for ever.
+#[test]
+fn a_store_that_refuses_missing_objects_is_refused_with_the_right_that_it_lacks() {
+    let error = probe(Failing::NoList).unwrap_err();
+    assert!(matches!(error, Error::NoList { .. }) && error.to_string().contains("s3:ListBucket"), "{error}");
+}
+
 /// A store that fails now and then is no reason to refuse it.
 #[test]
 fn a_failing_store_is_not_called_unsound() {

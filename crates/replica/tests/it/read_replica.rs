@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use brooklet::{Commit, MirrorOptions, Options, Store, TailEvent, Waits};
@@ -27,11 +27,18 @@ const LONG: Duration = Duration::from_secs(60);
 struct Stopped {
     journal: BucketJournal,
     is_stopped: Arc<AtomicBool>,
+    /// Objects that are read before it stops by itself.
+    left: Arc<AtomicU64>,
 }
 
 impl Stopped {
     fn new(memory: &Arc<InMemory>) -> Self {
-        Self { journal: journal(memory, 0, 0), is_stopped: Arc::default() }
+        let left = Arc::new(AtomicU64::new(u64::MAX));
+        Self { journal: journal(memory, 0, 0), is_stopped: Arc::default(), left }
+    }
+
+    fn stop_after(&self, objects: u64) {
+        self.left.store(objects, Ordering::Relaxed);
     }
 
     fn stop(&self, stops: bool) {
@@ -45,6 +52,12 @@ impl Journal for Stopped {
     }
 
     async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
+        let one_less = |left: u64| left.checked_sub(1);
+        if matches!(key, Key::Log(_))
+            && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err()
+        {
+            self.stop(true);
+        }
         while self.is_stopped.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -270,6 +283,46 @@ fn a_replica_past_which_the_log_was_trimmed_makes_its_file_anew() {
     running.kill();
 }
 
+/// The owner shortens the log while a replica reads it, at each object. In the old state the
+/// replica took the hole for the end of the log: it opened with old data, or refused its sound
+/// file.
+#[test]
+fn a_replica_that_is_overtaken_by_a_trim_is_not_current() {
+    for (objects, has_read) in (0..14).flat_map(|objects| [(objects, 6), (objects, 10)]) {
+        let memory = Arc::new(InMemory::new());
+        let backups = Backups::new(&memory);
+        let running = Host::new(&memory, Waits::Kept).open().unwrap();
+        append(&running, 0..has_read);
+        let reader = Reader::new(&memory);
+        let replica = reader.open();
+        shows(&replica, &running);
+        replica.close().unwrap();
+        append(&running, has_read..10);
+        let stopping = Stopped::new(&memory);
+        stopping.stop_after(objects);
+        let replica = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| reader.open_with(stopping.clone()));
+            while !stopping.is_stopped.load(Ordering::Relaxed) && !opening.is_finished() {
+                std::thread::yield_now();
+            }
+            append(&running, 10..15);
+            backups.back_up(&running).unwrap().unwrap();
+            settle(&running, 0);
+            append(&running, 15..17);
+            stopping.stop_after(u64::MAX);
+            stopping.stop(false);
+            opening.join().unwrap()
+        });
+        let replica = replica.unwrap_or_else(|error| panic!("after {objects} of {has_read}: {error}"));
+        let shown = entries(&replica.store());
+        assert!(shown.len() >= 10, "after {objects} of {has_read}: {shown:?}");
+        assert_eq!(shown, numbered(shown.len() as u64));
+        assert_eq!(shows(&replica, &running), numbered(17));
+        replica.close().unwrap();
+        running.kill();
+    }
+}
+
 /// The replica needs a backup, which the bucket does not return for a while.
 #[test]
 fn a_replica_outlives_a_bucket_that_fails() {
@@ -320,11 +373,13 @@ fn a_file_with_commits_that_the_log_lacks_is_left_as_it_is() {
     first.replica.shipper().unwrap().flush();
     assert!(kept.wait_kept().unwrap());
     first.append("local").wait().unwrap();
+    let kept_end = first.replica.status().unwrap().kept.lsn;
     first.kill();
     let refused = |doing: &str| {
         let before = std::fs::read(reader.path()).unwrap();
         let error = reader.open_with(Stopped::new(&memory)).map(drop).unwrap_err();
-        assert!(matches!(error, Error::Diverged { .. }), "{doing}: {error}");
+        let Error::Diverged { from, end } = error else { panic!("{doing}: {error}") };
+        assert!(from <= end && end > kept_end, "{doing}: {error}");
         assert!(std::fs::read(reader.path()).unwrap() == before, "{doing}");
     };
     refused("the file has more than the log");
@@ -341,6 +396,18 @@ fn a_place_without_a_log_has_no_replica() {
     let memory = Arc::new(InMemory::new());
     let error = Reader::new(&memory).open_with(Stopped::new(&memory)).map(drop).unwrap_err();
     assert!(matches!(error, Error::NoLog), "{error}");
+}
+
+#[test]
+fn a_place_that_refuses_missing_objects_has_no_replica() {
+    let memory = Arc::new(InMemory::new());
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..3);
+    let faulty = Faulty::new(memory.clone(), Failing::NoList, 1);
+    let journal = BucketJournal::new(&Bucket::of(Arc::new(faulty), "here").unwrap());
+    let error = Reader::new(&memory).open_with(journal).map(drop).unwrap_err();
+    assert!(matches!(error, Error::NoList { .. }), "{error}");
+    running.kill();
 }
 
 #[test]
