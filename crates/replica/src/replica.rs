@@ -9,14 +9,15 @@ use std::time::Duration;
 use brooklet::{Kept, LocalLog, Mirror, MirrorHandle, SealedBlock, View};
 use bytes::Bytes;
 
+use crate::claim::Claim;
 use crate::error::Error;
 use crate::followed::{Followed, sealed};
 use crate::journal::Journal;
 use crate::machine::takeover::Found;
-use crate::place::{Drawn, Mark, Place, StoreId};
+use crate::place::{Drawn, Epoch, Mark, Place, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
-use crate::standby::{Standing, block_on_while, find, stand_by};
+use crate::standby::{Standing, block_on_while, claim_of, find, stand_by};
 
 /// The log of a store in a bucket, as the [mirror](brooklet::Options::mirror) of the store.
 ///
@@ -44,6 +45,7 @@ pub struct Replica {
     start: Box<Start>,
     find: Box<Find>,
     stand_by: Box<StandBy>,
+    claim: Box<ClaimOf>,
     /// Whether the caller has ended the shipping, maybe before it began.
     given_up: AtomicBool,
     state: Mutex<State>,
@@ -53,6 +55,8 @@ pub struct Replica {
 type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
 /// Finds the store of the log, while a function returns true.
 type Find = dyn Fn(GoesOn<'_>) -> Result<Option<StoreId>, Error> + Send + Sync;
+/// Reads the claim of an epoch.
+type ClaimOf = dyn Fn(Epoch, GoesOn<'_>) -> Result<Option<Claim>, Error> + Send + Sync;
 /// Waits until the log needs another owner.
 type StandBy = dyn Fn(Duration, GoesOn<'_>, &mut dyn Standing) -> Result<bool, Error> + Send + Sync;
 type GoesOn<'a> = &'a dyn Fn() -> bool;
@@ -73,6 +77,10 @@ impl Replica {
     /// must not be a thread of a tokio runtime.
     pub fn new(journal: impl Journal + Clone, options: ShipperOptions) -> Arc<Self> {
         let (claims, log) = (journal.clone(), Arc::new(journal.clone()));
+        let named = journal.clone();
+        let claim = move |epoch, goes_on: GoesOn<'_>| {
+            block_on_while(claim_of(&named, epoch), goes_on)?.ok_or(Error::GivenUp)
+        };
         let find = move |goes_on: GoesOn<'_>| block_on_while(find(&claims), goes_on)?.ok_or(Error::GivenUp);
         let stand_by = move |silence, goes_on: GoesOn<'_>, on: &mut dyn Standing| {
             Ok(block_on_while(stand_by(&log, silence, on), goes_on)?.is_some())
@@ -82,7 +90,15 @@ impl Replica {
                 .map(|(shipper, _)| shipper)
         };
         let (start, find, stand_by) = (Box::new(start), Box::new(find), Box::new(stand_by));
-        Arc::new(Self { start, find, stand_by, given_up: AtomicBool::new(false), state: Mutex::default() })
+        let claim = Box::new(claim);
+        Arc::new(Self {
+            start,
+            find,
+            stand_by,
+            claim,
+            given_up: AtomicBool::new(false),
+            state: Mutex::default(),
+        })
     }
 
     /// Takes the log over, and returns the history that it keeps, for a host that lacks the store's
@@ -143,6 +159,15 @@ impl Replica {
         standing: &mut dyn Standing,
     ) -> Result<bool, Error> {
         (self.stand_by)(silence, &goes_on, standing)
+    }
+
+    /// Returns the claim of an epoch; `None` if nobody has claimed it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], [`Error::NewerFormat`]; those of the bucket; [`Error::GivenUp`] once
+    /// `goes_on` returned false.
+    pub fn claim(&self, epoch: Epoch, goes_on: &dyn Fn() -> bool) -> Result<Option<Claim>, Error> {
+        (self.claim)(epoch, goes_on)
     }
 
     /// Returns how the shipping stands; `None` before an opening has claimed the log.

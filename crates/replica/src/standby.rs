@@ -27,6 +27,15 @@ pub(crate) async fn find<J: Journal>(journal: &J) -> Result<Option<StoreId>, Err
     Ok(claim.and_then(|claim| Claim::store(&claim)))
 }
 
+/// Returns the claim of an epoch of the log that a journal has.
+pub(crate) async fn claim_of<J: Journal>(journal: &J, epoch: Epoch) -> Result<Option<Claim>, Error> {
+    let Some(store) = find(journal).await? else { return Ok(None) };
+    match send(journal, store, &Request::ReadClaim(epoch)).await? {
+        Reply::Claim(claim) => Ok(claim),
+        _ => Ok(None),
+    }
+}
+
 /// A host that stands by. [`Replica::stand_by_as`](crate::Replica::stand_by_as) asks it.
 pub trait Standing {
     /// Takes what the log has next.

@@ -74,6 +74,37 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Returns an error if nobody could listen at the address now. Listens at no moment, so that no
+    /// client comes.
+    pub fn expect_free(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(text) => {
+                let mut refused =
+                    io::Error::new(io::ErrorKind::AddrNotAvailable, format!("{text} has no address"));
+                for address in text.to_socket_addrs()? {
+                    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                    socket.set_reuseaddr(true)?;
+                    match socket.bind(address) {
+                        Ok(()) => return Ok(()),
+                        Err(error) => refused = error,
+                    }
+                }
+                Err(refused)
+            }
+            Self::Unix(path) => match std::os::unix::net::UnixStream::connect(path) {
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+                {
+                    Ok(())
+                }
+                Err(error) => Err(error),
+                Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+            },
+        }
+    }
+}
+
 /// Number of clients that may wait to be accepted, if the system allows it. Of a crowd that
 /// connects at once, clients beyond it retry after a second.
 const BACKLOG: u32 = 4096;

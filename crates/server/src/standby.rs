@@ -14,12 +14,14 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use brooklet::Store;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, guard, welcome};
 use crate::net::Listener;
+use crate::redis::check_numbered;
 pub use crate::replica::Owner;
 use crate::server::{Config, Error, bind, check_wide, runtime};
 use crate::tls::Tls;
@@ -104,6 +106,21 @@ impl Drop for Standby {
             tracing::error!("the thread of a standby's ports panicked");
         }
     }
+}
+
+/// Returns an error if a server could not serve a store with these settings here: another process
+/// has one of its addresses, or a space of the store is no database. `has_http` says whether the
+/// caller listens at the HTTP addresses itself.
+///
+/// # Errors
+/// As for [`serve`](crate::serve).
+pub fn check_serving(config: &Config, store: &Store, has_http: bool) -> Result<(), Error> {
+    check_numbered(store, config.settings.databases).map_err(Error::Config)?;
+    let http = config.http.iter().filter(|_| !has_http);
+    config.redis.iter().chain(http).try_for_each(|address| {
+        let listen = |cause| Error::Listen { address: address.to_string(), cause };
+        address.expect_free().map_err(listen)
+    })
 }
 
 /// Checks the URL at which clients reach a host over HTTP: scheme, host and port. Returns it

@@ -54,6 +54,11 @@ const LONG: u64 = 256 << 20;
 const OUTDATED: &str =
     "it is from before the begin of the log, which does not show whether it has all of the file";
 
+/// Why a file is moved aside that has commits which the log lacks.
+const APART: &str = "its last commits are not in the log: nobody was told of them, unless they are from a life without --acknowledge kept";
+/// Why a file is moved aside that cannot be opened.
+const UNREADABLE: &str = "it cannot be opened";
+
 /// The replication of a server's store.
 pub struct Replication {
     replica: Arc<Replica>,
@@ -198,7 +203,7 @@ impl Replication {
                 let begins_again = Cell::new(false);
                 let waits = || goes_on() && !begins_again.get();
                 let file = Warm::new(self, options, warm::PORTION);
-                let mut turn = InTurn { host: self, file, ports, begins_again: &begins_again };
+                let mut turn = InTurn { host: self, file, ports, looked: None, begins_again: &begins_again };
                 let is_silent = self.replica.stand_by_as(self.silence, waits, &mut turn)?;
                 turn.set_owner(None);
                 turn.file.finish();
@@ -248,18 +253,26 @@ impl Replication {
                 }
             }
         }
+        let mut unreadable = None;
         let why = match self.open_file(options, open) {
             Err(Error::Behind { .. }) => None,
             Err(Error::Outdated { .. }) => Some(OUTDATED),
-            Err(Error::Diverged { .. }) if self.waits == Waits::Kept => Some(
-                "its last commits are not in the log: nobody was told of them, unless they are from a life without --acknowledge kept",
-            ),
+            Err(Error::Diverged { .. }) if self.waits == Waits::Kept => Some(APART),
+            // The log has all that anybody was told of.
+            Err(Error::Store(error)) if self.waits == Waits::Kept && is_unreadable(&error) => {
+                tracing::warn!(%error, "the file of the store cannot be opened");
+                unreadable = Some(error);
+                Some(UNREADABLE)
+            }
             Err(Error::OtherStore { .. }) if is_first => {
                 Some("another host has made the store at the same moment")
             }
             opened => return opened,
         };
-        let (kept, claim) = self.kept()?;
+        let (kept, claim) = match (self.kept(), unreadable) {
+            (Err(Error::NoLog), Some(error)) => return Err(Error::Store(error)),
+            (kept, _) => kept?,
+        };
         let why = match why {
             // The log has all of the file, so that a file which cannot be read is no loss.
             None => match self.catch_up(options, &kept) {
@@ -374,6 +387,12 @@ impl Replication {
     }
 }
 
+/// Returns whether a file is no store, or is so damaged that it cannot be opened.
+fn is_unreadable(error: &brooklet::Error) -> bool {
+    use brooklet::Error::{Damaged, NotAStore, Shrunk};
+    matches!(error, Damaged { .. } | NotAStore { .. } | Shrunk { .. })
+}
+
 /// Returns the name of this host, unless the settings have one.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -458,14 +477,16 @@ pub fn refused(error: Error) -> Failure {
         Error::Store(error) => error.into(),
         Error::Archive(error) => error.into(),
         Error::Map(why) => refusal(&why),
-        error @ (Error::Damaged { .. } | Error::DamagedBackup { .. } | Error::Diverged { .. }) => {
-            Failure::new(Kind::Damaged, error.to_string())
-        }
+        error @ (Error::Damaged { .. }
+        | Error::DamagedBackup { .. }
+        | Error::LostBackup { .. }
+        | Error::Diverged { .. }) => Failure::new(Kind::Damaged, error.to_string()),
         error @ (Error::NeedsBackup
         | Error::NoLog
         | Error::Outdated { .. }
         | Error::OtherStore { .. }
         | Error::NotAtomic { .. }
+        | Error::NoList { .. }
         | Error::Stream { .. }
         | Error::NewerFormat { .. }) => Failure::new(Kind::CannotOpen, error.to_string()),
         error @ Error::Address { .. } => Failure::new(Kind::Usage, error.to_string()),

@@ -50,6 +50,13 @@ pub enum Change {
         /// The shard.
         shard: String,
     },
+    /// Ends a move to a host that took the shard over, and did not serve it.
+    GiveUp {
+        /// The shard.
+        shard: String,
+        /// The target.
+        host: String,
+    },
     /// Says that the target of a move has reached the end of the log.
     Ready {
         /// The shard.
@@ -126,6 +133,10 @@ impl Change {
                 }
             }
             Self::Cancel { shard } => find(&mut map, shard)?.moving = None,
+            Self::GiveUp { shard, host } => {
+                let shard = find(&mut map, shard)?;
+                shard.moving = shard.moving.take().filter(|moving| moving.to != *host);
+            }
             Self::Ready { shard, host, at } => {
                 // The move may have been cancelled meanwhile.
                 let moving = find(&mut map, shard)?.moving.as_mut();

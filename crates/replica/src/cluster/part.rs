@@ -34,6 +34,11 @@ enum Role {
         /// Whether a takeover would read little of the log.
         is_short: bool,
         left_to: Option<String>,
+        /// Whether clients can connect, and whether the log has an object of its epoch.
+        is_open: bool,
+        has_kept: bool,
+        /// The host that claimed the shard just before.
+        before: Option<String>,
     },
 }
 
@@ -78,15 +83,31 @@ impl Part {
                 }
                 _ => None,
             },
-            Role::Serves { begin, is_short, left_to } => match map.duty(&shard, &host, *begin) {
-                Duty::Wait => Some(Change::Wait { shard }),
-                Duty::Arrived => Some(Change::Serves { shard, host }),
-                Duty::Leave(to) if *is_short && left_to.is_none() => {
-                    *left_to = Some(to.to_owned());
-                    None
+            Role::Serves { before, .. } if before.is_some() => {
+                let moving = map.shards.get(&shard).and_then(|shard| shard.moving.as_ref());
+                if moving.is_some_and(|moving| moving.to != host && Some(&moving.to) == before.as_ref()) {
+                    return before.clone().map(|host| Change::GiveUp { shard, host });
                 }
-                _ => None,
-            },
+                *before = None;
+                self.see_serving(map)
+            }
+            Role::Serves { .. } => self.see_serving(map),
+        }
+    }
+
+    fn see_serving(&mut self, map: &Map) -> Option<Change> {
+        let Role::Serves { begin, is_short, left_to, is_open, has_kept, .. } = &mut self.role else {
+            return None;
+        };
+        let (shard, host) = (self.shard.clone(), self.host.clone());
+        match map.duty(&shard, &host, *begin) {
+            Duty::Wait => Some(Change::Wait { shard }),
+            Duty::Arrived => (*is_open && *has_kept).then_some(Change::Serves { shard, host }),
+            Duty::Leave(to) if *is_short && left_to.is_none() => {
+                *left_to = Some(to.to_owned());
+                None
+            }
+            _ => None,
         }
     }
 
@@ -105,10 +126,11 @@ impl Part {
         self.map.as_ref().is_some_and(|map| map.takes(&self.shard, &self.host, to))
     }
 
-    /// Returns where a space is, in words, if the map gives it to another shard.
+    /// Returns where a space is, in words, if another shard has it: the map gives it to that shard,
+    /// or to none, and that shard is the first.
     pub fn elsewhere(&self, space: &str) -> Option<String> {
         let map = self.map.as_ref()?;
-        let shard = map.spaces.get(space).filter(|shard| **shard != self.shard)?;
+        let shard = map.shard_of(space).filter(|shard| *shard != self.shard)?;
         let entry = map.shards.get(shard)?;
         if entry.wanted.is_empty() {
             return Some(format!("space {space} is in shard {shard}, which has no host yet"));
@@ -140,15 +162,34 @@ impl Part {
     /// Notes that the host serves as the owner of an epoch.
     pub fn serve(&mut self, epoch: Epoch) {
         let begin = Place::first_of(epoch);
-        self.role = Role::Serves { begin, is_short: false, left_to: None };
+        let (is_short, left_to, is_open, has_kept, before) = (false, None, false, false, None);
+        self.role = Role::Serves { begin, is_short, left_to, is_open, has_kept, before };
     }
 
-    /// Notes whether a takeover would read little of the log, and where the log begins if it was
-    /// trimmed. Returns whether it should be short, because the shard is about to move away.
-    pub fn note_log(&mut self, short: bool, trimmed: Option<Place>) -> bool {
-        let (Some(map), Role::Serves { begin, is_short, .. }) = (&self.map, &mut self.role) else {
+    /// Notes that clients can connect to this host. A move to it is done then, once the log has an
+    /// object of its epoch: a host that claims the log may not be able to serve.
+    pub fn open(&mut self) {
+        if let Role::Serves { is_open, .. } = &mut self.role {
+            *is_open = true;
+        }
+    }
+
+    /// Notes the host that claimed the shard just before this one. A move to that host, which goes
+    /// on, is given up: it has taken the shard over, and served nobody.
+    pub fn follows(&mut self, host: &str) {
+        if let Role::Serves { before, .. } = &mut self.role {
+            *before = Some(host.into());
+        }
+    }
+
+    /// Notes whether a takeover would read little of the log, the end of what it has, and where it
+    /// begins if it was trimmed. Returns whether it should be short, because the shard is about to
+    /// move away.
+    pub fn note_log(&mut self, short: bool, kept: Place, trimmed: Option<Place>) -> bool {
+        let (Some(map), Role::Serves { begin, is_short, has_kept, .. }) = (&self.map, &mut self.role) else {
             return false;
         };
+        *has_kept |= kept > Place::first_of(begin.epoch);
         (*is_short, *begin) = (short, trimmed.map_or(*begin, |trimmed| trimmed.max(*begin)));
         let duty = map.duty(&self.shard, &self.host, *begin);
         matches!(duty, Duty::Prepare(_) | Duty::Leave(_) | Duty::Wait)

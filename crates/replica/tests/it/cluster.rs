@@ -111,6 +111,7 @@ impl Process {
         check(&self.shared, &history, epoch);
         self.counts.lock().unwrap().takeovers += 1;
         known.lock().unwrap().serve(epoch);
+        known.lock().unwrap().open();
         let base = history.len();
         let left_to = loop {
             if shipper.error().is_some() {
@@ -125,7 +126,7 @@ impl Process {
             sleep(Duration::from_millis(rng.below(200))).await;
             acknowledge(&self.shared, &history, base, (shipper.status().kept, epoch));
             let mut part = known.lock().unwrap();
-            part.note_log(true, None);
+            part.note_log(true, shipper.status().kept.place, None);
             if let Some(to) = part.leaves_to() {
                 break Some(to.to_owned());
             }

@@ -12,6 +12,7 @@ mod map;
 mod model;
 #[cfg(feature = "seeded-bugs")]
 mod mutations;
+mod part;
 mod probe;
 mod read_replica;
 mod reopening;

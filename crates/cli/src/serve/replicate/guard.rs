@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use brooklet::{Activity, Progress, Store, Waits, WalStats};
 use brooklet_archive::Archive;
-use brooklet_replica::{Error, Replica, Shipper};
+use brooklet_replica::{Epoch, Error, Replica, Shipper};
 use brooklet_server::CancellationToken;
 
 use super::member::Life;
@@ -68,7 +68,7 @@ impl Replication {
     /// Makes backups until the server ends, or must end.
     fn make_backups(&self, store: &Store, shipper: &Shipper, closing: &CancellationToken) {
         let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
-        let mut before_move = 0;
+        let (mut before_move, mut is_known) = (0, self.member.is_none());
         // The other thread ends the server once this host is not the owner any more.
         let goes_on = || !closing.is_cancelled() && !self.stop.is_cancelled();
         while goes_on() {
@@ -77,12 +77,11 @@ impl Replication {
             let is_long = log - backed_up >= self.backup_at;
             let moves = self.member.as_ref().is_some_and(|member| {
                 member.part(|part| {
-                    part.note_log(
-                        log - backed_up < SHORT || before_move >= BEFORE_MOVE,
-                        self.replica.trimmed(),
-                    )
+                    let is_short = log - backed_up < SHORT || before_move >= BEFORE_MOVE;
+                    part.note_log(is_short, status.kept.place, self.replica.trimmed())
                 })
             });
+            is_known = is_known || self.note_former(shipper, &goes_on);
             before_move = if moves { before_move } else { 0 };
             let is_for_move = moves && log - backed_up >= SHORT && before_move < BEFORE_MOVE;
             let wait = if is_long { pause.min(self.backup_every) } else { self.backup_every };
@@ -99,6 +98,24 @@ impl Replication {
                 last = Instant::now();
             }
             thread::sleep(LOOK);
+        }
+    }
+
+    /// Notes the host that claimed the log just before, for a move to that host. Returns whether it
+    /// is known.
+    fn note_former(&self, shipper: &Shipper, goes_on: &dyn Fn() -> bool) -> bool {
+        let Epoch(epoch) = shipper.status().kept.place.epoch;
+        match self.replica.claim(Epoch(epoch - 1), goes_on) {
+            Ok(claim) => {
+                if let (Some(member), Some(claim)) = (&self.member, claim) {
+                    member.part(|part| part.follows(&claim.owner));
+                }
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the former owner is not known yet");
+                false
+            }
         }
     }
 

@@ -42,7 +42,13 @@ impl Lives<'_> {
             let replication = Replication::of(self.given, &config, self.path, &life, member.clone())?;
             let Some(store) = replication.open(options, open)? else { return Ok(()) };
             let guard: Guard = replication.guard(store.clone())?;
-            let served = brooklet_server::serve(store, &config, &mut ready, life);
+            let ready = |addresses: &Addresses| {
+                if let Some(member) = &member {
+                    member.part(Part::open);
+                }
+                ready(addresses);
+            };
+            let served = brooklet_server::serve(store, &config, ready, life);
             let left_to = member.as_ref().and_then(|member| member.part(Part::end_serving));
             guard.end(left_to.as_deref())?;
             served.map_err(crate::serve::refused)?;

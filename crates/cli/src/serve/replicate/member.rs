@@ -109,6 +109,13 @@ impl Observer for Following {
             );
         }
         self.is_replaced = part.is_replaced();
+        if let Some(Change::GiveUp { host, .. }) = &wanted {
+            tracing::warn!(
+                shard = member.shard,
+                host,
+                "the move is cancelled: the host took the shard over, and did not serve it; look at its log, and move the shard again"
+            );
+        }
         if let Some(to) = part.leaves_to()
             && let Some(life) = life.take()
         {

@@ -479,7 +479,7 @@ fn only_a_move_ends_the_serving_in_a_hurry() {
     let (stop, hurry) = serve();
     change(Change::Register { shard: shard(), host: "two".into(), url: String::new() });
     change(Change::Move { shard: shard(), to: "two".into() });
-    member.part(|part| part.note_log(true, None));
+    member.part(|part| part.note_log(true, Place::first_of(Epoch(1)), None));
     change(Change::Ready { shard: shard(), host: "two".into(), at: Place::first_of(Epoch::FIRST) });
     until(|| stop.is_cancelled());
     assert!(hurry.is_cancelled());

@@ -1,10 +1,10 @@
 //! What a standby does while it waits for its turn.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brooklet_replica::{Followed, Place, Standing};
-use brooklet_server::standby::{Owner, Standby, base_url};
+use brooklet_server::standby::{Owner, Standby, base_url, check_serving};
 
 use super::Replication;
 use super::warm::Warm;
@@ -12,11 +12,15 @@ use super::warm::Warm;
 /// Time between two looks at the log, and the one while the store is about to move.
 const USUAL: Duration = Duration::from_millis(200);
 const SOON: Duration = Duration::from_millis(20);
+/// Time between two looks whether this host could serve.
+const AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct InTurn<'a> {
     pub host: &'a Replication,
     pub file: Warm<'a>,
     pub ports: Option<&'a Standby>,
+    /// When this host looked last whether it could serve, and the result.
+    pub looked: Option<(Instant, bool)>,
     /// Set once the log should be read from its begin again.
     pub begins_again: &'a Cell<bool>,
 }
@@ -26,6 +30,26 @@ impl InTurn<'_> {
         if let Some(ports) = self.ports {
             ports.set_owner(owner);
         }
+    }
+}
+
+impl InTurn<'_> {
+    /// Returns whether this host could serve, as of a moment ago: its owner leaves the shard to it.
+    fn can_serve(&mut self) -> bool {
+        if let Some((_, can)) = self.looked.filter(|(at, _)| at.elapsed() < AGAIN) {
+            return can;
+        }
+        let file = self.file.options().clone().read_only(true).open(&self.host.path);
+        let checked = file
+            .map_err(brooklet_server::Error::Store)
+            .and_then(|store| check_serving(&self.host.server, &store, self.ports.is_some()));
+        if let Err(error) = &checked
+            && self.looked.is_none_or(|(_, could)| could)
+        {
+            tracing::warn!(%error, "the shard is to move here, and this host could not serve it");
+        }
+        self.looked = Some((Instant::now(), checked.is_ok()));
+        checked.is_ok()
     }
 }
 
@@ -46,7 +70,10 @@ impl Standing for InTurn<'_> {
 
     fn pause(&mut self, end: Option<Place>) -> Duration {
         let Some(member) = &self.host.member else { return USUAL };
-        let is_near = member.part(|part| part.approaches()) && end.is_some() && self.file.approach();
+        let is_near = member.part(|part| part.approaches())
+            && end.is_some()
+            && self.file.approach()
+            && self.can_serve();
         member.part(|part| {
             part.stand_by(end.filter(|_| is_near));
             if part.is_moving() { SOON } else { USUAL }

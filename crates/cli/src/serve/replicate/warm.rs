@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use brooklet::{CaughtUp, Kept, Options, SealedBlock, View};
+use brooklet::{CaughtUp, Kept, Options, SealedBlock, View, Waits};
 use brooklet_replica::{Error, Followed, StoreId};
 
-use super::{OUTDATED, Replication, with_suffix};
+use super::{APART, OUTDATED, Replication, UNREADABLE, is_unreadable, with_suffix};
 
 /// Bytes of blocks from which on the file catches up. A takeover replays at most so many.
 pub(super) const PORTION: usize = 16 << 20;
@@ -43,6 +43,9 @@ pub(super) struct Warm<'a> {
     next_try: Instant,
     /// When the file was last written, if the log had all of it then.
     is_of_the_log: Option<SystemTime>,
+    /// Whether the file has commits that the log lacks, and whether it was moved aside.
+    is_apart: bool,
+    is_aside: bool,
     /// Whether the file was found to continue in this log.
     follows: bool,
     /// Whether the store is about to move here.
@@ -77,6 +80,8 @@ impl<'a> Warm<'a> {
             last,
             next_try,
             is_of_the_log,
+            is_apart: false,
+            is_aside: false,
             follows: false,
             approaches: false,
             is_cold,
@@ -98,7 +103,8 @@ impl<'a> Warm<'a> {
                 self.bytes += blocks.iter().map(|block| block.bytes.len()).sum::<usize>();
                 self.blocks.extend(blocks);
                 let is_due = self.bytes >= self.portion || self.last.elapsed() >= LONGEST;
-                if (is_due || !self.host.path.exists()) && self.next_try <= Instant::now() {
+                let is_next = self.next_try <= Instant::now();
+                if self.has_most() || (is_due || !self.host.path.exists()) && is_next {
                     self.catch_up(true);
                 }
             }
@@ -127,10 +133,20 @@ impl<'a> Warm<'a> {
         self.follows && !self.is_cold && self.bytes < NEAR && self.host.path.exists()
     }
 
+    /// Returns the options of the file.
+    pub fn options(&self) -> &Options {
+        self.options
+    }
+
     /// Returns whether the log should be read from its begin again: the file could not follow for a
     /// while, and the reason may be gone.
     pub fn begins_again(&self) -> bool {
-        self.cold_since.is_some_and(|since| since.elapsed() >= COLD)
+        self.is_aside || self.cold_since.is_some_and(|since| since.elapsed() >= COLD)
+    }
+
+    /// Returns whether no more blocks may wait for the file.
+    fn has_most(&self) -> bool {
+        self.bytes >= MOST * self.portion.max(PORTION)
     }
 
     /// Brings the file to the end of what was read. If that fails, the file stays as it is.
@@ -141,7 +157,8 @@ impl<'a> Warm<'a> {
         self.last = Instant::now();
         // Merges would take the time in which the store is to move here.
         let done = self.follow(merges && !self.approaches);
-        self.follows |= matches!(done, Ok(CaughtUp::Done | CaughtUp::Ahead));
+        // A file that is ahead may have commits that the log lacks.
+        self.follows |= matches!(done, Ok(CaughtUp::Done));
         match done {
             Ok(CaughtUp::Done) => {
                 tracing::debug!(bytes = self.bytes, "the file of the store has caught up with the log");
@@ -150,7 +167,8 @@ impl<'a> Warm<'a> {
             }
             Ok(CaughtUp::Ahead) => self.forget(),
             // More blocks of the log are needed.
-            Ok(CaughtUp::Outdated) if self.bytes < MOST * self.portion.max(PORTION) => {}
+            Ok(CaughtUp::Outdated) if !self.has_most() => {}
+            Ok(CaughtUp::Apart) if self.is_apart && self.host.waits == Waits::Kept => self.put_aside(APART),
             Ok(CaughtUp::Outdated | CaughtUp::Apart) => {
                 tracing::warn!(
                     "the file of the store does not continue in the log: a takeover looks at it, and may make it anew"
@@ -158,16 +176,39 @@ impl<'a> Warm<'a> {
                 self.is_cold = true;
                 self.forget();
             }
-            Err(error) if is_of_a_moment(&error) && self.bytes < MOST * self.portion.max(PORTION) => {
+            Err(error) if is_of_a_moment(&error) && !self.has_most() => {
                 tracing::warn!(%error, "the file of the store does not follow the log: the next try follows");
                 self.next_try = Instant::now() + LONGEST;
             }
+            Err(Error::Store(error)) if is_unreadable(&error) && self.host.waits == Waits::Kept => {
+                tracing::warn!(%error, "the file of the store cannot be opened");
+                self.put_aside(UNREADABLE);
+            }
             Err(error) => {
-                tracing::warn!(%error, "the file of the store does not follow the log: a takeover takes longer");
+                let what = match &error {
+                    Error::Store(error) if is_unreadable(error) => {
+                        "the file of the store cannot be opened, so this host cannot take the store over: move the file aside"
+                    }
+                    _ => "the file of the store does not follow the log: a takeover takes longer",
+                };
+                tracing::warn!(%error, "{what}");
                 (self.is_cold, self.cold_since) = (true, Some(Instant::now()));
                 self.forget();
             }
         }
+    }
+
+    /// Moves a file aside that is of no use, so that another one is made from the begin of the log.
+    fn put_aside(&mut self, why: &str) {
+        match self.host.move_aside(why) {
+            Ok(()) => self.is_aside = true,
+            Err(error) => {
+                tracing::warn!(%error, "the file of the store stays: a takeover looks at it");
+                self.cold_since = Some(Instant::now());
+            }
+        }
+        self.is_cold = true;
+        self.forget();
     }
 
     /// Returns [`CaughtUp::Outdated`] if a file would have to be made, and cannot be made yet.
@@ -181,6 +222,7 @@ impl<'a> Warm<'a> {
             let merges = || merges && goes_on() && is_early();
             let file = self.options.clone();
             let done = file.catch_up(&host.path, log.store.0, &self.blocks, merges).map_err(Error::Store)?;
+            self.is_apart = done == CaughtUp::Apart;
             if done != CaughtUp::Outdated {
                 return Ok(done);
             }

@@ -30,13 +30,15 @@ struct Server {
     name: &'static str,
     place: Place,
     port: u16,
+    /// Another address for Redis clients than the socket.
+    listen: Option<String>,
     child: Option<Child>,
 }
 
 impl Server {
     fn new(name: &'static str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { name, place: Place::new(), port, child: None }
+        Self { name, place: Place::new(), port, listen: None, child: None }
     }
 
     fn socket(&self) -> PathBuf {
@@ -44,10 +46,11 @@ impl Server {
     }
 
     fn start(&mut self, bucket: &Path) {
-        let listen = format!("unix:{}", self.socket().display());
+        let socket = format!("unix:{}", self.socket().display());
+        let listens = self.listen.iter().fold(socket, |all, more| format!("{all},{more}"));
         let (http, url) = (format!("127.0.0.1:{}", self.port), format!("http://127.0.0.1:{}", self.port));
         let of = ["--cluster", bucket.to_str().unwrap(), "--shard", "a", "--host", self.name];
-        let serve = ["serve", "STORE", "--listen", &listen, "--http", &http, "--advertise", &url];
+        let serve = ["serve", "STORE", "--listen", &listens, "--http", &http, "--advertise", &url];
         let small = ["--ring-size", "4M", "--memory", "4M", "--max-value", "64K"];
         let often = ["--takeover-after", "2", "--backup-every", "2"];
         let mut command = self.place.command(&[&serve[..], &of, &small, &often].concat());
@@ -292,6 +295,62 @@ fn a_move_survives_the_death_of_its_target_and_of_the_owner() {
     let told = writer.end();
     let owner = cluster.status()["owner"].as_str().unwrap().to_owned();
     expect_all(&cluster, cluster.hosts.iter().position(|host| host.name == owner).unwrap(), &told);
+}
+
+/// Another process has the port of the target. In the old state the target took the shard, ended,
+/// and took it again, and the command reported success.
+#[test]
+fn a_shard_does_not_move_to_a_host_that_cannot_serve() {
+    let mut cluster = Cluster::start(&["one"]);
+    let writer = Writer::start(&cluster);
+    writer.goes_on();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut second = Server::new("two");
+    second.listen = Some(taken.local_addr().unwrap().to_string());
+    cluster.hosts.push(second);
+    cluster.start_host(1);
+    cluster.wait_registered(1);
+    let epoch = cluster.status()["epoch"].clone();
+    let message = cluster.fails(1, "move", &["a", "two", "--timeout", "5s"]);
+    assert!(message.contains("has not moved after 5 seconds"), "{message}");
+    writer.goes_on();
+    assert_eq!(cluster.status()["epoch"], epoch, "nobody else claimed the shard");
+    drop(taken);
+    cluster.ok("move", &["a", "two"]);
+    cluster.ok("move", &["a", "one"]);
+    let told = writer.end();
+    expect_all(&cluster, 0, &told);
+}
+
+/// In the old state the first error hid all other findings.
+#[test]
+fn a_shard_that_cannot_be_looked_at_hides_no_other() {
+    let place = Place::new();
+    let bucket = place.dir.path().join("bucket");
+    std::fs::create_dir(&bucket).unwrap();
+    let address = bucket.to_str().unwrap();
+    place.ok(&["cluster", "init", address]);
+    for shard in ["a", "b"] {
+        place.ok(&["cluster", "add-shard", address, shard]);
+    }
+    // The claim is a folder that cannot be read as an object.
+    let claim = bucket.join("shards/a/claims").join(format!("{:020}", 1));
+    std::fs::create_dir_all(claim.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("loop", claim.parent().unwrap().join("loop")).unwrap();
+    std::os::unix::fs::symlink("loop", &claim).unwrap();
+    let output = place.run(&["cluster", "doctor", address, "--json"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let rows = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let kinds: Vec<(String, String)> = rows
+        .map(|row| ["shard", "kind"].map(|field| row[field].as_str().unwrap_or_default().to_owned()).into())
+        .collect();
+    let found = |shard: &str, kind: &str| kinds.contains(&(shard.into(), kind.into()));
+    assert!(found("a", "no-look") && found("b", "no-log"), "{kinds:?}");
+    assert_eq!(output.status.code(), Some(1));
+    let output = place.run(&["cluster", "status", address]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("shard a cannot be looked at") && printed.contains("\nb "), "{printed}");
+    assert_ne!(output.status.code(), Some(0));
 }
 
 #[test]

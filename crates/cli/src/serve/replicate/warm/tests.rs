@@ -208,3 +208,104 @@ fn one_file_with_nothing_of_its_own_is_kept() {
         assert_eq!(folder.path().join("second.behind").exists(), !is_touched);
     }
 }
+
+/// In the old state they waited for a minute, however many came.
+#[test]
+fn blocks_that_wait_for_a_file_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let block = blocks(&first).pop().unwrap();
+    let mut second = host(folder.path(), Waits::Kept);
+    second.path = folder.path().join("second");
+    // Somebody looks at it.
+    let _busy = options().open(&second.path).unwrap();
+    let options = options();
+    let mut file = Warm::new(&second, &options, 1);
+    file.take(Followed::Begin { store: StoreId(1), backup: None });
+    file.take(Followed::Blocks(vec![block.clone()]));
+    assert!(!file.is_cold());
+    let many = MOST * PORTION / block.bytes.len() + 1;
+    file.take(Followed::Blocks(vec![block; many]));
+    assert!(file.is_cold() && file.bytes == 0 && !file.begins_again());
+}
+
+/// Returns the blocks of a log.
+fn blocks(host: &Replication) -> Vec<SealedBlock> {
+    let (mut read, looks) = (Vec::new(), Cell::new(0));
+    let goes_on = || looks.replace(looks.get() + 1) < 5;
+    let replica = Replica::new(host.journal.clone(), ShipperOptions::default());
+    let take = |followed| {
+        if let Followed::Blocks(blocks) = followed {
+            read.extend(blocks);
+        }
+    };
+    replica.stand_by(Duration::from_secs(60), goes_on, take).unwrap();
+    read
+}
+
+/// Follows the log for a moment. Returns whether the file could take the store at once, and whether
+/// the log is to be read again.
+fn stand_by(host: &Replication) -> (bool, bool) {
+    let (options, looks) = (options(), Cell::new(0));
+    let mut file = Warm::new(host, &options, 1);
+    let goes_on = || looks.replace(looks.get() + 1) < 10;
+    host.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+    (file.approach(), file.begins_again())
+}
+
+/// It is no target of a move, and with `kept` it makes its file anew before a takeover needs it.
+#[test]
+fn a_former_owner_that_diverged_makes_its_file_anew() {
+    for waits in [Waits::Kept, Waits::Local] {
+        let folder = tempfile::tempdir().unwrap();
+        let first = host(folder.path(), Waits::Local);
+        let store = open(&first).unwrap();
+        append_kept(&store, &first.replica);
+        first.replica.give_up();
+        store.append("log", "the bucket lacks this").unwrap().wait().unwrap();
+        store.close().unwrap();
+        drop((store, first));
+        let mut third = host(folder.path(), Waits::Kept);
+        third.path = folder.path().join("third");
+        let store = third.claim(&options(), &|options| options.open(&third.path)).unwrap();
+        let former = host(folder.path(), waits);
+        assert_eq!(stand_by(&former), (false, false), "the file is ahead");
+        append_kept(&store, &third.replica);
+        store.append("log", [7; 4000]).unwrap().wait().unwrap();
+        let is_kept = waits == Waits::Kept;
+        assert_eq!(stand_by(&former), (false, is_kept), "{waits:?}");
+        assert_eq!(aside(folder.path()), usize::from(is_kept), "{waits:?}");
+        if is_kept {
+            assert_eq!(stand_by(&former), (true, false));
+            let found = Options::new().read_only(true).open(&former.path).unwrap();
+            assert_eq!(found.bounds("log").unwrap().next, 3);
+        }
+    }
+}
+
+/// In the old state each takeover failed.
+#[test]
+fn a_host_whose_file_cannot_be_opened_makes_it_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Kept);
+    second.path = folder.path().join("second");
+    let damage = || std::fs::write(&second.path, [7; 100_000]).unwrap();
+    damage();
+    assert_eq!(stand_by(&second), (false, true));
+    assert_eq!(stand_by(&second), (true, false));
+    assert_eq!(aside(folder.path()), 1);
+    damage();
+    let mut local = host(folder.path(), Waits::Local);
+    local.path.clone_from(&second.path);
+    assert_eq!(stand_by(&local), (false, false));
+    let error = local.claim(&options(), &|options| options.open(&local.path)).map(drop).unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+    let store = second.claim(&options(), &|options| options.open(&second.path)).unwrap();
+    assert_eq!(store.bounds("log").unwrap().next, 1);
+    assert_eq!(aside(folder.path()), 2);
+}
