@@ -351,27 +351,41 @@ pub(crate) async fn follow_with<J: Journal>(
                     // The owner was not looked at meanwhile.
                     follower.begin_again(now());
                 }
-                let pause = listener.pause(none)?;
-                let wait = async {
-                    match request {
-                        Request::Read(place) => journal.wait(Key::Log(place), pause).await,
-                        _ => tokio::time::sleep(pause).await,
-                    }
-                };
-                let Some(doubt) = listener.doubt() else {
-                    wait.await;
-                    continue;
-                };
-                let look = Request::ReadRecord(follower.doubted());
-                match join(send(&**journal, store, &look), wait).await.0 {
-                    Ok(Reply::Record(None)) => listener.sure(doubt)?,
-                    Err(error) if error.is_temporary() => {}
-                    // A newer record says whether.
-                    _ => follower.look(),
-                }
+                wait(journal, store, follower, listener, (&request, none)).await?;
             }
             FollowerState::Following => {}
             ended => return Ok(ended.clone()),
         }
     }
+}
+
+/// Waits until the next request, and looks meanwhile whether the log was trimmed, if the listener
+/// must know. `asked` is the last request, and when it found nothing.
+async fn wait<J: Journal>(
+    journal: &Arc<J>,
+    store: StoreId,
+    follower: &mut Follower<Bytes>,
+    listener: &mut impl Listener,
+    asked: (&Request<Bytes>, Option<Instant>),
+) -> Result<(), Error> {
+    let (request, none) = asked;
+    let pause = listener.pause(none)?;
+    let wait = async {
+        match request {
+            Request::Read(place) => journal.wait(Key::Log(*place), pause).await,
+            _ => tokio::time::sleep(pause).await,
+        }
+    };
+    let Some(doubt) = listener.doubt() else {
+        wait.await;
+        return Ok(());
+    };
+    let look = Request::ReadRecord(follower.doubted());
+    match join(send(&**journal, store, &look), wait).await.0 {
+        Ok(Reply::Record(None)) => listener.sure(doubt)?,
+        Err(error) if error.is_temporary() => {}
+        // A newer record says whether.
+        _ => follower.look(),
+    }
+    Ok(())
 }
