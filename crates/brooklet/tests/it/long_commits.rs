@@ -179,8 +179,8 @@ fn long_commits_of_many_threads_end_beside_short_ones() {
 #[test]
 fn long_commits_end_in_a_full_store() {
     let volume = MemVolume::new(1);
-    let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
-    let store = options.capacity(6 << 20).create_on(Arc::new(volume.clone())).unwrap();
+    let options = Options::new().ring_size(4 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+    let store = options.capacity(12 << 20).create_on(Arc::new(volume.clone())).unwrap();
     let mut rng = Rng::new(3);
     let (mut n, mut commit) = (0, Commit::new());
     let error = loop {
