@@ -216,7 +216,12 @@ impl Replica {
     }
 
     pub(crate) fn is_recorded(&self, mark: Mark) -> bool {
-        self.state().recorded == Some(mark)
+        self.recorded() == Some(mark)
+    }
+
+    /// Returns the last mark that a backup was recorded with.
+    pub(crate) fn recorded(&self) -> Option<Mark> {
+        self.state().recorded
     }
 
     pub(crate) fn note_recorded(&self, mark: Mark) {

@@ -140,6 +140,26 @@ impl Wal {
         self.shared.lock().admits(bound, freeing)
     }
 
+    /// Writes an empty block, and returns whether it did: not while anything is on its way. A
+    /// mirror gets the block as it gets others.
+    ///
+    /// # Errors
+    /// The error that stopped the log; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in
+    /// a process that did not open the log.
+    pub fn write_empty(&self) -> Result<bool, WalError> {
+        let shared = &*self.shared;
+        shared.may_wait()?;
+        let taken = {
+            let mut core = shared.lock();
+            core.check()?;
+            core.take_empty(shared.clock.now())
+        };
+        let Some(taken) = taken else { return Ok(false) };
+        shared.carry_out(taken);
+        shared.lock().check()?;
+        Ok(true)
+    }
+
     fn append_with(
         &self,
         bound: usize,

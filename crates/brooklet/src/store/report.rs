@@ -7,6 +7,18 @@ use crate::stats::metrics::Metrics;
 use crate::store::Store;
 
 impl Store {
+    /// Writes an empty block to the ring, and returns whether it did: not while commits are on
+    /// their way. For the mirror of a store without commits, which names a block of the log.
+    ///
+    /// # Errors
+    /// The error that stopped the store.
+    #[doc(hidden)]
+    pub fn write_empty_block(&self) -> Result<bool, Error> {
+        let inner = self.inner();
+        inner.here()?;
+        Ok(inner.writable()?.write_empty()?)
+    }
+
     /// Returns the content of the store, and its activity since it was opened.
     pub fn info(&self) -> Result<StoreInfo, Error> {
         self.inner().info()

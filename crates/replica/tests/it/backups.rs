@@ -271,3 +271,38 @@ fn a_claim_gives_signs_until_it_is_dropped() {
         std::thread::yield_now();
     }
 }
+
+/// An owner without commits appends beats. Each takeover would read all of them.
+#[test]
+fn the_log_of_an_idle_store_begins_behind_its_beats() {
+    let memory = Arc::new(InMemory::new());
+    let backups = Backups::new(&memory);
+    let mut host = Host::new(&memory, Waits::Kept);
+    host.shipping.limits.beat = Some(Duration::from_millis(1));
+    let running = host.open().unwrap();
+    append(&running, 0..5);
+    running.flush();
+    backups.back_up(&running).unwrap().unwrap();
+    let mut at = settle(&running, 0);
+    for record in 1..3 {
+        assert!(backups.back_up(&running).unwrap().is_none(), "there are few beats");
+        while running.replica.status().unwrap().kept.place.number < at.place.number + 320 {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        assert_eq!(backups.back_up(&running).unwrap().unwrap().number, 0, "no other backup is needed");
+        let end = settle(&running, record);
+        let left = memory.list(Some(&Path::from("here/log"))).try_collect::<Vec<_>>().now_or_never();
+        let most = (end.place.number - at.place.number) as usize / 2;
+        assert!(left.unwrap().unwrap().len() < most, "the beats are still there");
+        at = end;
+    }
+    running.kill();
+    // The file continues, and a successor has all of the store.
+    let running = host.open().unwrap();
+    append(&running, 5..6);
+    running.kill();
+    let replica = Replica::new(journal(&memory, 0, 0), shipping());
+    let (kept, _claim) = replica.kept(|number| Ok(backups.view(number))).unwrap();
+    let next = options().succeed_on(Arc::new(MemVolume::new(9)), &kept).unwrap();
+    assert_eq!(entries(&next), numbered(6));
+}

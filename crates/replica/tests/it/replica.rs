@@ -331,7 +331,8 @@ fn hosts_succeed_one_another_with_the_bucket_alone() {
             running.store.checkpoint().unwrap();
         }
         let next = Host::new(&memory, Waits::Kept).succeed().unwrap();
-        assert!(running.append("too late").wait().is_err());
+        // A beat may have met the successor already.
+        assert!(running.store.append("log", "too late").and_then(|late| late.wait()).is_err());
         running.kill();
         running = next;
         assert_eq!(entries(&running.store), all);

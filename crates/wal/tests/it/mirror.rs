@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use brooklet_io::{Clock, ManualClock, MemVolume, Volume};
+use brooklet_io::{Clock, Fault, ManualClock, MemVolume, Volume};
 use brooklet_wal::{
     Ack, Block, Committer, Config, Cursor, LocalLog, Mirror, MirrorHandle, Opening, Records, SealedBlock,
     Sink, Start, Waiters, Waits, Wal, WalError, Zone, recover, sealed_blocks,
@@ -192,6 +192,30 @@ fn an_empty_block_is_kept_when_the_mirror_keeps_it() {
         world.mirror.keep(2);
         assert_eq!((world.wal.settled(), world.wal.mirror_stats().unwrap().blocks), (2, 0));
     }
+}
+
+/// The log has nothing to say by it, so the committer would not write one.
+#[test]
+fn an_empty_block_is_written_whenever_nothing_else_is_on_its_way() {
+    let mut world = World::new(Waits::Local);
+    world.append(b"record");
+    while world.mirror.taken() < 2 {
+        world.committer.step();
+    }
+    for _ in 0..100 {
+        world.committer.step();
+    }
+    assert_eq!(world.mirror.taken(), 2);
+    for taken in 3..5 {
+        assert!(world.wal.write_empty().unwrap());
+        assert_eq!((world.mirror.taken(), world.wal.durable()), (taken, taken as u64));
+    }
+    drop(world.wal.try_append(1, false, Duration::ZERO, |out| out(b"x")).unwrap());
+    assert!(!world.wal.write_empty().unwrap(), "a record is on its way");
+    world.wal.flush().unwrap();
+    assert_eq!(world.mirror.taken(), 5);
+    world.volume.fail(Fault::PowerOffAfter(0));
+    assert!(world.wal.write_empty().is_err());
 }
 
 /// A log that has ended does not call what its mirror lacks settled: the ring still needs it.

@@ -52,7 +52,8 @@ impl Server {
         let of = ["--cluster", bucket.to_str().unwrap(), "--shard", "a", "--host", self.name];
         let serve = ["serve", "STORE", "--listen", &listens, "--http", &http, "--advertise", &url];
         let small = ["--ring-size", "4M", "--memory", "4M", "--max-value", "64K"];
-        let often = ["--takeover-after", "2", "--backup-every", "2"];
+        // A busy machine may keep a sound owner from its beats for seconds.
+        let often = ["--takeover-after", "4", "--backup-every", "2"];
         let mut command = self.place.command(&[&serve[..], &of, &small, &often].concat());
         let log = std::fs::File::create(self.place.dir.path().join("log")).unwrap();
         self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
