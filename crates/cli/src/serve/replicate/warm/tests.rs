@@ -263,10 +263,13 @@ fn a_former_owner_that_diverged_makes_its_file_anew() {
         let first = host(folder.path(), Waits::Local);
         let store = open(&first).unwrap();
         append_kept(&store, &first.replica);
-        first.replica.give_up();
-        store.append("log", "the bucket lacks this").unwrap().wait().unwrap();
         store.close().unwrap();
+        let path = first.path.clone();
         drop((store, first));
+        let alone = options().open(&path).unwrap();
+        alone.append("log", "the bucket lacks this").unwrap().wait().unwrap();
+        alone.close().unwrap();
+        drop(alone);
         let mut third = host(folder.path(), Waits::Kept);
         third.path = folder.path().join("third");
         let store = third.claim(&options(), &|options| options.open(&third.path)).unwrap();
