@@ -138,6 +138,7 @@ pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use map::{Layout, Map, Span};
 pub use mirror::{LocalLog, Mirror, MirrorHandle, MirrorStats, SealedBlock, Waits, sealed_blocks};
 pub use recover::{End, Found, Hole, Recovery, Start, recover};
+pub use resize::NotResized;
 pub use ring::Cursor;
 pub use secure::{recover_secured, secure};
 pub use shared::PendingNotify;

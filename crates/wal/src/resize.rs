@@ -6,6 +6,8 @@
 //! map is stored leaves the old ring; after that, the new map locates every existing block at the
 //! same place.
 
+use std::time::Duration;
+
 use crate::core::Limits;
 use crate::error::WalError;
 use crate::map::Map;
@@ -13,6 +15,22 @@ use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::sync::thread::Thread;
 use crate::wal::Wal;
+
+/// Longest time for which appends pause until the mirror keeps what was appended. A mirror that is
+/// further behind is not waited for.
+const LAG: Duration = Duration::from_secs(1);
+
+/// The reason why a ring was not resized. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotResized {
+    /// The new ring would have only `free` bytes for new blocks, too few for its largest record.
+    NoRoom {
+        /// Bytes for new blocks.
+        free: u64,
+    },
+    /// Acknowledgements wait for the mirror, and the mirror is far behind.
+    MirrorLags,
+}
 
 /// A guard that allows appends again, after any outcome of the resize.
 struct Paused<'a>(&'a Shared);
@@ -46,8 +64,8 @@ impl Wal {
     /// goes by this map. If `record` fails, it must also have stopped the log, by
     /// [`fail`](Self::fail).
     ///
-    /// Returns `Ok(Err(free))` if the new ring would have only `free` bytes for new blocks, too few
-    /// for its largest record; nothing has changed then, and `record` was not called.
+    /// Returns `Ok(Err(why))` if the ring cannot be resized now; nothing has changed then, and
+    /// `record` was not called.
     ///
     /// # Errors
     /// The error that stopped the log; [`WalError::WouldWait`] in a waker; and the error of
@@ -56,7 +74,7 @@ impl Wal {
         &self,
         size: u64,
         record: impl FnOnce(Map, Cursor) -> Result<(), WalError>,
-    ) -> Result<Result<(), u64>, WalError> {
+    ) -> Result<Result<(), NotResized>, WalError> {
         self.may_wait()?;
         self.resize_within(size, Limits::new(&self.shared.config, size), record)
     }
@@ -67,23 +85,45 @@ impl Wal {
         size: u64,
         limits: Limits,
         record: impl FnOnce(Map, Cursor) -> Result<(), WalError>,
-    ) -> Result<Result<(), u64>, WalError> {
+    ) -> Result<Result<(), NotResized>, WalError> {
         let shared = &*self.shared;
+        if shared.lock().hides_since(shared.clock.now()).is_some_and(|lag| lag >= LAG) {
+            return Ok(Err(NotResized::MirrorLags));
+        }
         shared.lock().pause();
         let _paused = Paused(shared);
         let (map, end) = loop {
-            self.flush()?;
+            if !self.flush_within_lag()? {
+                return Ok(Err(NotResized::MirrorLags));
+            }
             let core = shared.lock();
             core.check()?;
             if core.is_idle() {
                 match core.resized(&limits, size) {
                     Ok(map) => break (map, core.end()),
-                    Err(free) => return Ok(Err(free)),
+                    Err(free) => return Ok(Err(NotResized::NoRoom { free })),
                 }
             }
         };
         record(map, end)?;
         shared.lock().change(limits, map);
         Ok(Ok(()))
+    }
+
+    /// Makes all appended records durable. Returns `false` if acknowledgements wait for the mirror,
+    /// and the mirror does not keep the records within [`LAG`].
+    fn flush_within_lag(&self) -> Result<bool, WalError> {
+        let (hides, last) = {
+            let core = self.shared.lock();
+            (core.may_hide(), core.last_appended())
+        };
+        match last.filter(|_| hides) {
+            // Without a thread of the committer, the caller has run it, and only the mirror is left.
+            Some(last) => {
+                let alone = self.shared.committer.get().is_none();
+                self.ack(last).wait_timeout(if alone { Duration::ZERO } else { LAG })
+            }
+            None => self.flush().map(|()| true),
+        }
     }
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use brooklet_io::Volume;
 use brooklet_io::seeded::bug;
-use brooklet_wal::WalError;
+use brooklet_wal::{NotResized, WalError};
 
 use crate::error::{Error, described, is_full};
 use crate::format::superblock::{RING_OFFSET, Superblock};
@@ -84,10 +84,14 @@ impl Maintenance {
                 tracing::info!(size, "the ring grew");
                 Ok(true)
             }
-            Err(free) => {
+            Err(NotResized::NoRoom { free }) => {
                 self.give_back(&*ring, new);
                 let why = format!("the ring in use leaves {free} bytes for new commits");
                 Ok(self.refuse_ring(why, true))
+            }
+            Err(NotResized::MirrorLags) => {
+                self.give_back(&*ring, new);
+                Ok(self.refuse_ring("the mirror of the log is far behind".into(), true))
             }
         }
     }

@@ -1,17 +1,30 @@
 //! Acknowledgements that wait for the mirror.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use brooklet::io::MemVolume;
+use brooklet::io::{MemVolume, Rng};
 use brooklet::{LocalLog, Mirror, MirrorHandle, MirrorOptions, Options, SealedBlock, Waits};
 
-/// A mirror that keeps at once what it takes.
+/// Nothing takes that long, however busy the machine is.
+const FOREVER: Duration = Duration::from_secs(30);
+
+/// A mirror that keeps at once what it takes, unless it holds that back.
 #[derive(Default)]
 struct Keeps {
     handle: OnceLock<MirrorHandle>,
     taken: AtomicU64,
+    holds: AtomicBool,
+}
+
+impl Keeps {
+    /// Keeps all that it took, and what it takes from now on.
+    fn keep(&self) {
+        self.holds.store(false, Ordering::SeqCst);
+        self.handle.get().unwrap().kept(self.taken.load(Ordering::SeqCst));
+    }
 }
 
 impl Mirror for Keeps {
@@ -25,7 +38,10 @@ impl Mirror for Keeps {
 
     fn take(&self, blocks: Vec<SealedBlock>) {
         let count = blocks.len() as u64;
-        self.handle.get().unwrap().kept(self.taken.fetch_add(count, Ordering::Relaxed) + count);
+        let taken = self.taken.fetch_add(count, Ordering::SeqCst) + count;
+        if !self.holds.load(Ordering::SeqCst) {
+            self.handle.get().unwrap().kept(taken);
+        }
     }
 }
 
@@ -40,4 +56,39 @@ fn waiting_for_a_time_has_the_commit_written_at_once() {
         assert!(ticket.wait_timeout(Duration::from_secs(30)).unwrap(), "{key}");
         assert!(ticket.is_done());
     }
+}
+
+/// The outage fills the ring, which is due to grow then. To grow, the log waits until nothing is on
+/// its way, and it must not wait for the mirror: others wait for the lock of maintenance.
+#[test]
+fn a_store_whose_mirror_is_away_still_answers() {
+    let mirror = Arc::new(Keeps::default());
+    let to = MirrorOptions::new(mirror.clone()).waits(Waits::Kept);
+    let options = Options::new().ring_size(16 << 20).mirror(to);
+    let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+    mirror.holds.store(true, Ordering::SeqCst);
+    // More than half of the first ring.
+    let mut rng = Rng::new(1);
+    let tickets: Vec<_> = (0..44)
+        .map(|n| {
+            let payload: Vec<u8> = (0..64 << 10).map(|_| rng.next() as u8).collect();
+            store.append(format!("log/{n}"), payload).unwrap()
+        })
+        .collect();
+    let (tell, told) = mpsc::channel();
+    let asking = std::thread::spawn({
+        let store = store.clone();
+        move || {
+            for _ in 0..40 {
+                std::thread::park_timeout(Duration::from_millis(20));
+                tell.send(store.info().is_ok()).unwrap();
+            }
+        }
+    });
+    let answers: Vec<_> = (0..40).map(|_| told.recv_timeout(FOREVER)).collect();
+    assert!(tickets.iter().all(|ticket| !ticket.is_done()), "the mirror is away");
+    mirror.keep();
+    assert!(answers.iter().all(|answer| *answer == Ok(true)), "{answers:?}");
+    asking.join().unwrap();
+    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
 }

@@ -202,6 +202,17 @@ impl Core {
         kept.map_or(self.durable, |kept| kept.min(self.durable))
     }
 
+    /// Returns whether acknowledgements wait for a mirror.
+    pub fn may_hide(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| mirror.waits == Waits::Kept)
+    }
+
+    /// Returns how long the oldest block waits for the mirror to be shown; `None` if none does.
+    pub fn hides_since(&self, now: Duration) -> Option<Duration> {
+        let mirror = self.mirror.as_ref().filter(|mirror| mirror.is_hiding() && self.may_hide())?;
+        Some(mirror.stats(now).lag)
+    }
+
     pub fn mirror_stats(&self, now: Duration) -> Option<MirrorStats> {
         self.mirror.as_ref().map(|mirror| mirror.stats(now))
     }

@@ -15,6 +15,8 @@ use super::label::{Label, RING_OFFSET};
 use super::open::allocate;
 use super::options::LogOptions;
 use super::{Log, Lsn};
+use crate::error::WalError;
+use crate::resize::NotResized;
 
 impl Log {
     /// Sets the size of the ring to `bytes`: whole sectors (4 KiB) from 64 KiB to 1 TiB. Copies
@@ -58,10 +60,13 @@ impl Log {
             label_store.settles = map.before.map(|_| end);
             Ok(())
         })?;
-        if let Err(free) = resized {
+        if let Err(why) = resized {
             // Releases only the space that growing added.
             self.give_back(volume_size.max(old.end()));
-            return Err(LogError::NoRoom { size: bytes, free });
+            return Err(match why {
+                NotResized::NoRoom { free } => LogError::NoRoom { size: bytes, free },
+                NotResized::MirrorLags => WalError::Busy.into(),
+            });
         }
         let end = label_store.on_volume.label.end();
         if end < old.end() {
