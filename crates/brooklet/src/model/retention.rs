@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// The largest limit of entries or bytes. No count can be larger.
-const MOST: u64 = 1 << 62;
+pub(super) const MOST: u64 = 1 << 62;
 /// The longest age: a thousand years.
-const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
+pub(super) const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 
 /// The limits of a log. The log keeps its newest entries, within each limit that is set. See
 /// [`Store::set_retention`].

@@ -36,7 +36,7 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 
-use crate::model::retention::Retention;
+use crate::model::retention::{LONGEST, MOST, Retention};
 use crate::model::{Bounds, Effect};
 
 /// A limit of bytes without effect: the terms still count the bytes of the log. Larger than any
@@ -303,14 +303,14 @@ impl RetentionState {
         }
         let mut terms = Self::default();
         if flags & 1 != 0 {
-            terms.entries = Some(take_varint(rest)?);
+            terms.entries = Some(take_varint(rest).filter(|most| *most <= MOST)?);
         }
         if flags & 2 != 0 {
-            terms.bytes = Some(take_varint(rest)?);
+            terms.bytes = Some(take_varint(rest).filter(|most| *most <= MOST || *most == COUNTED)?);
             terms.held = take_varint(rest)?;
         }
         if flags & 4 != 0 {
-            terms.age = Some(take_varint(rest)?);
+            terms.age = Some(take_varint(rest).filter(|age| u128::from(*age) <= LONGEST.as_millis())?);
             let mut last = AgeMark { seq: 0, time: 0 };
             for n in 0..take_varint(rest)? {
                 let (seq, time) = (take_varint(rest)?, take_varint(rest)?);
@@ -434,5 +434,25 @@ mod tests {
         {
             assert_eq!(RetentionState::decode(&mut &bytes[..]), None, "{bytes:?}");
         }
+    }
+
+    /// Limits that no user can set would overflow later.
+    #[test]
+    fn limits_that_nobody_can_set_are_refused() {
+        let encoded = |flag: u8, limit: u64| {
+            let mut bytes = vec![flag];
+            put_varint(&mut |b| bytes.extend_from_slice(b), limit);
+            // No bytes are held, and there are no marks.
+            bytes.push(0);
+            bytes
+        };
+        let age = LONGEST.as_millis() as u64;
+        for (flag, most) in [(1, MOST), (2, MOST), (4, age)] {
+            assert!(RetentionState::decode(&mut &encoded(flag, most)[..]).is_some());
+            for beyond in [most + 1, u64::MAX] {
+                assert_eq!(RetentionState::decode(&mut &encoded(flag, beyond)[..]), None, "{flag}");
+            }
+        }
+        assert!(RetentionState::decode(&mut &encoded(2, COUNTED)[..]).is_some());
     }
 }
