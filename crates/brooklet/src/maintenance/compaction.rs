@@ -17,6 +17,7 @@ use brooklet_io::seeded::bug;
 use crate::error::Error;
 use crate::format::manifest::{Merging, RunMeta};
 use crate::maintenance::due::Due;
+use crate::maintenance::install::Brings;
 use crate::maintenance::merge::Input;
 use crate::maintenance::policy::{Merge, POLICY, Shape, bytes_of};
 use crate::maintenance::run_builder::{Build, End};
@@ -393,7 +394,8 @@ impl Maintenance {
         if early {
             freed.iter().for_each(|table| self.heap.give(table.extent()));
         }
-        self.replace(context, runs, merging, None).map_err(|build_error| self.lose(sealed, build_error))?;
+        self.replace(context, runs, merging, Brings::Nothing)
+            .map_err(|build_error| self.lose(sealed, build_error))?;
         if !early {
             self.retired.extend(freed);
         }

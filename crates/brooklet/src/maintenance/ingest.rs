@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use brooklet_io::seeded::bug;
 
 use crate::error::{Error, KeyText};
+use crate::maintenance::install::Brings;
 use crate::maintenance::{Context, Maintenance};
 use crate::model::Bounds;
 use crate::read::scan::RunLogs;
@@ -133,7 +134,7 @@ impl Maintenance {
         let runs = self.ingested().into_iter().chain(old.iter().map(|run| (run.clone(), run.dead())));
         let (runs, merging) = (runs.collect(), old.merging().cloned());
         drop(old);
-        self.replace(context, runs, merging, None)?;
+        self.replace(context, runs, merging, Brings::Logs)?;
         self.end_ingestion(context, Ok(()));
         Ok(())
     }

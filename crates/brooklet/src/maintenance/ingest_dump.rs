@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::maintenance::install::Brings;
 use crate::maintenance::{Context, Maintenance};
 use crate::run::Run;
 
@@ -27,7 +28,7 @@ impl Maintenance {
         let runs = runs.chain(old.iter().map(|run| (run.clone(), dead(run)))).collect();
         let merging = old.merging().cloned();
         drop(old);
-        self.replace(context, runs, merging, None).map_err(|build_error| {
+        self.replace(context, runs, merging, Brings::Logs).map_err(|build_error| {
             let error = self.import_failed(context, DUMP, build_error);
             // After a store has stopped, it is unknown which superblock is on the medium.
             if !matches!(error, Error::Stopped { .. }) {

@@ -20,6 +20,17 @@ use crate::run::Run;
 use crate::run::table::Table;
 use crate::run::writer::BuildError;
 
+/// The states of logs that new runs bring.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Brings {
+    /// Those of a memtable, with all commits before this place of the ring.
+    Memtable(Cursor),
+    /// Those of an import, or of a dump of memory.
+    Logs,
+    /// None: the states that the runs had before are in other runs.
+    Nothing,
+}
+
 impl Maintenance {
     /// Frees tables that did not become part of the store, unless a superblock that names them may
     /// be on the disk.
@@ -36,8 +47,12 @@ impl Maintenance {
         context: &Context<'_>,
         mut runs: Vec<Counted>,
         merging: Option<Merging>,
-        trim: Option<Cursor>,
+        brings: Brings,
     ) -> Result<(), BuildError> {
+        let trim = match brings {
+            Brings::Memtable(end) => Some(end),
+            Brings::Logs | Brings::Nothing => None,
+        };
         self.set_aside(&mut runs, merging.as_ref());
         // An import may wait for its checkpoint meanwhile: only the install that has its run brings
         // its logs.
@@ -51,7 +66,8 @@ impl Maintenance {
         let (mut state, mut waiters) = (context.state(), Waiters::default());
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
         let runs = runs.into_iter().map(|(run, _)| run).collect();
-        state.runs = Arc::new(state.runs.next(runs, merging, lsn));
+        let changes = !matches!(brings, Brings::Nothing);
+        state.runs = Arc::new(state.runs.next(runs, merging, lsn, changes));
         if ingests {
             // Under the same lock, because commits on the imported logs may follow at once.
             state.subscribers.lose();

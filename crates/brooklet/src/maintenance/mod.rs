@@ -56,12 +56,13 @@ use crate::format::superblock::Superblock;
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::grow_ring::Refused;
 use crate::maintenance::ingest::Ingestion;
+use crate::maintenance::install::Brings;
 use crate::maintenance::merge::{Input, matters};
 use crate::maintenance::merge_state::MergeState;
 use crate::maintenance::pace::IDLE;
 use crate::maintenance::reserve::TABLE_COST;
 use crate::maintenance::run_builder::Build;
-use crate::maintenance::space_state::SpaceState;
+use crate::maintenance::space_state::{SpaceState, Stuck};
 use crate::memtable::Memtable;
 use crate::memtable::sort::IncrementalSort;
 use crate::run::Run;
@@ -208,9 +209,11 @@ impl Maintenance {
         self.compaction.is_some()
     }
 
-    /// Returns whether the running checkpoint finds no room.
+    /// Returns whether the running checkpoint finds no room. A build that goes on has taken some of
+    /// the free room.
     pub fn is_stuck(&self) -> bool {
-        self.space.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
+        let builds = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.build.is_some());
+        !builds && self.space.stuck.as_ref().is_some_and(|stuck| self.free_room() <= stuck.room)
     }
 
     /// Does one slice of work. `wanted` asks for a checkpoint. Returns `false` if there is nothing
@@ -245,7 +248,7 @@ impl Maintenance {
         // The space of the discarded tables is free again.
         self.collect_garbage();
         match (&error, self.merges.compacting) {
-            (Error::Full { .. }, false) => self.space.stuck = Some((error.clone(), self.free_room())),
+            (Error::Full { .. }, false) => self.space.note_stuck(error.clone(), self.free_room()),
             (Error::Full { .. }, true) => {
                 let needed = self.more_room_than_now(context);
                 if self.merges.beside {
@@ -300,7 +303,7 @@ impl Maintenance {
             let state = context.state();
             (state.pressure(), state.active.claim())
         };
-        if self.is_stuck() {
+        if self.is_stuck() && !self.space.stuck.as_mut().is_some_and(Stuck::retries) {
             return self.get_unstuck(context);
         }
         if self.merges.full_requested && !self.merges.checkpoint_next {
@@ -390,8 +393,9 @@ impl Maintenance {
         }
         self.merges.compacting = false;
         self.resolve_request(context, requested);
-        let (error, _) = self.space.stuck.clone().expect("it is stuck");
-        Err(error.into())
+        let stuck = self.space.stuck.as_mut().expect("it is stuck");
+        stuck.futile += 1;
+        Err(stuck.error.clone().into())
     }
 
     /// Ends the wait of all requests for room up to number `last`: maintenance can free no more
@@ -479,7 +483,7 @@ impl Maintenance {
         }
         let merging = old.merging().cloned();
         drop(old);
-        self.replace(context, runs, merging, Some(cursor))
+        self.replace(context, runs, merging, Brings::Memtable(cursor))
             .map_err(|build_error| self.lose(sealed, build_error))?;
         self.end_ingestion(context, Ok(()));
         self.checkpoint = None;

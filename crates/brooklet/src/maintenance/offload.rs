@@ -13,6 +13,7 @@ use brooklet_io::seeded::bug;
 
 use crate::error::Error;
 use crate::maintenance::compaction::Compaction;
+use crate::maintenance::install::Brings;
 use crate::maintenance::policy::POLICY;
 use crate::maintenance::{Context, Counted, Maintenance};
 use crate::run::table::Table;
@@ -53,7 +54,7 @@ impl Maintenance {
         if bug("run-goes-early") {
             run.tables.iter().for_each(|table| self.heap.give(table.extent()));
         }
-        self.replace(context, runs, merging, None).map_err(|build_error| {
+        self.replace(context, runs, merging, Brings::Nothing).map_err(|build_error| {
             match self.fatal(context, build_error) {
                 Error::Full { why, .. } => Error::Full { what: "a manifest in the heap", why },
                 error => error,
@@ -94,7 +95,7 @@ impl Maintenance {
         let runs: Vec<Counted> = old.iter().map(next).collect();
         let merging = old.merging().cloned();
         drop((old, back));
-        self.replace(context, runs, merging, None).map_err(|build_error| {
+        self.replace(context, runs, merging, Brings::Nothing).map_err(|build_error| {
             let build_error = self.lose(tables, build_error);
             self.import_failed(context, "a manifest in the heap", build_error)
         })?;

@@ -4,9 +4,8 @@ use crate::error::Error;
 
 /// The room on the volume, and the requests that found too little of it.
 pub(super) struct SpaceState {
-    /// The error of a checkpoint that found no room, and the free room at that time. The checkpoint
-    /// is retried only with more free room.
-    pub stuck: Option<(Error, u64)>,
+    /// The last failure of a checkpoint that found no room.
+    pub stuck: Option<Stuck>,
     /// The room for merging at the last look, in bytes.
     pub room: u64,
     /// Set if less room was found than wanted: the request for which this was found, and the number
@@ -23,6 +22,42 @@ pub(super) struct SpaceState {
     pub why_full: String,
     /// Whether holes can be punched, as far as is known.
     pub punches: bool,
+}
+
+/// A checkpoint that found no room. It is retried with more free room, and now and then: the volume
+/// may refuse a write for a reason that passes, although the space of the write was allocated.
+pub(super) struct Stuck {
+    pub error: Error,
+    /// The free room then.
+    pub room: u64,
+    /// Number of slices since then that made no room.
+    pub futile: u32,
+    /// Number of such slices after which the checkpoint is retried.
+    patience: u32,
+    /// Whether it is being retried.
+    retries: bool,
+}
+
+impl Stuck {
+    const MOST_PATIENCE: u32 = 64;
+
+    /// Returns whether the checkpoint is to be retried without more room.
+    pub fn retries(&mut self) -> bool {
+        self.retries = self.futile >= self.patience;
+        self.retries
+    }
+}
+
+impl SpaceState {
+    /// Records that a checkpoint found no room, or that no room could be made for it.
+    pub fn note_stuck(&mut self, error: Error, room: u64) {
+        let (futile, patience) = match &self.stuck {
+            None => (0, 1),
+            Some(Stuck { retries: true, patience, .. }) => (0, (patience * 2).min(Stuck::MOST_PATIENCE)),
+            Some(Stuck { futile, patience, .. }) => (*futile, *patience),
+        };
+        self.stuck = Some(Stuck { error, room, futile, patience, retries: false });
+    }
 }
 
 impl Default for SpaceState {

@@ -352,6 +352,8 @@ pub(crate) struct RunSet {
     /// The runs hold all commits before this place of the ring.
     lsn: u64,
     age: Age,
+    /// Number of times that the runs got other states of logs, since the store was opened.
+    changes: u64,
 }
 
 impl RunSet {
@@ -363,12 +365,20 @@ impl RunSet {
         in_heap.map(|(run, table)| (run, table.clone())).collect()
     }
 
-    /// Returns the set of `runs`, which replaces this set.
-    pub fn next(&self, runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64) -> Self {
+    /// Returns the set of `runs`, which replaces this set. `changes`: the runs have other states of
+    /// logs than the runs of this set.
+    pub fn next(&self, runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64, changes: bool) -> Self {
         let added = runs.len().checked_sub(self.runs.len());
         let added =
             added.filter(|added| runs[*added..].iter().zip(&self.runs).all(|(a, b)| Arc::ptr_eq(a, b)));
-        Self { runs, merging, lsn, age: self.age.next(added) }
+        let changes = self.changes + u64::from(changes);
+        Self { runs, merging, lsn, age: self.age.next(added), changes }
+    }
+
+    /// Returns whether a state of a log that was looked up in `other` is that of this set, too. A
+    /// merge changes no state.
+    pub fn has_states_of(&self, other: &Self) -> bool {
+        self.changes == other.changes
     }
 
     /// Opens the runs of a checked manifest. `open` opens one table of a run.
@@ -386,13 +396,13 @@ impl RunSet {
             Ok(Arc::new(Run::new(table_cache, *meta, tables.collect::<Result<_, _>>()?, from)))
         });
         let runs = runs.collect::<Result<_, Error>>()?;
-        Ok(Self { runs, merging: merging.cloned(), lsn, age: Age::default() })
+        Ok(Self { runs, merging: merging.cloned(), lsn, age: Age::default(), changes: 0 })
     }
 
     /// Returns these runs and a newer one, which hold all commits up to `lsn`.
     pub fn with(&self, newest: Arc<Run>, lsn: u64) -> Self {
         let runs = [newest].into_iter().chain(self.runs.iter().cloned()).collect();
-        self.next(runs, self.merging.clone(), lsn)
+        self.next(runs, self.merging.clone(), lsn, true)
     }
 
     pub fn is_empty(&self) -> bool {

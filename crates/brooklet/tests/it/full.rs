@@ -340,3 +340,21 @@ pub fn deletes_go_on_after_readers() {
 fn readers_that_left_hold_up_no_deletes() {
     deletes_go_on_after_readers();
 }
+
+/// A volume may refuse a write into space that it has allocated, and take the same write later. The
+/// heap cannot grow, and nothing can be merged.
+#[test]
+fn a_checkpoint_is_tried_again_after_a_write_found_no_space_for_once() {
+    let volume = MemVolume::new(1);
+    let options = options().threads(false).clock(Arc::new(ManualClock::default())).rng_seed(1);
+    let store = options.capacity(3 * MIB).create_on(Arc::new(volume.clone())).unwrap();
+    let mut rng = Rng::new(1);
+    fill(&store, |n| (format!("log/{}", n % 100).into(), noise(&mut rng, 3000)));
+    done(store.checkpoint());
+    delete(&store, b"log/1".to_vec(), "to have something to write");
+    store.flush().unwrap();
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::StorageFull, sticky: false });
+    assert!(!done(store.checkpoint()), "the write is refused");
+    let tries = (1..=10).find(|_| done(store.checkpoint()));
+    assert!(tries.is_some_and(|tries| tries <= 3), "{tries:?}");
+}
