@@ -2,6 +2,7 @@
 //! it. After a refusal that can be resolved, a function resolves it: by a look-up in the runs, or
 //! by a wait for room. Then the commit is tried again.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,16 @@ use brooklet_wal::{Wal, WalError};
 
 use crate::counters::{Counters, Stall, StallReason};
 use crate::engine::Inner;
+use crate::engine::prepare::LONG;
 use crate::error::{Error, KeyText};
 use crate::limits::MAX_SEQ;
 use crate::memtable::entry_sizes::SizeQuery;
 use crate::model::commit::{Action, Durability, Op};
 use crate::model::key::check_key;
+use crate::model::rehearsal::{Rehearsal, SpaceRequest};
 use crate::model::retention_state::State;
 use crate::run::RunSet;
 use crate::state::StoreState;
-use crate::state::admission::SpaceRequest;
 use crate::state::append::{Accepted, Retry};
 use crate::state::retention::CommitClock;
 use crate::sync::atomic::Ordering;
@@ -62,6 +64,8 @@ pub(super) struct Attempt<'a> {
     pub(super) ops: &'a [Op<'a>],
     durability: Option<Durability>,
     patience: Patience,
+    /// What a long commit remembers of its rehearsal.
+    rehearsal: Option<&'a Rehearsal>,
     counting: Counting<'a>,
     stall: Stall<'a>,
     /// Whether logs or sizes were looked up for the commit.
@@ -82,14 +86,12 @@ pub(crate) enum Patience {
     Reads,
     /// Reads of the volume, and waits for room.
     Room,
-    /// The same, by a commit that was prepared.
-    Prepared,
 }
 
 impl Patience {
     /// Returns whether the commit waits for room.
     pub fn waits(self) -> bool {
-        matches!(self, Self::Room | Self::Prepared)
+        self == Self::Room
     }
 }
 
@@ -126,6 +128,7 @@ impl<'a> Attempt<'a> {
             ops,
             durability,
             patience,
+            rehearsal: None,
             counting: Counting { inner, keys: Vec::new() },
             stall: Stall::new(&inner.counters.stalls, &*inner.options.clock),
             looked: false,
@@ -196,8 +199,11 @@ impl<'a> Attempt<'a> {
             Retry::Error(error) => state.rests_on(self.ops, error),
             _ => None,
         };
-        if let Retry::Short(request) = refused {
-            self.request_space(&mut state, request)?;
+        if let Retry::Short(request) = refused
+            && let Err(error) = self.request_space(&mut state, request)
+        {
+            // The needs of a rehearsal are rounded up: without more room, the commit decides.
+            self.rehearsal.take().map_or(Err(error), |_| Ok(()))?;
         }
         drop(state);
         if full || self.asked.is_some() {
@@ -209,11 +215,24 @@ impl<'a> Attempt<'a> {
 
     /// Tries to append the commit.
     fn append(&mut self, state: &mut StoreState) -> Result<Accepted, Retry> {
+        self.check_room(state)?;
         let options = &self.inner.options;
         let clock = CommitClock::new(&*options.clock);
-        let accepted = state.append(self.wal, self.ops, self.durability, options.linger, &clock)?;
+        let slots = self.rehearsal.map_or(&[][..], |rehearsal| &rehearsal.slots);
+        let accepted = state.append(self.wal, (self.ops, slots), self.durability, options.linger, &clock)?;
         self.accepted(state, accepted.appended.used);
         Ok(accepted)
+    }
+
+    /// Checks before the work of a long commit whether there is room for the commit. So the commit
+    /// does not do its work in vain, while others wait for the lock.
+    fn check_room(&self, state: &StoreState) -> Result<(), Retry> {
+        let Some(rehearsal) = self.rehearsal.filter(|_| self.patience.waits()) else { return Ok(()) };
+        match state.has_room(self.wal, &rehearsal.needs) {
+            // The needs are rounded up: only the commit itself is too large.
+            Err(Retry::Error(_)) => Ok(()),
+            checked => checked,
+        }
     }
 
     /// Tells the state the bounds of the logs that were looked up. Returns `false` if an import is
@@ -363,7 +382,7 @@ impl Drop for Attempt<'_> {
 
 impl Inner {
     /// Appends a commit to the log. Looks up logs and waits for room if necessary, as far as
-    /// `patience` permits.
+    /// `patience` permits. A long commit that waits is rehearsed first, unless it was.
     ///
     /// The caller must have [checked](Self::check) the operations.
     pub fn append(
@@ -371,17 +390,21 @@ impl Inner {
         ops: &[Op<'_>],
         durability: Option<Durability>,
         patience: Patience,
+        rehearsal: Option<&Rehearsal>,
     ) -> Result<Tried, Error> {
         let wal = self.writable()?;
         let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
+        let own = OnceCell::new();
         let mut attempt = Attempt::new(self, wal, ops, durability, patience);
         let appended = appends.time(clock, || {
-            if patience == Patience::Room {
-                self.prepare(ops);
-            }
+            let rehearse = || patience.waits().then(|| own.get_or_init(|| self.prepare(ops)));
+            attempt.rehearsal = rehearsal.or_else(rehearse);
             attempt.run()
         });
+        if ops.len() >= LONG {
+            self.end_hold();
+        }
         let delay = attempt.delay;
         drop(attempt);
         let tried = appended?;
@@ -463,5 +486,48 @@ impl Inner {
         // useless.
         let stalled = held(&self.stalled).clone();
         stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brooklet_io::MemVolume;
+
+    use crate::Options;
+
+    /// A commit that looks up many logs would begin again after each step of a merge.
+    #[test]
+    fn look_ups_outlive_a_merge_and_no_checkpoint() {
+        let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+        let store = options.threads(false).rng_seed(5).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let inner = store.inner();
+        for round in 0..3 {
+            for n in 0..200 {
+                drop(store.append(format!("log/{n}/{round}"), vec![7; 2_000]).unwrap());
+            }
+            store.checkpoint().unwrap();
+        }
+        let before = inner.state().runs.clone();
+        let look = |key: &str| (key.to_owned(), before.state(key.as_bytes()).unwrap());
+        let (early, late) = (look("log/1/0"), look("log/2/0"));
+        assert!(early.1.bounds.is_some() && before.iter().len() == 3);
+        // The cache of bounds must not hide what is learned.
+        let forget = |key: &[u8]| {
+            let cache = &mut inner.state().bounds_cache;
+            cache.set(cache.secret().hash(key), None);
+        };
+        store.compact().unwrap();
+        assert_eq!(inner.state().runs.iter().len(), 1);
+        forget(b"log/1/0");
+        assert!(inner.state().learn(&before, early.0.as_bytes(), early.1));
+        assert!(inner.state().active.find(b"log/1/0").is_some(), "a merge changes no state");
+
+        drop(store.append("log/2/0", "more").unwrap());
+        store.checkpoint().unwrap();
+        forget(b"log/2/0");
+        assert!(inner.state().learn(&before, late.0.as_bytes(), late.1));
+        assert_eq!(inner.state().active.find(b"log/2/0"), None, "the log has another entry now");
     }
 }

@@ -281,7 +281,7 @@ impl Inner {
         own(1);
         let patience = if wait { Patience::Room } else { Patience::Reads };
         let pass = [Op { key, action: Action::ExpiryPass }];
-        let swept = self.append(&pass, Some(Durability::Durable), patience);
+        let swept = self.append(&pass, Some(Durability::Durable), patience, None);
         if !matches!(swept, Ok(Tried::Done(_))) {
             own(u64::MAX);
         }

@@ -184,3 +184,58 @@ fn runs_within(runs: &RunSet, prefix: &[u8]) -> Result<Vec<u64>, Error> {
     }
     Ok(within)
 }
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::MemVolume;
+
+    use super::*;
+    use crate::model::space_config::Class;
+    use crate::{Options, Store};
+
+    fn store() -> Store {
+        let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+        options.threads(false).rng_seed(5).create_on(Arc::new(MemVolume::new(1))).unwrap()
+    }
+
+    fn in_memory() -> SpaceConfig {
+        SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)))
+    }
+
+    /// The sizes of the log are being looked up for a commit while its space moves.
+    #[test]
+    fn no_memtable_keeps_the_old_bounds_of_a_log_that_moves_to_memory() {
+        let store = store();
+        let space = store.create_space("s", SpaceConfig::new()).unwrap();
+        space.append("log", "a").unwrap().wait().unwrap();
+        store.inner().state().begin_count(b"s/log");
+        space.configure(in_memory()).unwrap();
+        store.inner().state().end_count(b"s/log");
+        assert_eq!(space.append("log", "b").unwrap().seq(), 1);
+        space.configure(SpaceConfig::new()).unwrap();
+        assert_eq!(space.append("log", "c").unwrap().seq(), 2);
+        store.flush().unwrap();
+        let read = space.read("log", ..).unwrap().map(|entry| entry.unwrap().payload);
+        assert!(read.eq([&b"a"[..], b"b", b"c"]));
+    }
+
+    /// A commit looked the log up before its space moved, and returns after that.
+    #[test]
+    fn no_memtable_learns_the_old_bounds_of_a_log_in_memory() {
+        let store = store();
+        let space = store.create_space("s", SpaceConfig::new()).unwrap();
+        space.append("log", "a").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        space.configure(in_memory()).unwrap();
+        // The log is still in the frozen memtable or in the cache when the commit returns.
+        let inner = store.inner();
+        let runs = inner.state().runs.clone();
+        let looked = runs.state(b"s/log").unwrap();
+        {
+            let cache = &mut inner.state().bounds_cache;
+            cache.set(cache.secret().hash(b"s/log"), looked.bounds);
+        }
+        assert!(inner.state().learn(&runs, b"s/log", looked));
+        assert_eq!(inner.state().active.find(b"s/log"), None);
+    }
+}

@@ -32,6 +32,7 @@ use crate::counters::Counters;
 use crate::engine::blocking::BlockingCalls;
 use crate::engine::expiry::Expiry;
 use crate::engine::memory::MemorySpaces;
+use crate::engine::prepare::Preparations;
 use crate::engine::recovery::Opened;
 use crate::engine::ring::RingSizes;
 use crate::error::Error;
@@ -47,7 +48,7 @@ use crate::state::StoreState;
 use crate::state::backpressure::Ration;
 use crate::state::retention::wall;
 use crate::state::watchers::Watchers;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Mutex, MutexGuard, Sleeper, held};
 use crate::volume::Volumes;
@@ -102,8 +103,7 @@ pub(crate) struct Inner {
     used: AtomicU64,
     /// Set while a limit holds a writer back.
     held_back: AtomicBool,
-    /// Number of long commits that are being prepared.
-    preparing: AtomicU32,
+    preparations: Preparations,
     /// The error of the last checkpoint, while checkpoints fail.
     stalled: Mutex<Option<Error>>,
     /// In a store without threads: how much the mirror kept when a commit last found no room.
@@ -380,7 +380,7 @@ impl Handle {
             limits: [u64::MAX; 2].map(AtomicU64::new),
             used: AtomicU64::new(0),
             held_back: AtomicBool::new(false),
-            preparing: AtomicU32::new(0),
+            preparations: Preparations::default(),
             stalled: Mutex::default(),
             full_at: AtomicU64::new(0),
             closing: AtomicBool::new(false),

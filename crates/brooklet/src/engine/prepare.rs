@@ -6,26 +6,28 @@
 //!
 //! The logs of the commit take much of the memory budget. If they were added while a checkpoint
 //! runs, all others would wait for the end of that checkpoint. So the preparation begins after it,
-//! and the next checkpoint begins later than usual: behind the commit.
+//! and the next checkpoint begins later than usual: behind the commit, or after [`HOLD`].
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
+
+use brooklet_io::Clock;
 
 use crate::engine::Inner;
 use crate::engine::append::{Attempt, Patience, Tried};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::model::commit::Op;
+use crate::model::rehearsal::Rehearsal;
 use crate::state::StoreState;
 use crate::state::append::Retry;
-use crate::state::rehearsal::Needs;
 use crate::state::retention::CommitClock;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::thread;
 
 /// Operations from which on a commit is a long one.
-const LONG: usize = 4_000;
+pub(super) const LONG: usize = 4_000;
 
 /// Operations that are rehearsed under one lock: some tenths of a millisecond.
 const PORTION: usize = 1_000;
@@ -40,62 +42,98 @@ const REST: Duration = Duration::from_micros(20);
 /// Most times that a commit is rehearsed.
 const ROUNDS: usize = 3;
 
+/// Longest time after its preparation for which a commit still puts off a checkpoint.
+const HOLD: Duration = Duration::from_secs(1);
+
 impl Inner {
     /// Prepares a commit, if it is a long one: brings its logs to memory, and waits for the room
     /// that it needs. The needs are rounded up, so a failure says nothing of the commit.
     ///
     /// The caller must have [checked](Self::check) the operations.
-    pub fn prepare(&self, ops: &[Op<'_>]) {
+    pub fn prepare(&self, ops: &[Op<'_>]) -> Rehearsal {
+        let none = Rehearsal { ops: ops.len(), ..Rehearsal::default() };
         if ops.len() < LONG {
-            return;
+            return none;
         }
         let prepared =
-            self.writable().and_then(|wal| Attempt::new(self, wal, ops, None, Patience::Prepared).prepare());
-        if let Err(error) = prepared {
+            self.writable().and_then(|wal| Attempt::new(self, wal, ops, None, Patience::Room).prepare());
+        prepared.unwrap_or_else(|error| {
             tracing::debug!(%error, "a long commit was not prepared");
-        }
+            none
+        })
     }
 
     /// Returns the bytes of the active memtable beyond which a checkpoint is due.
     pub(super) fn memory_before_checkpoint(&self) -> usize {
         let budget = self.options.memory_budget;
-        if self.preparing.load(Ordering::Relaxed) > 0 { budget / 8 * 7 } else { budget / 2 }
+        if self.preparations.puts_off(&*self.options.clock) { budget / 8 * 7 } else { budget / 2 }
+    }
+
+    /// Ends the hold of a prepared commit, which has ended.
+    pub(super) fn end_hold(&self) {
+        self.preparations.held_until.store(0, Ordering::Relaxed);
     }
 }
 
-/// Counts a preparation while it exists.
+/// The preparations of commits, which put off checkpoints.
+#[derive(Default)]
+pub(super) struct Preparations {
+    /// Number of commits that are being prepared.
+    running: AtomicU32,
+    /// The time, in nanoseconds of the monotonic clock, until which a checkpoint is put off for the
+    /// commit that was prepared last; 0 if none was.
+    held_until: AtomicU64,
+}
+
+impl Preparations {
+    fn puts_off(&self, clock: &dyn Clock) -> bool {
+        let held_until = self.held_until.load(Ordering::Relaxed);
+        self.running.load(Ordering::Relaxed) > 0 || held_until > 0 && nanos(clock.now()) < held_until
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A preparation: counts while it exists, and then holds checkpoints off for its commit.
 struct Preparing<'a>(&'a Inner);
 
 impl<'a> Preparing<'a> {
     fn begin(inner: &'a Inner) -> Self {
-        inner.preparing.fetch_add(1, Ordering::Relaxed);
+        inner.preparations.running.fetch_add(1, Ordering::Relaxed);
         Self(inner)
     }
 }
 
 impl Drop for Preparing<'_> {
     fn drop(&mut self) {
-        self.0.preparing.fetch_sub(1, Ordering::Relaxed);
+        let Inner { preparations, options, .. } = self.0;
+        preparations.held_until.store(nanos(options.clock.now() + HOLD), Ordering::Relaxed);
+        preparations.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl<'a> Attempt<'a> {
     /// Prepares the commit.
-    fn prepare(&mut self) -> Result<(), Error> {
+    fn prepare(&mut self) -> Result<Rehearsal, Error> {
         if self.inner.options.threads {
             self.wait_for_checkpoint()?;
         }
         let _preparing = Preparing::begin(self.inner);
+        let mut rehearsal = Rehearsal::default();
         for _ in 0..ROUNDS {
             let generation = self.inner.state().generation();
-            let mut needs = Needs::NONE;
+            rehearsal = Rehearsal { ops: self.ops.len(), ..Rehearsal::default() };
             for ops in self.ops.chunks(PORTION) {
-                let Some(more) = self.rehearse(ops)? else { return Ok(()) };
-                needs.add(more);
+                if !self.rehearse(ops, &mut rehearsal)? {
+                    return Ok(rehearsal);
+                }
                 if self.inner.options.threads {
                     thread::park_timeout(REST);
                 }
             }
+            let needs = rehearsal.needs;
             let ready = self.until(|attempt, state| {
                 state.has_room(attempt.wal, &needs)?;
                 Ok(state.generation() == generation)
@@ -105,7 +143,7 @@ impl<'a> Attempt<'a> {
             }
             // A checkpoint has begun: the logs are not in the active memtable any more.
         }
-        Ok(())
+        Ok(rehearsal)
     }
 
     /// Waits for the end of a checkpoint that runs, or that memory or the ring needs before they
@@ -133,9 +171,9 @@ impl<'a> Attempt<'a> {
         self.until(is_ready).map(drop)
     }
 
-    /// Rehearses some operations. Returns `None` if only the commit as a whole can end them, or
+    /// Rehearses the next operations. Returns `false` if only the commit as a whole can end them, or
     /// find out why they are refused.
-    fn rehearse(&mut self, ops: &'a [Op<'a>]) -> Result<Option<Needs>, Error> {
+    fn rehearse(&mut self, ops: &'a [Op<'a>], rehearsal: &mut Rehearsal) -> Result<bool, Error> {
         loop {
             let mut state = self.inner.state();
             if !self.learn(&mut state) {
@@ -144,10 +182,10 @@ impl<'a> Attempt<'a> {
                 continue;
             }
             let clock = CommitClock::new(&*self.inner.options.clock);
-            let unknown = match state.rehearse(ops, &clock) {
-                Ok(needs) => return Ok(Some(needs)),
+            let unknown = match state.rehearse(ops, &clock, rehearsal) {
+                Ok(()) => return Ok(true),
                 Err(Retry::Unknown(unknown)) => unknown,
-                Err(_) => return Ok(None),
+                Err(_) => return Ok(false),
             };
             let runs = Arc::clone(&state.runs);
             drop(state);
@@ -159,15 +197,18 @@ impl<'a> Attempt<'a> {
 
 #[cfg(test)]
 mod tests {
-    use brooklet_io::MemVolume;
+    use brooklet_io::{ManualClock, MemVolume};
 
     use super::*;
     use crate::model::commit::Action;
     use crate::{Options, Store};
 
+    fn options() -> Options {
+        Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5)
+    }
+
     fn store() -> Store {
-        let options = Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5);
-        options.create_on(Arc::new(MemVolume::new(1))).unwrap()
+        options().create_on(Arc::new(MemVolume::new(1))).unwrap()
     }
 
     /// The needs of all portions are at least those of the commit, and little more.
@@ -181,15 +222,15 @@ mod tests {
             keys.iter().map(|key| Op { key: key.as_bytes(), action: Action::Append(b"payload") }).collect();
         let claims = inner.state().claims();
         let mut attempt = Attempt::new(inner, inner.writable().unwrap(), &ops, None, Patience::Room);
-        let mut needs = Needs::NONE;
+        let mut rehearsal = Rehearsal::default();
         for ops in ops.chunks(PORTION) {
-            needs.add(attempt.rehearse(ops).unwrap().expect("nothing is in the way"));
+            assert!(attempt.rehearse(ops, &mut rehearsal).unwrap(), "nothing is in the way");
         }
         drop(attempt);
         assert_eq!(inner.state().claims(), claims);
         drop(store.write(&ops, None, true).unwrap());
         let claimed = inner.state().claims() - claims;
-        let excess = needs.claim() - claimed;
+        let excess = rehearsal.needs.space.claim - claimed;
         assert!(claimed > 0 && excess < claimed / 100, "{claimed} and {excess}");
     }
 
@@ -211,22 +252,30 @@ mod tests {
         drop(store);
         let store = options().open_on(Arc::new(volume)).unwrap();
         let inner = store.inner();
-        let at_once = || inner.append(&ops, None, Patience::None);
-        assert!(matches!(at_once(), Ok(Tried::MustRead)));
-        inner.prepare(&ops);
-        assert!(matches!(at_once(), Ok(Tried::Done(_))));
+        let at_once = |rehearsal| inner.append(&ops, None, Patience::None, rehearsal);
+        assert!(matches!(at_once(None), Ok(Tried::MustRead)));
+        let rehearsal = inner.prepare(&ops);
+        assert!(matches!(at_once(Some(&rehearsal)), Ok(Tried::Done(_))));
     }
 
     #[test]
     fn a_checkpoint_begins_later_while_a_commit_is_prepared() {
-        let store = store();
+        let clock = Arc::new(ManualClock::default());
+        let store = options().clock(clock.clone()).create_on(Arc::new(MemVolume::new(1))).unwrap();
         let inner = store.inner();
         let budget = inner.options.memory_budget;
-        assert_eq!(inner.memory_before_checkpoint(), budget / 2);
+        let (usual, late) = (budget / 2, budget / 8 * 7);
+        assert_eq!(inner.memory_before_checkpoint(), usual);
         let (first, second) = (Preparing::begin(inner), Preparing::begin(inner));
         drop(first);
-        assert_eq!(inner.memory_before_checkpoint(), budget / 8 * 7);
+        inner.end_hold();
+        assert_eq!(inner.memory_before_checkpoint(), late, "another commit is being prepared");
         drop(second);
-        assert_eq!(inner.memory_before_checkpoint(), budget / 2);
+        assert_eq!(inner.memory_before_checkpoint(), late, "its commit follows");
+        clock.advance(HOLD);
+        assert_eq!(inner.memory_before_checkpoint(), usual, "its commit does not follow");
+        drop(Preparing::begin(inner));
+        inner.end_hold();
+        assert_eq!(inner.memory_before_checkpoint(), usual, "its commit has ended");
     }
 }

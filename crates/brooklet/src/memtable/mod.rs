@@ -280,6 +280,11 @@ impl Memtable {
         self.index.find(self.hash(key), |slot| *self.log(slot).key == *key)
     }
 
+    /// Returns whether a slot is that of a log.
+    pub fn is_at(&self, slot: Slot, key: &[u8]) -> bool {
+        self.logs.get(slot as usize).is_some_and(|log| *log.key == *key)
+    }
+
     /// Adds a log that the memtable does not have yet, with its state in older memtables.
     pub fn add(&mut self, key: &[u8], State { bounds: origin, terms }: State) -> Slot {
         let hash = self.hash(key);

@@ -1,9 +1,11 @@
 //! Commits: operations on any number of logs, applied all or none.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Expected;
+use crate::model::rehearsal::Rehearsal;
 use crate::model::retention::Retention;
 
 /// One operation of a commit, as the caller passes it.
@@ -110,8 +112,8 @@ pub struct Commit {
     bytes: Vec<u8>,
     ops: Vec<OwnedOp>,
     pub(crate) durability: Option<Durability>,
-    /// Number of the operations that the store has prepared.
-    prepared: usize,
+    /// The rehearsal of the operations, if the store has prepared the commit.
+    rehearsal: Option<Arc<Rehearsal>>,
 }
 
 /// An operation whose key is in the bytes of its commit.
@@ -143,7 +145,7 @@ impl Commit {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops.clear();
-        (self.durability, self.prepared) = (None, 0);
+        (self.durability, self.rehearsal) = (None, None);
     }
 
     /// Returns whether the commit holds no operation.
@@ -151,14 +153,14 @@ impl Commit {
         self.ops.is_empty()
     }
 
-    /// Records that the store has prepared all operations.
-    pub(crate) fn set_prepared(&mut self) {
-        self.prepared = self.ops.len();
+    /// Remembers that a store has prepared all operations.
+    pub(crate) fn set_rehearsal(&mut self, rehearsal: Arc<Rehearsal>) {
+        self.rehearsal = Some(rehearsal);
     }
 
-    /// Returns whether the store has prepared all operations.
-    pub(crate) fn is_prepared(&self) -> bool {
-        self.prepared == self.ops.len()
+    /// Returns the rehearsal of all operations, if a store has prepared them.
+    pub(crate) fn rehearsal(&self) -> Option<&Rehearsal> {
+        self.rehearsal.as_deref().filter(|rehearsal| rehearsal.ops == self.ops.len())
     }
 
     /// Calls `f` with the operations, which borrow their keys and payloads from the commit.
@@ -185,8 +187,8 @@ impl Commit {
     pub(crate) fn below(&self, prefix: &[u8]) -> Self {
         let longer = self.bytes.len() + self.ops.len() * prefix.len();
         let ops = Vec::with_capacity(self.ops.len());
-        let (durability, prepared) = (self.durability, self.prepared);
-        let mut all = Self { bytes: Vec::with_capacity(longer), ops, durability, prepared };
+        let (durability, rehearsal) = (self.durability, self.rehearsal.clone());
+        let mut all = Self { bytes: Vec::with_capacity(longer), ops, durability, rehearsal };
         for op in &self.ops {
             let Op { key, action } = self.borrow(op);
             let key = (all.copy(prefix).0, all.copy(key).1);

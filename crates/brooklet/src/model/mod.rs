@@ -14,6 +14,7 @@ pub mod commit;
 pub mod key;
 pub mod keyed_hash;
 pub mod progress;
+pub mod rehearsal;
 pub mod retention;
 pub mod retention_rule;
 pub mod retention_state;

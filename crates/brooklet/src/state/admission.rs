@@ -17,9 +17,9 @@
 //! 2. `resolved <= requested`; both only grow.
 
 use crate::error::Error;
-use crate::memtable::{Memtable, entry_bytes};
-use crate::model::Effect;
+use crate::memtable::Memtable;
 use crate::model::commit::{Action, Op};
+use crate::model::rehearsal::SpaceRequest;
 use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::backpressure::Gauge;
@@ -45,14 +45,6 @@ pub(crate) struct SpaceBudget {
     pub look_at: u64,
     /// The room below which appends are slowed down, if merging can free space.
     pub slope: u64,
-}
-
-/// The space that a commit needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SpaceRequest {
-    pub claim: u64,
-    pub largest: usize,
-    pub freeing: bool,
 }
 
 /// The demand for space that maintenance must satisfy.
@@ -267,28 +259,6 @@ impl StoreState {
             _ if self.spaces.is_kept() && self.active.claim() == 0 => Some(self.table_claim()),
             _ => None,
         }
-    }
-
-    /// Returns the space that the planned commit needs.
-    pub(super) fn space_request(&self, ops: &[Op<'_>], freeing: bool) -> SpaceRequest {
-        let mut request = SpaceRequest { claim: 0, largest: 0, freeing };
-        let mut entries = 0;
-        for (planned, undo) in self.plan.iter().zip(&self.undo) {
-            let payload = match (planned.effect, ops[planned.op].action) {
-                (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload.len(),
-                _ => 0,
-            };
-            request.claim += self.active.claim_of(undo.slot, planned.effect, payload, !undo.touched);
-            let entry = entry_bytes(planned.effect, payload);
-            entries += entry;
-            let largest = self.active.largest_with(undo.slot, entries, entry);
-            request.largest = request.largest.max(largest);
-        }
-        if let Some((claim, largest)) = self.table_request(ops) {
-            request.claim += claim.saturating_sub(self.active.table_claim());
-            request.largest = request.largest.max(largest);
-        }
-        request
     }
 
     /// Returns an error if a commit that needs this space finds no room.

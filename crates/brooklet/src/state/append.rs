@@ -17,7 +17,6 @@
 //! heap.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
@@ -29,15 +28,18 @@ use crate::memtable::entry_sizes::SizeQuery;
 use crate::memtable::seqs::Seqs;
 use crate::memtable::{Limited, Memtable, Pending, Slot};
 use crate::model::commit::{Action, Durability, EnrollScope, Op};
+use crate::model::rehearsal::{Needs, SpaceRequest};
 use crate::model::retention::Retention;
 use crate::model::retention_state::{COUNTED, State, retention};
 use crate::model::{Bounds, Effect, Piece};
 use crate::run::RunSet;
-use crate::state::admission::SpaceRequest;
 use crate::state::retention::CommitClock;
 use crate::state::spaces::Share;
 use crate::state::undo::Undo;
 use crate::state::{PendingBlock, StoreState};
+
+/// Number of effects that are moved with their memory, rather than copied.
+const MANY: usize = 1_000;
 
 /// The reason why a commit did not append.
 pub(crate) enum Retry {
@@ -88,7 +90,7 @@ pub(super) struct Planned {
 
 impl Planned {
     /// Returns the payload of the effect's entry; empty if the effect adds no entry.
-    fn payload<'a>(&self, ops: &[Op<'a>]) -> &'a [u8] {
+    pub(super) fn payload<'a>(&self, ops: &[Op<'a>]) -> &'a [u8] {
         match (self.effect, ops[self.op].action) {
             (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
             _ => &[],
@@ -135,24 +137,29 @@ impl StoreState {
         ops.iter().all(frees)
     }
 
-    /// Adds the state that a log has in `runs` to the active memtable, unless the log was added or
-    /// the runs changed meanwhile. Returns `false` if the caller has to wait, because an import may
-    /// add the log at any moment.
-    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
+    /// Adds the state that a log has in `runs` to the active memtable, unless the log was added, or
+    /// moved to memory, or the runs got other states meanwhile. Returns `false` if the caller has to
+    /// wait, because an import may add the log at any moment.
+    pub fn learn(&mut self, runs: &RunSet, key: &[u8], state: State) -> bool {
+        // First: a memtable must not keep an old state of a log in memory.
+        if self.spaces.is_in_memory(key) {
+            return true;
+        }
         if self.ingesting && (state.bounds.is_none() || self.is_absent(key)) {
             return false;
         }
-        if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() && !self.spaces.is_in_memory(key) {
+        if self.runs.has_states_of(runs) && self.slot(key).is_none() {
             self.active.add(key, state);
         }
         true
     }
 
-    /// Appends a commit. On failure, returns the reason.
+    /// Appends a commit. On failure, returns the reason. `slots` are the slots of the logs of the
+    /// operations, as far as a rehearsal found them.
     pub fn append(
         &mut self,
         wal: &Wal,
-        ops: &[Op<'_>],
+        (ops, slots): (&[Op<'_>], &[Slot]),
         asked: Option<Durability>,
         linger: Duration,
         moment: &CommitClock<'_>,
@@ -162,7 +169,8 @@ impl StoreState {
         }
         self.begin_plan();
         let durability = self.spaces.durability(ops, asked);
-        let result = self.plan(ops, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
+        let result =
+            self.plan(ops, slots, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
         match &result {
             Ok(_) => self.spaces.note(ops),
             Err(_) if bug("refused-commit-leaves-traces") => {}
@@ -191,8 +199,13 @@ impl StoreState {
     }
 
     /// Computes the effect of every operation on the appended bounds.
-    pub(super) fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
-        self.find_all(ops)?;
+    pub(super) fn plan(
+        &mut self,
+        ops: &[Op<'_>],
+        slots: &[Slot],
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
+        self.find_all(ops, slots)?;
         self.count_sizes(ops);
         for (op, &slot) in ops.iter().zip(&self.slots) {
             if let Action::Expect(expected) = op.action {
@@ -214,7 +227,8 @@ impl StoreState {
                     }
                     self.mark(op, i, slot, moment)?;
                     self.effect(op, i, slot, Effect::Append(seq))?;
-                    if matches!(op.action, Action::Snapshot(_)) {
+                    // A log without entries has none to trim.
+                    if matches!(op.action, Action::Snapshot(_)) && bounds.is_some_and(|b| b.first < seq) {
                         self.cut(op, i, slot, Effect::Trim(seq))?;
                     }
                     self.limit(op, i, slot, moment)?;
@@ -327,8 +341,9 @@ impl StoreState {
         self.give(op, i, slot, wanted, number, moment)
     }
 
-    /// Finds the log of every operation. Adds the logs that are certainly new.
-    fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Retry> {
+    /// Finds the log of every operation: in its slot, if that is known and still right. Adds the
+    /// logs that are certainly new.
+    fn find_all(&mut self, ops: &[Op<'_>], slots: &[Slot]) -> Result<(), Retry> {
         if self.ingesting && ops.iter().any(|op| self.is_absent(op.key)) {
             return Err(Retry::NoRoom(WalError::Busy));
         }
@@ -336,7 +351,8 @@ impl StoreState {
         let mut unknown = Vec::new();
         let nothing = self.runs.is_empty() && !self.ingesting;
         for (i, op) in ops.iter().enumerate() {
-            match self.slot(op.key) {
+            let known = slots.get(i).copied().filter(|&slot| self.active.is_at(slot, op.key));
+            match known.or_else(|| self.slot(op.key)) {
                 Some(slot) => self.slots.push(slot),
                 None if nothing => self.slots.push(self.active.add(op.key, State::default())),
                 None => unknown.push(i),
@@ -369,7 +385,7 @@ impl StoreState {
                 Action::Append(payload) | Action::Snapshot(payload) => payload.len() as u32,
                 _ => 0,
             };
-            undo.cut = limited.append(effect, piece.bounds, len);
+            undo.cut = limited.append(effect, piece.bounds, len).map(Box::new);
             self.spaces.shift(op.key, share, Share::of(log.appended, log.terms()));
         }
         self.undo.push(undo);
@@ -389,9 +405,9 @@ impl StoreState {
         if self.plan.is_empty() {
             return Err(Error::EmptyCommit.into());
         }
-        let bound = self.record_bound(ops);
-        let freeing = self.is_freeing(ops);
-        let request = self.space_request(ops, freeing);
+        let mut needs = Needs::default();
+        self.add_needs(ops, &mut needs);
+        let Needs { space: request, record: bound, .. } = needs;
         self.admit(request)?;
         let table = self.table_request(ops);
         let within = match durability {
@@ -401,7 +417,7 @@ impl StoreState {
         };
         let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
         effects.clear();
-        let appended = wal.try_append(bound, freeing, within, |out| {
+        let appended = wal.try_append(bound, request.freeing, within, |out| {
             let written = Cell::new(0);
             let mut counted = |bytes: &[u8]| {
                 written.set(written.get() + bytes.len());
@@ -442,7 +458,11 @@ impl StoreState {
         }
         let block = self.pending.back_mut().expect("just seen to");
         assert!(block.generation == self.generation, "a block belongs to one tier");
-        block.effects.append(effects);
+        if block.effects.is_empty() && effects.len() > MANY {
+            std::mem::swap(&mut block.effects, effects);
+        } else {
+            block.effects.append(effects);
+        }
         if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
             self.spaces.apply(table).expect("it was just encoded");
         }
@@ -451,23 +471,6 @@ impl StoreState {
             Durability::Deferred(bound) => self.defer(bound, moment.elapsed(), appended.earliest),
         };
         Ok(Accepted { appended, seqs, deferred })
-    }
-
-    /// Returns whether the planned commit only frees space.
-    pub(super) fn is_freeing(&self, ops: &[Op<'_>]) -> bool {
-        !ops.iter().any(|op| op.action.adds())
-            && self.undo.iter().all(|undo| undo.bounds.is_some() || bug("begin-is-always-admitted"))
-    }
-
-    /// Returns the maximum bytes of the planned record.
-    pub(super) fn record_bound(&self, ops: &[Op<'_>]) -> usize {
-        let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
-        let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
-            let key = ops[p.op].key;
-            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
-            commit_record::bound(if previous == Some(key) { &[] } else { key }, p.payload(ops)) + terms
-        });
-        bounds.sum()
     }
 
     /// Records that the last block holds a commit that is deferred by at most `bound`. The block

@@ -7,6 +7,7 @@ pub mod append;
 pub mod backpressure;
 pub mod in_flight;
 pub mod lost;
+pub mod needs;
 pub mod refusal;
 pub mod rehearsal;
 pub mod replay;

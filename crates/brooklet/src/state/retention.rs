@@ -140,8 +140,9 @@ impl StoreState {
     pub(super) fn carry_counted(&mut self) {
         let counting = mem::take(&mut self.counting);
         for key in &counting {
-            // A deleted log has no sizes.
-            if !self.is_absent(key) {
+            // A deleted log has no sizes. And the bounds of a log that moved to memory meanwhile
+            // would be wrong once it leaves memory.
+            if !self.is_absent(key) && !self.spaces.is_in_memory(key) {
                 self.slot(key);
             }
         }

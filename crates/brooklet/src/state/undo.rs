@@ -14,7 +14,7 @@ pub(super) struct Undo {
     pub touched: bool,
     pub terms: Option<Arc<RetentionState>>,
     /// The entry sizes that the effect cut off.
-    pub cut: Option<Cut>,
+    pub cut: Option<Box<Cut>>,
 }
 
 impl Undo {
@@ -26,7 +26,7 @@ impl Undo {
         limited.appended = self.terms;
         let Some(sizes) = limited.sizes_mut() else { return };
         match self.cut {
-            Some(cut) => sizes.restore(cut),
+            Some(cut) => sizes.restore(*cut),
             // Removes the sizes that the effect added.
             None => drop(sizes.truncate(self.bounds.map_or(0, |bounds| bounds.next))),
         }

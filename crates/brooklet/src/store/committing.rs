@@ -114,7 +114,10 @@ impl Committing {
         }
         let mut reason = WaitReason::Room;
         if !inner.blocking_calls.is_short_of_room() {
-            let try_it = |ops: &[Op<'_>]| inner.write_with(ops, commit.durability, Patience::None);
+            let try_it = |ops: &[Op<'_>]| {
+                let durability = commit.durability;
+                inner.write_with(ops, durability, Patience::None, commit.rehearsal())
+            };
             match commit.with_ops(try_it) {
                 Ok(None) => reason = WaitReason::Read,
                 Ok(Some(ticket)) => return Ok(Step::Appended(ticket)),

@@ -29,6 +29,7 @@ use crate::engine::recovery::{self, Opened};
 use crate::engine::{Handle, Inner};
 use crate::error::Error;
 use crate::model::commit::{Action, Commit, Durability, Op};
+use crate::model::rehearsal::Rehearsal;
 use crate::model::retention::Retention;
 use crate::options::Options;
 use crate::read::scan::{Listed, Logs};
@@ -147,18 +148,19 @@ impl Inner {
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Ticket, Error> {
-        self.write_within(ops, durability, if wait { Patience::Room } else { Patience::Reads })
+        self.write_rehearsed(ops, durability, if wait { Patience::Room } else { Patience::Reads }, None)
     }
 
     /// Applies operations as [`write`](Self::write) does, within `patience`, which permits reads.
-    fn write_within(
+    fn write_rehearsed(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
         patience: Patience,
+        rehearsal: Option<&Rehearsal>,
     ) -> Result<Ticket, Error> {
         let must_read = || Error::Busy { why: "a log must be read from the volume".into() };
-        self.write_with(ops, durability, patience)?.ok_or_else(must_read)
+        self.write_with(ops, durability, patience, rehearsal)?.ok_or_else(must_read)
     }
 
     /// Applies operations like [`write`](Self::write). Returns `None` if the commit must read the
@@ -168,18 +170,18 @@ impl Inner {
         ops: &[Op<'_>],
         durability: Option<Durability>,
         patience: Patience,
+        rehearsal: Option<&Rehearsal>,
     ) -> Result<Option<Ticket>, Error> {
         let wait = patience.waits();
         self.here()?;
-        if patience != Patience::Prepared {
-            ops.iter().try_for_each(|op| self.check(op))?;
-        }
+        // A prepared commit, too: it may have been prepared by another store, or for another space.
+        ops.iter().try_for_each(|op| self.check(op))?;
         loop {
             // A space may move to memory, or out of memory, between these two calls.
             if let Some((seqs, memory_space)) = self.commit_in_memory(ops, durability, wait)? {
                 return Ok(Some(Ticket { seqs, rests: Rests::Memory(memory_space) }));
             }
-            match self.append(ops, durability, patience)? {
+            match self.append(ops, durability, patience, rehearsal)? {
                 Tried::Done(accepted) => {
                     let ack = self.wal()?.ack(accepted.appended.block.clone());
                     let rests = match self.waits_beyond(ops).then(|| ack.kept()).flatten() {
@@ -368,8 +370,9 @@ impl Store {
     /// [`Error::Conflict`] if an expectation does not hold; the error names the log and its actual
     /// state.
     pub fn commit(&self, commit: &Commit) -> Result<Ticket, Error> {
-        let patience = if commit.is_prepared() { Patience::Prepared } else { Patience::Room };
-        commit.with_ops(|ops| self.inner().write_within(ops, commit.durability, patience))
+        let Commit { durability, .. } = *commit;
+        commit
+            .with_ops(|ops| self.inner().write_rehearsed(ops, durability, Patience::Room, commit.rehearsal()))
     }
 
     /// Applies a commit like [`commit`](Self::commit), but returns [`Error::Busy`] where

@@ -1,7 +1,10 @@
 //! The preparation of long commits.
 
+use std::sync::Arc;
+
 use crate::error::Error;
 use crate::model::commit::Commit;
+use crate::model::rehearsal::Rehearsal;
 use crate::store::Store;
 
 impl Store {
@@ -35,14 +38,17 @@ impl Store {
     /// The error of the first operation that [`commit`](Self::commit) always refuses, such as
     /// [`Error::PayloadTooLarge`]; [`Error::Forked`].
     pub fn prepare(&self, commit: &mut Commit) -> Result<(), Error> {
+        commit.set_rehearsal(self.rehearse(commit)?);
+        Ok(())
+    }
+
+    /// Prepares a commit, and returns its rehearsal.
+    pub(super) fn rehearse(&self, commit: &Commit) -> Result<Arc<Rehearsal>, Error> {
         let inner = self.inner();
         inner.here()?;
         commit.with_ops(|ops| {
             ops.iter().try_for_each(|op| inner.check(op))?;
-            inner.prepare(ops);
-            Ok::<_, Error>(())
-        })?;
-        commit.set_prepared();
-        Ok(())
+            Ok(inner.prepare(ops).into())
+        })
     }
 }

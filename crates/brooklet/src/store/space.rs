@@ -247,7 +247,7 @@ impl Store {
     fn commit_changes(&self, changes: &Changes) -> Result<(), Error> {
         let changes = changes.encode();
         let op = Op { key: TABLE, action: Action::Snapshot(&changes) };
-        self.inner().append(&[op], Some(Durability::Durable), Patience::Room)?;
+        self.inner().append(&[op], Some(Durability::Durable), Patience::Room, None)?;
         self.inner().flush()
     }
 }
@@ -378,8 +378,7 @@ impl Space {
     /// # Errors
     /// The errors of [`Store::prepare`].
     pub fn prepare(&self, commit: &mut Commit) -> Result<(), Error> {
-        self.store.prepare(&mut commit.below(&self.key("")))?;
-        commit.set_prepared();
+        commit.set_rehearsal(self.store.rehearse(&commit.below(&self.key("")))?);
         Ok(())
     }
 

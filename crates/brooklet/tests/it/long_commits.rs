@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use brooklet::io::{MemVolume, Rng};
-use brooklet::{Commit, Error, ErrorKind, Options, Store};
+use brooklet::{Commit, Error, ErrorKind, MAX_KEY, Options, SpaceConfig, Store};
 
 use crate::common::contents;
 use crate::common::small::{check, noise, open, open_new, options};
@@ -215,4 +215,44 @@ fn long_commits_end_in_a_full_store() {
     store.close().unwrap();
     drop(store);
     check(&volume);
+}
+
+/// A commit may be prepared by one store, or for one space, and committed to another.
+#[test]
+fn a_commit_is_checked_wherever_it_was_prepared() {
+    let volume = MemVolume::new(1);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    let space = store.create_space("games", SpaceConfig::new()).unwrap();
+
+    // The log with the empty key is the store's own.
+    let mut empty = Commit::new();
+    empty.append("", "x");
+    space.prepare(&mut empty).unwrap();
+    assert!(matches!(store.commit(&empty), Err(Error::InvalidKey { len: 0 })));
+    space.commit(&empty).unwrap().wait().unwrap();
+
+    let mut long = Commit::new();
+    long.append([b'k'; MAX_KEY], "x");
+    store.prepare(&mut long).unwrap();
+    assert!(matches!(space.commit(&long), Err(Error::InvalidKey { .. })));
+
+    let larger = options().max_payload(64 << 10).create_on(Arc::new(MemVolume::new(2))).unwrap();
+    let mut large = Commit::new();
+    large.append("log", vec![7; 64 << 10]);
+    larger.prepare(&mut large).unwrap();
+    assert!(matches!(store.commit(&large), Err(Error::PayloadTooLarge { .. })));
+
+    // The places that one store found are no places of another.
+    let mut many = appends("x");
+    let first = roomy().create_on(Arc::new(MemVolume::new(3))).unwrap();
+    let second = roomy().create_on(Arc::new(MemVolume::new(4))).unwrap();
+    for n in (0..MANY).rev() {
+        second.append(key(n), "before").unwrap();
+    }
+    first.prepare(&mut many).unwrap();
+    second.commit(&many).unwrap().wait().unwrap();
+    assert!((0..MANY).all(|n| numbers(&second, &key(n)) == [0, 1]));
+
+    drop((space, store));
+    open(&volume);
 }

@@ -76,15 +76,16 @@ struct Done {
     refused: u64,
 }
 
-/// An append that the counters of its space do not have yet.
+/// Appends to logs of one space that the counters of the space do not have yet.
 #[derive(Debug)]
 struct Noted {
     space: Key,
     hash: u64,
+    entries: u64,
     bytes: u64,
 }
 
-/// Number of appends that the counters get at once. The processor then fetches the counters of
+/// Number of notes that the counters get at once. The processor then fetches the counters of
 /// several spaces at the same time, instead of one in each commit.
 const NOTED: usize = 64;
 
@@ -422,8 +423,16 @@ impl Spaces {
             if let Action::Append(payload) | Action::Snapshot(payload) = op.action
                 && let Some(name) = self.name_in(op.key)
             {
-                let (space, hash) = (name.into(), self.all.hash(name));
-                self.noted.push(Noted { space, hash, bytes: payload.len() as u64 });
+                // The operations of a commit are often on logs of one space.
+                match self.noted.last_mut().filter(|last| *last.space == *name) {
+                    Some(last) => {
+                        (last.entries, last.bytes) = (last.entries + 1, last.bytes + payload.len() as u64);
+                    }
+                    None => {
+                        let (space, hash, bytes) = (name.into(), self.all.hash(name), payload.len() as u64);
+                        self.noted.push(Noted { space, hash, entries: 1, bytes });
+                    }
+                }
             }
         }
         if self.noted.len() >= NOTED {
@@ -434,9 +443,9 @@ impl Spaces {
     /// Gives the counters all appends that they do not have yet.
     fn count_noted(&mut self) {
         self.all.touch(self.noted.iter().map(|noted| noted.hash));
-        for Noted { space, hash, bytes } in self.noted.drain(..) {
+        for Noted { space, hash, entries, bytes } in self.noted.drain(..) {
             if let Some(done) = self.all.done_of(hash, &space) {
-                (done.entries, done.bytes) = (done.entries + 1, done.bytes + bytes);
+                (done.entries, done.bytes) = (done.entries + entries, done.bytes + bytes);
             }
         }
     }

@@ -1,0 +1,43 @@
+//! What a long commit remembers of its rehearsal: hints, which the append step checks.
+
+/// A slot of a memtable.
+type Slot = u32;
+
+/// The rehearsal of a commit.
+#[derive(Debug, Default)]
+pub(crate) struct Rehearsal {
+    /// Number of the operations of the commit.
+    pub ops: usize,
+    /// The needs of the rehearsed operations, rounded up.
+    pub needs: Needs,
+    /// The slots of the logs of the rehearsed operations, which are the first ones.
+    pub slots: Vec<Slot>,
+}
+
+/// The room that a commit needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    pub space: SpaceRequest,
+    /// The maximum bytes of the record.
+    pub record: usize,
+    /// Bytes of all entries.
+    pub entries: usize,
+}
+
+impl Default for Needs {
+    /// Returns the needs of a commit without operations.
+    fn default() -> Self {
+        Self { space: SpaceRequest { claim: 0, largest: 0, freeing: true }, record: 0, entries: 0 }
+    }
+}
+
+/// The space in the heap that a commit needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpaceRequest {
+    /// The maximum bytes that the commit takes in runs.
+    pub claim: u64,
+    /// The maximum bytes of an entry of a run.
+    pub largest: usize,
+    /// Whether the commit only frees space.
+    pub freeing: bool,
+}

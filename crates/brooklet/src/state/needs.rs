@@ -1,0 +1,44 @@
+//! The room that a commit needs: in the heap, where a checkpoint writes it, and in the ring.
+
+use brooklet_io::seeded::bug;
+use brooklet_wal::Wal;
+
+use crate::format::commit_record;
+use crate::memtable::entry_bytes;
+use crate::model::commit::Op;
+use crate::model::rehearsal::Needs;
+use crate::state::StoreState;
+use crate::state::append::Retry;
+
+impl StoreState {
+    /// Adds the needs of the planned operations, which follow the others of a commit.
+    pub(super) fn add_needs(&self, ops: &[Op<'_>], needs: &mut Needs) {
+        let Needs { space, record, entries } = needs;
+        if space.claim == 0
+            && let Some((claim, largest)) = self.table_request(ops)
+        {
+            space.claim = claim.saturating_sub(self.active.table_claim());
+            space.largest = largest;
+        }
+        space.freeing &= !ops.iter().any(|op| op.action.adds());
+        let mut previous = None;
+        for (planned, undo) in self.plan.iter().zip(&self.undo) {
+            let (slot, payload) = (undo.slot, planned.payload(ops));
+            space.freeing &= undo.bounds.is_some() || bug("begin-is-always-admitted");
+            space.claim += self.active.claim_of(slot, planned.effect, payload.len(), !undo.touched);
+            let entry = entry_bytes(planned.effect, payload.len());
+            *entries += entry;
+            space.largest = space.largest.max(self.active.largest_with(slot, *entries, entry));
+            let key = if previous == Some(slot) { &[] } else { ops[planned.op].key };
+            previous = Some(slot);
+            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
+            *record += commit_record::bound(key, payload) + terms;
+        }
+    }
+
+    /// Checks whether a commit with these needs finds room now.
+    pub fn has_room(&self, wal: &Wal, needs: &Needs) -> Result<(), Retry> {
+        self.admit(needs.space)?;
+        wal.admits(needs.record, needs.space.freeing).map_err(Retry::from)
+    }
+}
