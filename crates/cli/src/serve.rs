@@ -8,8 +8,9 @@ pub mod replicate;
 mod secrets;
 mod settings;
 
+use std::cell::OnceCell;
 use std::fs::File;
-use std::io::Read;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -36,28 +37,60 @@ pub struct Args {
     print_config: bool,
     #[command(flatten)]
     given: Given,
+    /// The file of settings, once it was read. A pipe can be read only once.
+    #[arg(skip)]
+    file: OnceCell<Result<Read, Failure>>,
+}
+
+/// Most bytes of a file of settings.
+const LONGEST: u64 = 1 << 20;
+
+/// A file of settings that was read.
+struct Read {
+    given: Given,
+    /// The file itself; `None` without a file.
+    file: Option<File>,
 }
 
 impl Args {
     /// Whether the log is written as JSON. What the file says of that is read before anything else
     /// is done.
     pub fn logs_json(&self) -> bool {
-        let of_file = || self.file().ok().and_then(|given| given.log);
+        let of_file = || self.file().as_ref().ok().and_then(|read| read.given.log);
         self.given.log.or_else(of_file) == Some(LogForm::Json)
     }
 
-    fn file(&self) -> Result<Given, Failure> {
-        let Some(path) = &self.config else { return Ok(Given::default()) };
-        let doing = || format!("reading {}", path.display());
-        let mut file = File::open(path).map_err(Failure::io(doing()))?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(Failure::io(doing()))?;
-        let given: Given =
-            toml::from_str(&text).map_err(|error| Failure::malformed(path, wrong(&text, &error)))?;
-        if given.password.is_some() || !given.users.is_empty() {
-            secrets::warn_if_shared(&file, path, "the passwords in the settings");
+    fn file(&self) -> &Result<Read, Failure> {
+        self.file.get_or_init(|| match &self.config {
+            Some(path) => Read::of(path),
+            None => Ok(Read { given: Given::default(), file: None }),
+        })
+    }
+
+    /// Returns the settings of the file, and warns of secrets in it that others can read.
+    fn of_file(&mut self) -> Result<Given, Failure> {
+        self.file();
+        let Read { given, file } = self.file.take().expect("it was just read")?;
+        if let (Some(file), Some(path)) = (&file, &self.config)
+            && (given.password.is_some() || !given.users.is_empty())
+        {
+            secrets::warn_if_shared(file, path, "the passwords in the settings");
         }
         Ok(given)
+    }
+}
+
+impl Read {
+    fn of(path: &Path) -> Result<Self, Failure> {
+        let doing = || format!("reading {}", path.display());
+        let file = File::open(path).map_err(Failure::io(doing()))?;
+        let mut text = String::new();
+        (&file).take(LONGEST + 1).read_to_string(&mut text).map_err(Failure::io(doing()))?;
+        if text.len() as u64 > LONGEST {
+            return Err(Failure::malformed(path, format_args!("it is longer than {LONGEST} bytes")));
+        }
+        let given = toml::from_str(&text).map_err(|error| Failure::malformed(path, wrong(&text, &error)))?;
+        Ok(Self { given, file: Some(file) })
     }
 }
 
@@ -85,8 +118,8 @@ fn listen_for_signals() -> Result<CancellationToken, Failure> {
     Ok(stop)
 }
 
-pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    let asked = args.given.clone().or(args.file()?);
+pub fn run(mut args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let asked = args.given.clone().or(args.of_file()?);
     let given = asked.clone().or(Given::defaults());
     if args.print_config {
         let given = given.shown();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::Place;
+use crate::common::{Place, text};
 
 /// What `--print-config` prints with these flags, this file and these variables.
 fn printed(flags: &[&str], file: &str, variables: &[(&str, &str)]) -> Result<String, String> {
@@ -50,6 +50,24 @@ fn a_flag_counts_before_a_variable_and_that_before_the_file() {
     }
     // What is printed is a file of the same settings.
     assert_eq!(printed(&[], &found, &[]).unwrap(), found);
+}
+
+/// The standard input, and any pipe, has its text once.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_of_settings_is_read_once_and_not_without_end() {
+    let place = Place::new();
+    let args = ["serve", "STORE", "--print-config", "--config", "/dev/stdin"];
+    let done = place.fed(&args, b"timeout = 77\nlog = \"json\"\n");
+    let printed = text(&done.stdout);
+    assert!(printed.lines().any(|line| line == "timeout = 77"), "{printed}{}", text(&done.stderr));
+    let done = place.fed(&args, "# settings\n".repeat(200_000).as_bytes());
+    assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
+    assert!(
+        text(&done.stderr).contains("/dev/stdin: it is longer than 1048576 bytes"),
+        "{}",
+        text(&done.stderr)
+    );
 }
 
 /// A number alone is what it was before times had units.
