@@ -24,14 +24,12 @@ use crate::parts::Parts;
 use crate::prune::{self, Pruned};
 use crate::record::{HEAD, Place, Record, RecordHead, Upload, name_of};
 use crate::records::{expect_no_next, read_record};
+use crate::request::PAUSES;
 use crate::shipping::{Beginning, Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
 
 /// Memory for reading ahead in offloaded data, in bytes, if the caller sets no [`Parts`].
 const READ_AHEAD: usize = 32 << 20;
-
-/// Number of attempts to create a record if the result of an attempt is unknown.
-const TRIES: usize = 4;
 
 /// The archive of a store, for the host that writes it; see [`Archive::new`].
 #[derive(Debug)]
@@ -412,14 +410,14 @@ impl Archive {
         self.note.set(memory)?;
         let (name, data) = (name_of(record.number), bytes::Bytes::from(record.encode()));
         self.expect_latest()?;
-        let mut failed = None;
-        for _ in 0..TRIES {
-            match self.bucket.create(&name, data.clone()) {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let failed = match self.bucket.create(&name, data.clone()) {
                 Ok(Created::Done) => return self.go_on_from(record),
-                Ok(Created::Exists) => {}
+                Ok(Created::Exists(error)) => error,
                 Err(error) if is_denied(&error) => return Err(error),
-                Err(error) => failed = Some(error),
-            }
+                Err(error) => error,
+            };
             // An earlier attempt may have succeeded although its answer was lost.
             if let Some(found) = self.bucket.get(&name, None)? {
                 if found == data {
@@ -427,8 +425,13 @@ impl Archive {
                 }
                 return Err(owned(record.number, Record::decode(&found).ok()));
             }
+            // A service may refuse a create before it shows the object of another one, and that
+            // one may still fail.
+            match pauses.next() {
+                Some(pause) => self.bucket.pause(*pause)?,
+                None => return Err(failed),
+            }
         }
-        Err(failed.expect("else it was created, or is there"))
     }
 }
 

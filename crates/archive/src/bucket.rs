@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -129,6 +130,15 @@ impl Bucket {
             let _ = tell.send(done);
         });
         Pending(told)
+    }
+
+    /// Waits before another attempt of a request.
+    pub(crate) fn pause(&self, time: Duration) -> Result<(), Error> {
+        let pause = self.begin(async move {
+            tokio::time::sleep(time).await;
+            Ok(())
+        });
+        pause.wait()
     }
 
     /// Returns an object's name within the bucket.

@@ -40,7 +40,9 @@ impl Bucket {
                 Ok(_) => Ok(Created::Done),
                 // Services report a failed condition by one of two errors; both mean that the
                 // object exists.
-                Err(Refusal::AlreadyExists { .. } | Refusal::Precondition { .. }) => Ok(Created::Exists),
+                Err(refusal @ (Refusal::AlreadyExists { .. } | Refusal::Precondition { .. })) => {
+                    Ok(Created::Exists(request.failed("creating")(refusal)))
+                }
                 Err(refusal) => Err(request.failed("creating")(refusal)),
             }
         });
@@ -139,11 +141,11 @@ impl Listed {
 }
 
 /// The result of creating an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Created {
     /// The object was created.
     Done,
-    /// An object of that name exists. An earlier attempt of this upload may have created it
-    /// unnoticed.
-    Exists,
+    /// The service reports, by this error, that an object of that name exists. An earlier attempt
+    /// of this upload may have created it unnoticed, or another upload creates it now.
+    Exists(Error),
 }

@@ -16,11 +16,11 @@ use crate::error::Error;
 /// Pauses between attempts of a request. The libraries of most services have already retried by
 /// then.
 #[cfg(not(fuzzing))]
-const PAUSES: [Duration; 3] =
+pub(crate) const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(800)];
 /// The objects of a fuzzer do not change with time.
 #[cfg(fuzzing)]
-const PAUSES: [Duration; 0] = [];
+pub(crate) const PAUSES: [Duration; 0] = [];
 
 /// A request in progress.
 pub(crate) struct Pending<T>(pub mpsc::Receiver<Result<T, Error>>);

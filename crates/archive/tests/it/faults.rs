@@ -70,6 +70,23 @@ fn a_process_may_be_gone_at_any_request() {
     }
 }
 
+/// S3 refuses the second of two creates before it shows the object of the first.
+#[test]
+fn a_backup_that_another_host_may_be_making_is_refused_and_tried_again() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 30, 1000);
+    let faulty = Arc::new(Faulty::new(memory.clone(), 1, 0));
+    let mut archive = archive(&faulty, &dir.path().join("note"));
+    faulty.races(true);
+    let error = back_up(&mut archive, &store).unwrap_err();
+    assert!(matches!(&error, Error::Bucket { doing, .. } if doing.starts_with("creating ")), "{error}");
+    assert!(error.to_string().contains("under way"), "{error}");
+    faulty.races(false);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 0);
+    assert!(all(&memory)[&0] == contents(&store));
+}
+
 #[test]
 fn a_restore_may_be_cut_off_at_any_request() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());

@@ -46,6 +46,7 @@ struct Faults {
     a_day_each: bool,
     lists_nothing: bool,
     panics: bool,
+    races: bool,
 }
 
 /// See above.
@@ -69,6 +70,7 @@ impl Faulty {
             a_day_each: false,
             lists_nothing: false,
             panics: false,
+            races: false,
         };
         Self { inner, faults: Arc::new(Mutex::new(faults)) }
     }
@@ -97,6 +99,11 @@ impl Faulty {
     /// Whether it panics from now on.
     pub fn panics(&self, panics: bool) {
         self.faults.lock().unwrap().panics = panics;
+    }
+
+    /// Whether a create meets another one of the same name from now on, which is not done yet.
+    pub fn races(&self, races: bool) {
+        self.faults.lock().unwrap().races = races;
     }
 
     /// All objects.
@@ -161,7 +168,12 @@ impl fmt::Debug for Faulty {
 #[async_trait]
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, data: PutPayload, options: PutOptions) -> Result<PutResult> {
-        match self.fate(path)? {
+        let fate = self.fate(path)?;
+        if self.faults.lock().unwrap().races && options.mode == PutMode::Create {
+            let source = "a conflicting operation is under way".into();
+            return Err(Error::AlreadyExists { path: path.to_string(), source });
+        }
+        match fate {
             Fate::Refused => return failed(),
             Fate::Late => {
                 let mut faults = self.faults.lock().unwrap();
