@@ -135,11 +135,14 @@ impl Inner {
                     return Err(Error::Busy { why });
                 }
                 Err(Rejected::Below(which, generation)) => {
+                    let mut before = memory_space.logs().keep(ops);
                     for i in which {
                         let loaded = self.below(&memory_space, ops[i].key)?;
                         let mut logs = memory_space.logs();
-                        if !logs.bring(ops[i].key, loaded, generation) {
-                            let limit = logs.config.bytes;
+                        let fits = logs.bring_for((ops, i), loaded, generation, &mut before);
+                        let limit = logs.config.bytes;
+                        self.notify(logs, &[]);
+                        if !fits {
                             return Err(Error::MemoryFull { space: memory_space.name.clone(), limit });
                         }
                     }

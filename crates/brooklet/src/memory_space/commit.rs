@@ -109,6 +109,7 @@ impl Logs {
         let brings = |op: &Op<'_>| match op.action {
             Action::Append(payload) | Action::Snapshot(payload) => payload.len() + 4,
             Action::Begin(_) if self.places.find(op.key).is_none() => COST,
+            Action::Retain(to) if to.is_limited() && self.places.find(op.key).is_none() => COST,
             _ => 0,
         };
         let needed = ops.iter().map(brings).sum::<usize>();
@@ -126,21 +127,26 @@ impl Logs {
     /// Makes room in memory for a commit that was applied, or refuses it. Drops only logs that were
     /// last written at `before` or earlier, and only if that suffices.
     fn make_room(&mut self, before: u64) -> Result<(), Error> {
-        let budget = self.config.bytes as usize;
-        let Some(excess) = self.memory.checked_sub(budget).filter(|excess| *excess > 0) else {
-            return Ok(());
-        };
+        let excess = self.memory.saturating_sub(self.config.bytes as usize);
+        if excess == 0 || self.drop_older(before, excess) { Ok(()) } else { Err(self.memory_full()) }
+    }
+
+    /// Drops the oldest logs until they have freed `excess` bytes of memory. Drops only logs that
+    /// were last written at `before` or earlier. If that does not suffice, or the space drops no
+    /// logs, drops nothing and returns `false`.
+    pub(super) fn drop_older(&mut self, before: u64, excess: usize) -> bool {
         if self.config.when_full != WhenFull::DropOldest || !self.would_free(before, excess) {
-            return Err(self.memory_full());
+            return false;
         }
-        while self.memory > budget {
+        let enough = self.memory.saturating_sub(excess);
+        while self.memory > enough {
             let Some(slot) = self.places.oldest(before) else { break };
             self.dropped.push((*self.places.get(slot).key).into());
             self.remove(slot);
             self.counts.dropped += 1;
             self.changed = true;
         }
-        Ok(())
+        true
     }
 
     /// Returns whether dropping all logs that were last written at `before` or earlier would free

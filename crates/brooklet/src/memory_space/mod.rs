@@ -34,6 +34,8 @@ use crate::memory_space::log::Frozen;
 use crate::memory_space::log::Log;
 use crate::memory_space::slots::{COST, Place, Places, Slot};
 use crate::model::Bounds;
+use crate::model::commit::Op;
+use crate::model::key::Key;
 use crate::model::retention::Retention;
 use crate::model::retention_state::{RetentionState, State};
 use crate::model::space_config::{MemoryConfig, SEPARATOR, SpaceConfig};
@@ -287,6 +289,48 @@ impl Logs {
     /// Adds a log that was loaded from the runs, unless another call has added it. Returns `false`
     /// if the log does not fit in memory.
     pub fn bring(&mut self, key: &[u8], log: Option<LoadedLog>, generation: u32) -> bool {
+        self.bring_into(key, log, generation, |_, _| false)
+    }
+
+    /// Marks the logs of a commit as written now. Returns the newest stamp of older writes.
+    pub fn keep(&mut self, ops: &[Op<'_>]) -> u64 {
+        let before = self.places.stamp();
+        for op in ops {
+            if let Some(slot) = self.places.find(op.key) {
+                self.places.touch(slot);
+            }
+        }
+        before
+    }
+
+    /// Adds a log like [`bring`](Self::bring), for the commit `ops`. If memory is full and the
+    /// space drops logs, drops older logs than those of the commit: logs that were last written at
+    /// `before`, or before now if that does not suffice.
+    pub fn bring_for(
+        &mut self,
+        (ops, nth): (&[Op<'_>], usize),
+        log: Option<LoadedLog>,
+        generation: u32,
+        before: &mut u64,
+    ) -> bool {
+        let fits = self.bring_into(ops[nth].key, log, generation, |logs, excess| {
+            logs.drop_older(*before, excess) || {
+                *before = logs.keep(ops);
+                logs.drop_older(*before, excess)
+            }
+        });
+        self.counts.refused += u64::from(!fits);
+        fits
+    }
+
+    /// Adds a log. `make_room` frees bytes of memory, and returns whether there were so many.
+    fn bring_into(
+        &mut self,
+        key: &[u8],
+        log: Option<LoadedLog>,
+        generation: u32,
+        make_room: impl FnOnce(&mut Self, usize) -> bool,
+    ) -> bool {
         let unknown = self.places.find(key).is_none() && bug("stale-log-is-brought");
         if !unknown && (generation != self.generation || !matches!(self.state(key), Lookup::Below)) {
             return true;
@@ -297,12 +341,13 @@ impl Logs {
             self.forget(key);
             return true;
         };
-        let needed = COST + key.len() + log.memory();
-        if self.memory + needed > self.config.bytes as usize {
-            return false;
+        let needed = COST + log.memory() + Key::from(key).bytes_apart();
+        let excess = (self.memory + needed).saturating_sub(self.config.bytes as usize);
+        let fits = excess == 0 || make_room(self, excess);
+        if fits {
+            self.put(key, log, 0);
         }
-        self.put(key, log, 0);
-        true
+        fits
     }
 
     /// Sets the retention of the space on all logs.

@@ -4,6 +4,7 @@
 mod calls;
 mod counting;
 mod deferred;
+mod full_memory;
 pub mod many;
 pub mod memory;
 pub mod rules;

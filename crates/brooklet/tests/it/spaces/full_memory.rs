@@ -1,0 +1,87 @@
+//! Spaces in memory whose memory is full: logs that are not in memory yet, and logs without
+//! entries.
+
+use brooklet::io::MemVolume;
+use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, WhenFull};
+
+use super::{create, open};
+
+fn dropping(bytes: u64) -> SpaceConfig {
+    let memory = MemoryConfig::new(bytes).when_full(WhenFull::DropOldest);
+    SpaceConfig::new().class(Class::Memory(memory))
+}
+
+/// A space whose logs take twice the memory that the space has by now: the second half of the logs
+/// stays in the runs.
+fn reopened(config: SpaceConfig) -> (MemVolume, Space) {
+    let volume = MemVolume::new(1);
+    let store = create(&volume);
+    let space = store.create_space("s", dropping(256 << 10)).unwrap();
+    for log in 0..200 {
+        space.append(format!("{log:03}"), [7; 1000]).unwrap().wait().unwrap();
+    }
+    space.dump().unwrap();
+    space.configure(config).unwrap();
+    store.close().unwrap();
+    drop((space, store));
+    let space = open(&volume).unwrap().space("s").unwrap();
+    let memory = space.info().unwrap().memory.unwrap();
+    assert!(!memory.complete && memory.used <= 128 << 10, "{memory:?}");
+    assert_eq!(space.scan("").unwrap().count(), 200, "no log is dropped before its room is needed");
+    (volume, space)
+}
+
+#[test]
+fn a_full_space_makes_room_for_a_log_that_is_not_in_memory() {
+    let (_volume, space) = reopened(dropping(128 << 10));
+    let newest = space.info().unwrap().logs.unwrap() - 1;
+    for log in (150..200).rev() {
+        space.append(format!("{log:03}"), "x").unwrap().wait().unwrap();
+        assert_eq!(space.bounds(format!("{log:03}")).unwrap().next, 2);
+    }
+    let info = space.info().unwrap();
+    let memory = info.memory.unwrap();
+    assert!(memory.dropped > 20 && memory.used <= 128 << 10 && info.refused == 0, "{info:?}");
+    // The oldest are gone, for good: those that no commit touched.
+    assert!(space.bounds("000").is_err() && space.bounds(format!("{newest:03}")).is_ok());
+    space.dump().unwrap();
+    assert!(space.bounds("000").is_err());
+}
+
+/// The logs of one commit, of which some are in memory, stay together.
+#[test]
+fn a_commit_keeps_its_own_logs() {
+    let (_volume, space) = reopened(dropping(128 << 10));
+    let mut commit = Commit::new();
+    for log in ["000", "001", "150", "151", "152", "153", "154", "155", "156", "157", "158", "159"] {
+        commit.expect_next(log, 1).append(log, [7; 2000]);
+    }
+    space.commit(&commit).unwrap().wait().unwrap();
+    assert_eq!((space.bounds("000").unwrap().next, space.bounds("159").unwrap().next), (2, 2));
+    assert!(space.bounds("002").is_err());
+}
+
+#[test]
+fn a_space_that_refuses_counts_the_logs_that_do_not_fit() {
+    let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(128 << 10)));
+    let (_volume, space) = reopened(memory);
+    let error = space.append("199", "x").unwrap_err();
+    assert!(matches!(error, Error::MemoryFull { limit: 131_072, .. }), "{error}");
+    let info = space.info().unwrap();
+    assert_eq!((info.refused, info.memory.unwrap().dropped), (1, 0));
+}
+
+/// A limited retention creates its log.
+#[test]
+fn logs_without_entries_need_memory() {
+    let store = create(&MemVolume::new(1));
+    let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(64 << 10)));
+    let space = store.create_space("s", memory).unwrap();
+    let set = |log: u32| space.set_retention(format!("{log}"), Retention::new().entries(1));
+    let error = (0..5000).find_map(|log| set(log).err()).expect("no log is refused");
+    assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
+    assert!(space.info().unwrap().memory.unwrap().used <= 64 << 10);
+    // A log that exists needs no more for another limit, and none for no limit.
+    space.set_retention("0", Retention::new().entries(2)).unwrap().wait().unwrap();
+    space.set_retention("0", Retention::new()).unwrap().wait().unwrap();
+}
