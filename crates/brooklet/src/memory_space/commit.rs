@@ -206,11 +206,16 @@ impl Logs {
             return Ok(None);
         }
         let bounds = self.places.get(slot).log.bounds();
-        let lawful = |asked, first| {
+        let outside = |asked, first| {
             let Bounds { next, .. } = bounds;
-            let outside = Error::OutOfRange { key: KeyText::of(op.key), asked, first, next };
-            if (first..=next).contains(&asked) { Ok(asked) } else { Err(outside) }
+            Error::OutOfRange { key: KeyText::of(op.key), asked, first, next }
         };
+        let lawful = |asked, first| {
+            if (first..=bounds.next).contains(&asked) { Ok(asked) } else { Err(outside(asked, first)) }
+        };
+        if bounds.next == u64::MAX && matches!(op.action, Action::Append(_) | Action::Snapshot(_)) {
+            return Err(outside(bounds.next, bounds.first));
+        }
         let kept = self.places.get(slot).log.kept(now);
         let before = match op.action {
             Action::Trim(before) => lawful(before.max(kept), bounds.first)?,

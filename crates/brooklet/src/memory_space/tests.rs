@@ -122,3 +122,22 @@ fn memory_is_counted_to_the_byte() {
     let logs = memory_space.logs();
     assert_eq!((logs.memory(), logs.bytes(), logs.len()), (0, 0, 0));
 }
+
+/// A log in memory ends at the last number, as one in the ring does. Only a store that somebody
+/// forged has such logs.
+#[test]
+fn the_last_number_is_the_end() {
+    let (memory_space, payload) = (memory_space(), [7; 10]);
+    let mut logs = memory_space.logs();
+    logs.complete = false;
+    assert!(logs.bring(b"s/log", Some(LoadedLog::new(u64::MAX - 1, None)), 1));
+    let append = |logs: &mut Logs, action| logs.commit(&[Op { key: b"s/log", action }], &|| 0);
+    let Ok(seqs) = append(&mut logs, Action::Append(&payload)) else { panic!("one number is left") };
+    assert_eq!(seqs.as_slice(), [u64::MAX - 1]);
+    for action in [Action::Append(&payload), Action::Snapshot(&payload)] {
+        let refused = append(&mut logs, action);
+        assert!(matches!(refused, Err(Rejected::Error(Error::OutOfRange { asked: u64::MAX, .. }))));
+    }
+    let bounds = logs.bounds(b"s/log").unwrap();
+    assert_eq!((bounds.first, bounds.next), (u64::MAX - 1, u64::MAX));
+}

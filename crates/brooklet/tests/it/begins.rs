@@ -78,6 +78,29 @@ fn numbers_that_no_log_may_reach_are_refused() {
     );
 }
 
+/// An import takes the numbers that a log may have that began at the greatest number, and no
+/// greater ones.
+#[test]
+fn imports_of_numbers_that_no_log_may_reach_are_refused() {
+    let (store, dir) = (Store::in_memory(1).unwrap(), tempfile::tempdir().unwrap());
+    let mut import = store.import().unsorted(dir.path()).unwrap();
+    for asked in [(1 << 63) + 1, u64::MAX] {
+        let error = import.log("log", asked, Retention::new()).unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidImport(_)) && error.to_string().contains("log \"log\""),
+            "{error}"
+        );
+    }
+    import.log("log", MAX_SEQ + 7, Retention::new()).unwrap();
+    import.append("log", "x").unwrap();
+    assert_eq!(import.finish().unwrap().logs, 1);
+    assert_eq!(bounds(&store, "log"), (MAX_SEQ + 7, MAX_SEQ + 8));
+    let mut import = store.import().unsorted(dir.path()).unwrap();
+    import.log("over", 1 << 63, Retention::new()).unwrap();
+    import.append("over", "x").unwrap();
+    assert!(matches!(import.finish(), Err(Error::InvalidImport(_))));
+}
+
 #[test]
 fn a_commit_moves_a_log_and_its_state_at_once() {
     let store = Store::in_memory(1).unwrap();

@@ -592,8 +592,4 @@ fn limits_and_first_numbers_are_taken_as_said() {
     assert_eq!(bounds("both"), (8, 11));
     clock.advance(2 * hour);
     assert_eq!(bounds("old"), (15, 15));
-    let mut import = store.import().unsorted(dir.path()).unwrap();
-    import.log("over", u64::MAX, Retention::new()).unwrap();
-    import.append("over", "x").unwrap();
-    assert!(matches!(import.finish(), Err(Error::InvalidImport(_))));
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, KeyText};
 use crate::format::log_hash::LogHash;
 use crate::format::manifest::RunMeta;
 use crate::format::run_entry::{Chunk, Head, PieceWriter, head_carried_over, split_key};
+use crate::limits::MAX_NEXT;
 use crate::maintenance::ingest::{Ingestion, refuse_common};
 use crate::model::Bounds;
 use crate::model::progress::Progress;
@@ -143,6 +144,9 @@ impl NewRun {
         let head = Head::decode(value).ok_or_else(|| self.senseless("its head is malformed"))?;
         let bounds = head.piece.bounds.filter(|bounds| head.piece.base <= bounds.first);
         let bounds = bounds.ok_or_else(|| self.senseless("it is incomplete"))?;
+        if bounds.next > MAX_NEXT {
+            return Err(self.senseless("its numbers are greater than those of any log"));
+        }
         (self.at, self.end) = (bounds.first, bounds.next);
         self.skips = false;
         if let Some(Bounds { next, .. }) = self.find()? {
@@ -316,5 +320,22 @@ mod tests {
         }
         assert!(matches!(subscription.take(), Err(Lost::Unlogged)));
         assert_eq!(store.bounds("new").unwrap().next, 1);
+    }
+
+    /// The head of a forged export may have any numbers.
+    #[test]
+    fn logs_whose_numbers_could_run_out_are_refused() {
+        let store = Store::in_memory(1).unwrap();
+        for (first, next) in [MAX_NEXT + 1, u64::MAX].map(|next| (next, next)) {
+            let mut run = NewRun::new(store.clone(), Existing::Refuse, None).unwrap();
+            let mut pieces = PieceWriter::new(Pending::new(0));
+            pieces.begin(b"log", Piece { bounds: Some(Bounds { first, next }), base: 0 }, None);
+            let Ok(()) = pieces.end();
+            let refused = run.put_all(&mut pieces);
+            assert!(
+                matches!(&refused, Err(Error::InvalidImport(why)) if why.contains("number")),
+                "{refused:?}"
+            );
+        }
     }
 }

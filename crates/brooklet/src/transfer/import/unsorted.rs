@@ -23,6 +23,7 @@ use brooklet_wal::{put_varint, take_varint};
 
 use crate::error::{Error, KeyText};
 use crate::format::run_entry::{PieceWriter, put_chunk_key, split_key};
+use crate::limits::MAX_NEXT;
 use crate::model::commit::{Action, Op};
 use crate::model::retention::Retention;
 use crate::model::retention_state::RetentionState;
@@ -87,11 +88,15 @@ impl Unsorted {
     /// bytes. The age of entries counts from the import.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] and [`Error::InvalidRetention`], which leave the import unchanged;
-    /// [`Error::Io`], which ends the import.
+    /// [`Error::InvalidKey`], [`Error::InvalidRetention`] and [`Error::InvalidImport`], which leave
+    /// the import unchanged; [`Error::Io`], which ends the import.
     pub fn log(&mut self, key: impl AsRef<[u8]>, first: u64, retention: Retention) -> Result<(), Error> {
         let key = key.as_ref();
         self.import.store.inner().check(&Op { key, action: Action::Retain(retention) })?;
+        if first > MAX_NEXT {
+            let what = format!("log {} begins with entry {first}: no log has such numbers", KeyText::of(key));
+            return Err(Error::InvalidImport(what));
+        }
         self.put(key, 0, &encode(first, retention))
     }
 
@@ -172,13 +177,8 @@ impl Logs {
         let (key, _) = split_key(&chunk_key_of(&self.prefix)).expect("it was put there");
         let count = self.gathered.count();
         let drops = self.retention.entries.map_or(0, |most| count.saturating_sub(most));
-        let next = self.first.checked_add(count).ok_or_else(|| {
-            let (key, first) = (KeyText::of(&key), self.first);
-            Error::InvalidImport(format!(
-                "log {key} begins with entry {first}, and has no numbers left for {count} entries"
-            ))
-        })?;
-        let bounds = Bounds { first: self.first + drops, next };
+        // A first number leaves more numbers than there are entries; the run checks the end.
+        let bounds = Bounds { first: self.first + drops, next: self.first + count };
         let terms = RetentionState::of(self.retention, bounds, self.kept_bytes(drops)?, self.now);
         self.pieces.begin(&key, Piece { bounds: Some(bounds), base: 0 }, terms);
         let (pieces, run) = (&mut self.pieces, &mut self.run);
