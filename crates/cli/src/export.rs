@@ -1,8 +1,9 @@
 //! `export`: logs as they are at one moment, as lines of JSON or as a codex file.
 //!
-//! Of the lines, each log has a line of its own, with its bounds and what it keeps, as
-//! `list --json` prints it; its entries follow, each with the log's key and its number, and its
-//! payload as `read --json` prints it.
+//! Of the lines, the first says that they are an export. Each log has a line of its own, with its
+//! bounds and what it keeps, as `list --json` prints it; its entries follow, each with the log's
+//! key and its number, and its payload as `read --json` prints it. The last line has the numbers of
+//! logs and entries. An export that was cut, or left out damage, lacks that line.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -19,6 +20,7 @@ use tempfile::NamedTempFile;
 
 use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
+use crate::import::VERSION;
 use crate::logs::LogRow;
 use crate::output::{Octets, Output, spinner};
 use crate::prefix::Prefix;
@@ -182,6 +184,7 @@ fn lines(view: &View, chosen: Chosen<'_>, to: &mut Watched<'_>) -> Result<Writte
         Chosen::Log(log) => (view.salvage(log)?, Some(log)),
     };
     let (mut told, mut key, mut damage) = (Exported::default(), Vec::new(), None);
+    line(to, &Begin { export: VERSION })?;
     for walked in walk {
         match walked {
             Err(error @ brooklet::Error::Damaged { .. }) => damage = damage.or(Some(error)),
@@ -201,6 +204,9 @@ fn lines(view: &View, chosen: Chosen<'_>, to: &mut Watched<'_>) -> Result<Writte
     let damage = damage.or_else(|| only.and_then(|log| view.bounds(log).err()));
     if let Some(error @ brooklet::Error::Replaced { .. }) = damage {
         return Err(error.into());
+    }
+    if damage.is_none() {
+        line(to, &End { logs: told.logs, entries: told.entries })?;
     }
     let left_out = |error: brooklet::Error| {
         let Failure { kind, message } = error.into();
@@ -259,7 +265,8 @@ struct Watched<'a> {
 impl Write for Watched<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if signals::asked() {
-            return Err(io::ErrorKind::Interrupted.into());
+            // `write_all` tries again after an error of the kind `Interrupted`.
+            return Err(io::Error::other("stopped on request"));
         }
         let written = self.to.write(data)?;
         let before = self.bytes / AT_ONCE;
@@ -273,6 +280,19 @@ impl Write for Watched<'_> {
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
+}
+
+/// The first line.
+#[derive(Serialize)]
+struct Begin {
+    export: u32,
+}
+
+/// The last line.
+#[derive(Serialize)]
+struct End {
+    logs: u64,
+    entries: u64,
 }
 
 /// An entry, with the log that it is of.

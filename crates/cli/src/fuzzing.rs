@@ -88,7 +88,7 @@ pub fn entries(format: u8, input: &[u8]) -> (Vec<Entry>, Option<String>) {
 pub fn import_lines(csv: bool, input: &[u8]) -> (usize, Option<String>) {
     let source = match csv {
         true => Source::Csv { key: "key".into(), payload: "payload".into() },
-        false => Source::Ndjson,
+        false => Source::Ndjson { incomplete: false },
     };
     let mut bytes = 0;
     let read = each_line(&source, input, |line| {

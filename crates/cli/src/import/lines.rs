@@ -11,11 +11,12 @@ use serde_json::value::RawValue;
 use crate::codex::input::{base16, bytes, key_of};
 use crate::import::table::{Fault, Table};
 use crate::lines::{LONGEST, read_line};
+use crate::output::Octets;
 
 /// How lines are written.
 pub enum Source {
-    /// A JSON object each.
-    Ndjson,
+    /// A JSON object each; whether logs and exports may be incomplete.
+    Ndjson { incomplete: bool },
     /// Comma-separated values, with the columns that count.
     Csv { key: String, payload: String },
 }
@@ -56,7 +57,7 @@ pub fn each_line<E>(
     take: impl FnMut(Line<'_>) -> Result<(), E>,
 ) -> Result<(), Refused<E>> {
     match source {
-        Source::Ndjson => json_lines(input, take),
+        Source::Ndjson { incomplete } => json_lines(*incomplete, input, take),
         Source::Csv { key, payload } => csv_lines(input, [key, payload], take),
     }
 }
@@ -77,6 +78,8 @@ struct Json<'a> {
     next: Option<u64>,
     entries: Option<u64>,
     retention: Option<Kept>,
+    export: Option<u32>,
+    logs: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -87,33 +90,52 @@ struct Kept {
     age_ms: Option<u64>,
 }
 
-/// The log of the line before, and the number that its next entry has, where lines tell that.
+/// The version of the lines of an export, which its first line says.
+pub const VERSION: u32 = 1;
+const INCOMPLETE: &str = "the export is incomplete; --incomplete imports what is there";
+
+/// What the lines before say of the ones that follow.
 #[derive(Default)]
 struct Before {
+    incomplete: bool,
     key: Vec<u8>,
+    /// The number that the next entry of the log has, where lines tell that.
     next: Option<u64>,
+    /// The number after the last entry of the log, where its line tells that.
+    end: Option<u64>,
+    /// Whether the last line of an export is still to come.
+    in_export: bool,
+    /// Numbers of logs and entries of this export.
+    logs: u64,
+    entries: u64,
 }
 
 fn json_lines<E>(
+    incomplete: bool,
     mut input: impl BufRead,
     mut take: impl FnMut(Line<'_>) -> Result<(), E>,
 ) -> Result<(), Refused<E>> {
-    let (mut text, mut before) = (Vec::new(), Before::default());
+    let (mut text, mut before) = (Vec::new(), Before { incomplete, ..Before::default() });
     for number in 1u64.. {
         let wrong = |what: String| Refused::Input(format!("line {number}: {what}"));
         if !read_line(&mut input, &mut text, LONGEST).map_err(Refused::Io)?.map_err(wrong)? {
+            before.end(false).map_err(|what| Refused::Input(format!("line {}: {what}", number - 1)))?;
             break;
         }
         let line: Json<'_> = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-        let line = before.follow(line).map_err(wrong)?;
-        take(line).map_err(|error| Refused::Taker(format!("line {number}"), error))?;
+        if let Some(line) = before.follow(line).map_err(wrong)? {
+            take(line).map_err(|error| Refused::Taker(format!("line {number}"), error))?;
+        }
     }
     Ok(())
 }
 
 impl Before {
-    /// What a line says, after the ones before it.
-    fn follow<'a>(&mut self, line: Json<'a>) -> Result<Line<'a>, String> {
+    /// What a line says, after the ones before it; `None` if it says nothing of a log.
+    fn follow<'a>(&mut self, line: Json<'a>) -> Result<Option<Line<'a>>, String> {
+        if line.export.is_some() || line.logs.is_some() {
+            return self.frame(&line).map(|()| None);
+        }
         let key = key_of(line.key, line.key_base16)?;
         let payload = match (line.text, line.base16, line.json) {
             (Some(text), None, None) => Some(bytes(text)),
@@ -124,20 +146,17 @@ impl Before {
         };
         let same = self.key == *key;
         if !same {
-            *self = Self { key: key.to_vec(), next: None };
+            self.end_log()?;
+            self.key = key.to_vec();
         }
         let Some(payload) = payload else {
             let Some(first) = line.first.filter(|_| line.seq.is_none()) else {
                 return Err("the payload is missing: add text, base16 or json, or first for a log".to_owned());
             };
-            // What else is said of a log follows from its entries.
-            let _ = (line.next, line.entries);
-            self.next = Some(first);
-            return Ok(Line::Log {
-                key,
-                first,
-                retention: line.retention.map_or(Retention::new(), Kept::retention),
-            });
+            self.end_log()?;
+            self.begin_log(first, line.next, line.entries)?;
+            let retention = line.retention.map_or(Retention::new(), Kept::retention);
+            return Ok(Some(Line::Log { key, first, retention }));
         };
         if line.first.is_some() || line.next.is_some() || line.entries.is_some() || line.retention.is_some() {
             return Err("it has a payload and the fields of a log: write two lines".to_owned());
@@ -151,9 +170,83 @@ impl Before {
                     "its log begins with entry {seq}: add a line with first before this line"
                 ));
             }
-            (_, seq) => self.next = seq.and_then(|seq| seq.checked_add(1)),
+            // A log whose end is known has its entries counted, with and without their numbers.
+            (next, seq) => {
+                let this = seq.or(next.filter(|_| self.end.is_some()));
+                self.next = this.and_then(|seq| seq.checked_add(1));
+            }
         }
-        Ok(Line::Entry { key, payload })
+        if let Some(end) = self.end.filter(|end| self.next.is_none_or(|next| next > *end)) {
+            return Err(format!("its log ends before entry {end}, and this is one more"));
+        }
+        self.entries += 1;
+        Ok(Some(Line::Entry { key, payload }))
+    }
+
+    /// The first or the last line of an export.
+    fn frame(&mut self, line: &Json<'_>) -> Result<(), String> {
+        let of_log =
+            [line.key.is_some(), line.key_base16.is_some(), line.first.is_some(), line.next.is_some()];
+        let of_entry = [line.seq.is_some(), line.text.is_some(), line.base16.is_some(), line.json.is_some()];
+        if of_log.contains(&true) || of_entry.contains(&true) || line.retention.is_some() {
+            return Err("it has the fields of an export and of a log: write two lines".to_owned());
+        }
+        let found = (self.logs, self.entries);
+        self.end(line.export.is_none())?;
+        match (line.export, line.logs, line.entries) {
+            (Some(VERSION), None, None) => self.in_export = true,
+            (Some(version), None, None) => {
+                return Err(format!("it begins an export of version {version}: use a newer program"));
+            }
+            (None, Some(logs), Some(entries)) if (logs, entries) == found || self.incomplete => {}
+            (None, Some(logs), Some(entries)) => {
+                let (found, of) = found;
+                return Err(format!(
+                    "it ends an export of {logs} logs with {entries} entries, and {found} logs with {of} entries came: {INCOMPLETE}"
+                ));
+            }
+            _ => return Err("use export alone to begin an export, logs and entries to end it".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn begin_log(&mut self, first: u64, next: Option<u64>, entries: Option<u64>) -> Result<(), String> {
+        let counted = entries.map(|entries| first.checked_add(entries));
+        let end = match (next, counted) {
+            (None, None) => None,
+            (Some(next), None) if next >= first => Some(next),
+            (next, Some(Some(counted))) if next.is_none_or(|next| next == counted) => Some(counted),
+            _ => return Err("next is not first and entries together".to_owned()),
+        };
+        (self.next, self.end) = (Some(first), end);
+        self.logs += 1;
+        Ok(())
+    }
+
+    /// Ends the log of the line before.
+    fn end_log(&mut self) -> Result<(), String> {
+        match (self.next.take(), self.end.take()) {
+            (Some(next), Some(end)) if next < end && !self.incomplete => {
+                let key = Octets::key(&self.key);
+                Err(format!(
+                    "log \"{key}\" ends before entry {next}, and its line says next {end}: {INCOMPLETE}"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends all logs before the first line of an export, its last line, or the end of the input.
+    fn end(&mut self, is_last_line: bool) -> Result<(), String> {
+        self.end_log()?;
+        self.key.clear();
+        (self.logs, self.entries) = (0, 0);
+        if std::mem::take(&mut self.in_export) && !is_last_line && !self.incomplete {
+            return Err(format!(
+                "the last line, with the numbers of logs and entries, is missing: {INCOMPLETE}"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -244,6 +337,8 @@ mod tests {
         }
     }
 
+    const NDJSON: Source = Source::Ndjson { incomplete: false };
+
     fn entry(key: &'static str, payload: &'static [u8]) -> Line<'static> {
         Line::Entry { key: key.as_bytes().into(), payload: payload.into() }
     }
@@ -259,7 +354,7 @@ mod tests {
         let log = Line::Log { key: b"a"[..].into(), first: 3, retention };
         let entries =
             [entry("a", b"x\n"), entry("a", b"\0\xff"), entry("b", br#"{"n": [1,  2]}"#), entry("a", b"")];
-        assert_eq!(read(&Source::Ndjson, input), Ok([log].into_iter().chain(entries).collect()));
+        assert_eq!(read(&NDJSON, input), Ok([log].into_iter().chain(entries).collect()));
         for (input, says) in [
             (r#"{"text": "x"}"#, "line 1: exactly one of key"),
             (r#"{"key": "a"}"#, "line 1: the payload is missing"),
@@ -276,8 +371,25 @@ mod tests {
                 "{\"key\": \"a\", \"seq\": 0, \"text\": \"\"}\n{\"key\": \"a\", \"seq\": 2, \"text\": \"\"}",
                 "line 2: the next entry of its log is 1",
             ),
+            (r#"{"key": "a", "first": 1, "next": 3, "entries": 1}"#, "line 1: next is not first and entries"),
+            (r#"{"key": "a", "first": 4, "next": 3}"#, "line 1: next is not first and entries"),
+            (r#"{"key": "a", "first": 1, "entries": 2}"#, "line 1: log \"a\" ends before entry 1"),
+            (
+                "{\"key\": \"a\", \"first\": 1, \"next\": 1}\n{\"key\": \"a\", \"text\": \"\"}",
+                "line 2: its log ends before entry 1",
+            ),
+            (
+                "{\"key\": \"a\", \"first\": 0, \"next\": 1}\n{\"key\": \"b\", \"text\": \"\"}",
+                "line 2: log \"a\" ends before entry 0, and its line says next 1",
+            ),
+            (r#"{"export": 1}"#, "line 1: the last line, with the numbers"),
+            (r#"{"export": 2}"#, "line 1: it begins an export of version 2"),
+            (r#"{"export": 1, "key": "a"}"#, "line 1: it has the fields of an export and of a log"),
+            (r#"{"logs": 0}"#, "line 1: use export alone"),
+            (r#"{"logs": 1, "entries": 0}"#, "line 1: it ends an export of 1 logs with 0 entries"),
+            ("{\"export\": 1}\n{\"export\": 1}", "line 2: the last line, with the numbers"),
         ] {
-            let wrong = read(&Source::Ndjson, input.as_bytes()).unwrap_err();
+            let wrong = read(&NDJSON, input.as_bytes()).unwrap_err();
             assert!(wrong.starts_with(says), "{wrong}");
         }
     }

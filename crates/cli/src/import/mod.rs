@@ -22,7 +22,7 @@ use crate::signals;
 use crate::size::size;
 use crate::space;
 use crate::store_args::StoreArgs;
-pub use lines::{Line, Refused, Source, each_line};
+pub use lines::{Line, Refused, Source, VERSION, each_line};
 
 /// Arguments of `brooklet import`.
 #[derive(clap::Args)]
@@ -40,6 +40,10 @@ pub struct Args {
     /// Leave out logs that exist in the store, instead of importing nothing
     #[arg(long)]
     skip_existing: bool,
+    /// Import logs that lack entries at their end, and an export without its last line: the export
+    /// was cut, or its store was damaged
+    #[arg(long)]
+    incomplete: bool,
     /// The CSV column of the keys
     #[arg(long, value_name = "NAME", default_value = "key")]
     key_column: String,
@@ -67,7 +71,8 @@ pub struct Args {
 enum Format {
     /// A JSON object per line, as `export` writes them: {"key": …, "text": …} is an entry; {"key":
     /// …, "first": …} is a log, with its first number and its limits; `key_base16` and `base16`
-    /// hold bytes that are not text, and `json` holds a payload that is kept as written
+    /// hold bytes that are not text, and `json` holds a payload that is kept as written; {"export":
+    /// 1} begins an export, and {"logs": …, "entries": …} ends it
     Ndjson,
     /// Comma-separated values; the first line names the columns
     Csv,
@@ -131,7 +136,7 @@ impl Input {
     fn open(args: &Args, format: Format) -> Result<Self, Failure> {
         let path = args.input.as_path();
         let source = match format {
-            Format::Ndjson => Source::Ndjson,
+            Format::Ndjson => Source::Ndjson { incomplete: args.incomplete },
             Format::Csv => Source::Csv { key: args.key_column.clone(), payload: args.payload_column.clone() },
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
             Format::Store => {

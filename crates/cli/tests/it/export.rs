@@ -46,10 +46,15 @@ fn logs_come_with_their_bounds_and_entries() {
     let limits = json!({"entries": 5, "bytes": null, "age_ms": null});
     let ten = [log([Some("a/10"), None], 0, 0, limits)];
     let last = [log(other, 0, 1, Value::Null), entry(other, 0, Some("grün"), None)];
-    assert_eq!(lines(&place.ok(&["export", "STORE"])), [&one[..], &ten, &last].concat());
-    assert_eq!(lines(&place.ok(&["export", "STORE", "--log", "a/1"])), one);
-    assert_eq!(lines(&place.ok(&["export", "STORE", "--prefix", "a/"])), [&one[..], &ten].concat());
-    assert_eq!(place.ok(&["export", "STORE", "--prefix", "b"]), "");
+    let whole = |logs: &[Value], counts: [u64; 2]| {
+        let [begin, end] = [json!({"export": 1}), json!({"logs": counts[0], "entries": counts[1]})];
+        [&[begin], logs, &[end]].concat()
+    };
+    assert_eq!(lines(&place.ok(&["export", "STORE"])), whole(&[&one[..], &ten, &last].concat(), [3, 4]));
+    assert_eq!(lines(&place.ok(&["export", "STORE", "--log", "a/1"])), whole(&one, [1, 3]));
+    let below = whole(&[&one[..], &ten].concat(), [2, 3]);
+    assert_eq!(lines(&place.ok(&["export", "STORE", "--prefix", "a/"])), below);
+    assert_eq!(lines(&place.ok(&["export", "STORE", "--prefix", "b"])), whole(&[], [0, 0]));
     assert!(place.ok(&["export", "STORE", "--to", "out.ndjson"]).starts_with("3 logs with 4 entries, "));
     let written = std::fs::read_to_string(place.dir.path().join("out.ndjson")).unwrap();
     assert_eq!(written, place.ok(&["export", "STORE", "--to", "-"]));

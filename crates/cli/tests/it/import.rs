@@ -88,7 +88,7 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
         r#"{"key": "a", "first": 0, "retention": {"age_ms": 0}}"#,
     )
     .unwrap();
-    let store = || if place.store.exists() { exported(&place, "STORE") } else { String::new() };
+    let store = || if place.store.exists() { place.ok(&["list", "STORE"]) } else { String::new() };
     for (code, args, says) in [
         (4, &["from", "--format", "store", "--no-create"][..], "No such file"),
         (2, &["x.ndjson"], "x.ndjson: line 2: unknown field `txt`"),
@@ -106,6 +106,48 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
     }
     let own = place.fails(4, &["import", "from", "from", "--format", "store"]);
     assert!(own.contains("this process has it open already"), "{own}");
+}
+
+/// Cut at the end of any line.
+#[test]
+fn an_export_that_was_cut_is_refused() {
+    let place = place();
+    let lines: Vec<String> = exported(&place, "from").lines().map(str::to_owned).collect();
+    let import = |lines: &[String], more: &[&str]| {
+        let args = [&["import", "STORE", "-", "--format", "ndjson"], more].concat();
+        let done =
+            place.fed(&args, lines.iter().map(|line| format!("{line}\n")).collect::<String>().as_bytes());
+        let left = if place.store.exists() { place.ok(&["list", "STORE"]) } else { String::new() };
+        std::fs::remove_file(&place.store).unwrap();
+        (done.status.code(), text(&done.stderr).to_owned(), left.lines().count())
+    };
+    assert_eq!(lines.len(), 9, "two lines more than of three logs with four entries: {lines:?}");
+    assert_eq!(import(&lines, &[]), (Some(0), String::new(), 3));
+    for cut in 1..lines.len() {
+        let (code, says, logs) = import(&lines[..cut], &[]);
+        assert!(code == Some(2) && logs == 0, "cut behind line {cut}: {code:?}, {says}");
+        assert!(says.contains("the export is incomplete") && says.contains("--incomplete"), "{says}");
+        let (code, says, logs) = import(&lines[..cut], &["--incomplete"]);
+        assert_eq!((code, &says[..]), (Some(0), ""), "cut behind line {cut}");
+        assert_eq!(logs, lines[..cut].iter().filter(|line| line.contains("\"first\"")).count());
+    }
+    // A line less within it.
+    for gone in 1..lines.len() - 1 {
+        let less: Vec<String> = [&lines[..gone], &lines[gone + 1..]].concat();
+        let (code, says, _) = import(&less, &[]);
+        assert_eq!(code, Some(2), "without line {}: {says}", gone + 1);
+    }
+    // An older export has neither the first line nor the last.
+    let older = &lines[1..lines.len() - 1];
+    assert_eq!(import(older, &[]), (Some(0), String::new(), 3));
+    let (code, says, _) = import(&older[..3], &[]);
+    assert!(code == Some(2) && says.contains("line 3: log \"a/1\" ends before entry 3"), "{says}");
+    // One export after the other.
+    let [one, other] = ["a/10", "a/1"].map(|log| place.ok(&["export", "from", "--log", log]));
+    let both: Vec<String> = one.lines().chain(other.lines()).map(str::to_owned).collect();
+    assert_eq!(import(&both, &[]), (Some(0), String::new(), 2));
+    // The counts are those of all logs.
+    assert_eq!(import(&lines, &["--prefix", "a/1"]), (Some(0), String::new(), 2));
 }
 
 /// Killed at any moment, of either side: the store opens, and has all of it or nothing.

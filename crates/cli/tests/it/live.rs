@@ -34,7 +34,7 @@ fn commands_look_into_a_store_that_is_in_use() {
     assert_eq!(listed.lines().count(), 2, "{listed}");
     assert!(text(&beside(&["inspect", "STORE"])).contains("format"));
     assert!(text(&beside(&["inspect", "STORE", "doc/1"])).contains("next 3"));
-    assert_eq!(text(&beside(&["export", "STORE", "--prefix", "doc/1"])).lines().count(), 4);
+    assert_eq!(text(&beside(&["export", "STORE", "--prefix", "doc/1"])).lines().count(), 6);
     assert!(place.fails(4, &["append", "STORE", "doc/1", "x"]).contains("in use"), "writing needs the lock");
     store.close().unwrap();
 }
