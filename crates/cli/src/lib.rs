@@ -208,13 +208,33 @@ pub fn main() -> ExitCode {
         log.with_ansi(console::colors_enabled_stderr()).init()
     }
     keep_private(&command);
-    let done = run(command, &store_args, &mut Output::new(json));
+    let mut out = Output::new(json, !command.only_reads());
+    let done = run(command, &store_args, &mut out);
     let is_read = writer.is_none_or(|writer| writer.finish(LOG_PATIENCE));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody reads the standard error of a server: the message would keep the process.
         Err(failure) if !is_read => failure.code(),
         Err(failure) => failure.end(json),
+    }
+}
+
+impl Command {
+    /// Returns whether the command has nothing more to do once nobody reads what it prints.
+    fn only_reads(&self) -> bool {
+        match self {
+            Command::Read(_) | Command::List(_) | Command::Export(_) | Command::Inspect(_) => true,
+            Command::Top(_) | Command::Check(_) | Command::Completions(_) => true,
+            // They measure, and print what they found.
+            Command::Bench(_) | Command::Probe(_) | Command::Replay(_) => true,
+            #[cfg(feature = "archive")]
+            Command::Backups(_) => true,
+            Command::Space(command) => command.only_reads(),
+            Command::Tags(command) => command.only_reads(),
+            Command::Doc(command) => command.only_reads(),
+            Command::Codex(args) => args.only_reads(),
+            _ => false,
+        }
     }
 }
 

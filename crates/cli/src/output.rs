@@ -1,8 +1,9 @@
 //! What a command prints: values that know how to be read by people and by programs.
 //!
 //! Only values go to the standard output; progress goes to the standard error, and only where that
-//! is a terminal. A reader that leaves early (`brooklet list … | head`) is no failure: see
-//! [`Kind::PipeClosed`](crate::failure::Kind).
+//! is a terminal. A reader that leaves early (`brooklet list … | head`) is no failure: it ends a
+//! command that only reads (see [`Kind::PipeClosed`](crate::failure::Kind)), and a command that
+//! writes goes on without it.
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -17,12 +18,17 @@ use crate::failure::{Failure, Kind};
 pub struct Output {
     json: bool,
     to: BufWriter<Stdout>,
+    /// Whether the command goes on once nobody reads what it prints.
+    outlives: bool,
+    /// Whether nobody reads it any more, and the command goes on.
+    is_closed: bool,
 }
 
 impl Output {
-    /// Prints JSON if `json`, text for people otherwise.
-    pub fn new(json: bool) -> Self {
-        Self { json, to: BufWriter::with_capacity(64 << 10, io::stdout()) }
+    /// Prints JSON if `json`, text for people otherwise. A command that `outlives` its reader does
+    /// its work to the end, and prints no more.
+    pub fn new(json: bool, outlives: bool) -> Self {
+        Self { json, to: BufWriter::with_capacity(64 << 10, io::stdout()), outlives, is_closed: false }
     }
 
     /// Whether programs read it.
@@ -38,19 +44,16 @@ impl Output {
 
     /// Prints a line for people only.
     pub fn line(&mut self, line: impl Display) -> Result<(), Failure> {
-        if !self.json {
-            writeln!(self.to, "{line}")?;
-        }
-        Ok(())
+        if self.json { Ok(()) } else { self.print(|to| writeln!(to, "{line}")) }
     }
 
     /// Prints a document for programs only.
     pub fn document(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        if self.json {
-            serde_json::to_writer(&mut self.to, value).map_err(io::Error::from)?;
-            writeln!(self.to)?;
-        }
-        Ok(())
+        let written = |to: &mut BufWriter<Stdout>| {
+            serde_json::to_writer(&mut *to, value).map_err(io::Error::from)?;
+            writeln!(to)
+        };
+        if self.json { self.print(written) } else { Ok(()) }
     }
 
     /// Prints bytes as they are.
@@ -59,7 +62,7 @@ impl Output {
         if self.json {
             return Err(Failure::new(Kind::Usage, "use only one of --json and --raw"));
         }
-        Ok(self.to.write_all(bytes)?)
+        self.print(|to| to.write_all(bytes))
     }
 
     /// Tells people something at once.
@@ -70,7 +73,20 @@ impl Output {
 
     /// Hands everything printed to the reader.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        Ok(self.to.flush()?)
+        self.print(Write::flush)
+    }
+
+    fn print(&mut self, how: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) -> Result<(), Failure> {
+        if self.is_closed {
+            return Ok(());
+        }
+        match how(&mut self.to) {
+            Err(error) if self.outlives && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(())
+            }
+            printed => Ok(printed?),
+        }
     }
 }
 

@@ -42,6 +42,13 @@ pub enum Command {
     Remove(Named),
 }
 
+impl Command {
+    /// Returns whether the command changes nothing.
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Self::List { .. })
+    }
+}
+
 #[derive(Args)]
 pub struct Named {
     /// The store: a file or a block device

@@ -40,6 +40,13 @@ pub enum Args {
     Verify(Of),
 }
 
+impl Args {
+    /// Returns whether the command changes nothing.
+    pub fn only_reads(&self) -> bool {
+        !matches!(self, Self::Build(_))
+    }
+}
+
 #[derive(clap::Args)]
 pub struct Build {
     /// The file to build

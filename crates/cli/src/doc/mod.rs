@@ -130,6 +130,13 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Returns whether the command changes nothing.
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Self::Get { .. } | Self::History { .. } | Self::Watch { .. } | Self::Changes { .. })
+    }
+}
+
 #[derive(Args)]
 pub struct Place {
     /// The store: a file or a block device

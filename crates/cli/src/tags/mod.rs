@@ -92,6 +92,13 @@ pub enum Command {
     Import(Import),
 }
 
+impl Command {
+    /// Returns whether the command changes nothing.
+    pub fn only_reads(&self) -> bool {
+        !matches!(self, Self::Put { .. } | Self::Remove { .. } | Self::Import(_))
+    }
+}
+
 #[derive(Args)]
 pub struct Place {
     /// The store: a file or a block device
