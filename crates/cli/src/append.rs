@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io::{BufReader, stdin};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brooklet::{Commit, Create, Store, Ticket};
 use clap::Args;
@@ -11,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::codex::input::{base16, bytes};
 use crate::failure::{Failure, Kind};
+use crate::input_file::InputFile;
 use crate::lines::{self, read_line};
 use crate::logs::Log;
 use crate::output::{Octets, Output};
 use crate::payload;
+use crate::signals;
 use crate::size::size;
 use crate::store_args::StoreArgs;
 
@@ -65,8 +66,11 @@ pub fn run(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(),
             done(&append_at_once(&store, key, &payloads, args.snapshot)?)?;
             store.close().map_err(Failure::from)
         }
-        None => append_lines(&store, key, args.snapshot, json, done)
-            .and_then(|()| store.close().map_err(Failure::from)),
+        None => {
+            let appended = append_lines(&store, key, args.snapshot, json, done);
+            // What was appended to a space in memory before a failure stays, too.
+            appended.and(store.close().map_err(Failure::from))
+        }
     };
     // The lines before a refused one are in the log.
     let told = out.document(&Appended { key: Octets::key(key), seqs }).and_then(|()| out.flush());
@@ -119,19 +123,21 @@ fn append_lines(
     json: bool,
     mut done: impl FnMut(&[u64]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
+    signals::listen_quietly()?;
+    let reading = || Failure::io("reading the standard input");
+    let mut input = InputFile::open(Path::new("-"), 64 << 10).map_err(reading())?;
     let (mut line, mut number) = (Vec::new(), 0_u64);
     let mut waiting: Vec<Ticket> = Vec::new();
     loop {
         let read = read_line(&mut input, &mut line, lines::LONGEST);
-        let read = read.map_err(Failure::io("reading the standard input"))?;
         number += 1;
-        let more = read != Ok(false);
         let added = match read {
-            Ok(true) => append_line(store, key, (&line, number), &mut snapshot, json).map(Some),
-            Ok(false) => Ok(None),
-            Err(what) => Err(wrong_line(number, &what)),
+            Ok(Ok(true)) => append_line(store, key, (&line, number), &mut snapshot, json).map(Some),
+            Ok(Ok(false)) => Ok(None),
+            Ok(Err(what)) => Err(wrong_line(number, &what)),
+            Err(error) => Err(signals::check_done().err().unwrap_or_else(|| reading()(error))),
         };
+        let more = !matches!(added, Ok(None));
         // A line that is refused does not keep those before it from being reported.
         let (ticket, refused) = added.map_or_else(|error| (None, Some(error)), |ticket| (ticket, None));
         let pause = ticket.is_none() || input.buffer().is_empty();

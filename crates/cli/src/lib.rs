@@ -30,6 +30,7 @@ mod format;
 pub mod fuzzing;
 mod help;
 mod import;
+mod input_file;
 mod inspect;
 mod latency;
 mod lines;

@@ -6,8 +6,7 @@ pub mod input;
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::ops::{Bound, ControlFlow};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use serde::Serialize;
 
 use crate::colours::good;
 use crate::failure::{Failure, Kind};
+use crate::input_file::InputFile;
 use crate::output::{Octets, Output, progress, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
@@ -185,15 +185,10 @@ fn build(args: &Build, out: &mut Output) -> Result<(), Failure> {
 }
 
 fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<(), Failure> {
-    let reader: Box<dyn BufRead> = if input == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        let file = File::open(input).map_err(Failure::io(format!("opening {}", input.display())))?;
-        Box::new(BufReader::with_capacity(1 << 20, file))
-    };
+    let opened = InputFile::open(input, 1 << 20);
+    let reader = opened.map_err(Failure::io(format!("opening {}", input.display())))?;
     let mut stopped = 0u32;
     let took = input::entries(format, reader, |key, value| {
-        // Whoever waits for an input that does not come is to be able to stop, too.
         stopped += 1;
         if stopped.is_multiple_of(1024) && signals::asked() {
             return Err(brooklet_codex::Error::Cancelled);
@@ -203,7 +198,10 @@ fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<()
     match took {
         Ok(()) => Ok(()),
         Err(Wrong::Input(what)) => Err(Failure::malformed(input, what)),
-        Err(Wrong::Io(error)) => Err(Failure::io(format!("reading {}", input.display()))(error)),
+        Err(Wrong::Io(error)) => {
+            signals::check()?;
+            Err(Failure::io(format!("reading {}", input.display()))(error))
+        }
         Err(Wrong::Refused(at, error @ brooklet_codex::Error::TooLarge { .. })) => {
             Err(Failure::malformed(input, format!("{at}: {error}")))
         }

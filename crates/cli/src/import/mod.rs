@@ -5,8 +5,7 @@ mod lines;
 mod table;
 
 use std::fmt::{self, Display};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufReader};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
+use crate::input_file::InputFile;
 use crate::output::{Output, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
@@ -127,7 +127,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
 
 /// What is imported, opened.
 enum Input {
-    Lines(Source, Box<dyn BufRead>),
+    Lines(Source, BufReader<InputFile>),
     Codex(Reader<Map>),
     Store(brooklet::Store),
 }
@@ -145,14 +145,10 @@ impl Input {
                 return Ok(Input::Store(store_args.open_to_read(path)?));
             }
         };
-        let reader: Box<dyn BufRead> = if path == Path::new("-") {
-            Box::new(io::stdin().lock())
-        } else {
-            let opening = format!("opening {}", path.display());
-            let file = File::open(path)
-                .map_err(|error| Failure::new(Kind::CannotOpen, format!("{opening} failed: {error}")))?;
-            Box::new(BufReader::with_capacity(1 << 20, file))
+        let failure = |error: io::Error| {
+            Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", path.display()))
         };
+        let reader = InputFile::open(path, 1 << 20).map_err(failure)?;
         Ok(Input::Lines(source, reader))
     }
 
@@ -179,7 +175,9 @@ impl Input {
                 });
                 took.map_err(|refused| match refused {
                     Refused::Input(what) => Failure::malformed(&args.input, what),
-                    Refused::Io(error) => Failure::io(format!("reading {}", args.input.display()))(error),
+                    Refused::Io(error) => signals::check()
+                        .err()
+                        .unwrap_or_else(|| Failure::io(format!("reading {}", args.input.display()))(error)),
                     Refused::Taker(at, failure) if failure.kind == Kind::Usage => {
                         Failure::malformed(&args.input, format!("{at}: {}", failure.message))
                     }
@@ -214,7 +212,6 @@ impl Taking<'_> {
     fn line(&mut self, line: &Line<'_>) -> Result<(), Failure> {
         self.taken += 1;
         if self.taken.is_multiple_of(1024) {
-            // Whoever waits for an input that does not come is to be able to stop, too.
             signals::check()?;
             self.bar.set_message(format!("taking in: {} lines", HumanCount(self.taken)));
         }

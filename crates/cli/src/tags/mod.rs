@@ -6,8 +6,7 @@ mod words;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +18,7 @@ use serde::Serialize;
 
 use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
+use crate::input_file::InputFile;
 use crate::lines::{LONGEST, read_line};
 use crate::output::{Octets, Output, spinner};
 use crate::payload;
@@ -293,8 +293,11 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     let (bar, mut line, mut imported) = (spinner(), Vec::new(), Imported::default());
     for number in 1u64.. {
         let malformed = |what: String| Failure::malformed(&args.input, format!("line {number}: {what}"));
-        let read = read_line(&mut input, &mut line, LONGEST);
-        if !read.map_err(Failure::io(format!("reading {}", args.input.display())))?.map_err(malformed)? {
+        let read = read_line(&mut input, &mut line, LONGEST).map_err(|error| {
+            let failed = || Failure::io(format!("reading {}", args.input.display()))(error);
+            signals::check_done().err().unwrap_or_else(failed)
+        });
+        if !read?.map_err(malformed)? {
             break;
         }
         let content = line.strip_suffix(b"\r").unwrap_or(&line);
@@ -325,14 +328,10 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     out.put(&imported)
 }
 
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
+fn open(path: &Path) -> Result<BufReader<InputFile>, Failure> {
     let opening = format!("opening {}", path.display());
-    let file = File::open(path)
-        .map_err(|error| Failure::new(Kind::CannotOpen, format!("{opening} failed: {error}")))?;
-    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+    InputFile::open(path, 1 << 20)
+        .map_err(|error| Failure::new(Kind::CannotOpen, format!("{opening} failed: {error}")))
 }
 
 #[derive(Serialize)]

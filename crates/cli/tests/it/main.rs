@@ -22,6 +22,7 @@ mod probe;
 mod serve;
 mod soak;
 mod space;
+mod stops;
 mod tags;
 mod top;
 mod trials;

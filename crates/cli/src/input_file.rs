@@ -1,0 +1,48 @@
+//! Inputs that are read bit by bit: a file, a pipe, or the standard input. A command that waits for
+//! such an input stops once it is asked to.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, stdin};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::payload::is_stdin;
+use crate::signals;
+
+/// Longest time until a command that waits sees that it is to stop. A signal may interrupt another
+/// thread.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// An input; its reads fail once the command was asked to stop.
+pub struct InputFile(File);
+
+impl InputFile {
+    /// Opens a file, or for `-` the standard input, with so many bytes of buffer.
+    pub fn open(path: &Path, buffer: usize) -> io::Result<BufReader<Self>> {
+        let file = match is_stdin(path.as_os_str()) {
+            true => File::from(stdin().as_fd().try_clone_to_owned()?),
+            false => File::open(path)?,
+        };
+        Ok(BufReader::with_capacity(buffer, Self(file)))
+    }
+}
+
+impl Read for InputFile {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while !signals::asked() {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&TICK)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match self.0.read(into) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+        Err(io::Error::other("stopped on request"))
+    }
+}
