@@ -34,20 +34,26 @@ pub fn file(file: &Path) -> Result<Vec<u8>, Failure> {
     }
     let name = file.display();
     let mut input = File::open(file).map_err(Failure::io(format!("opening {name}")))?;
-    whole(&mut input, &name.to_string())
+    whole(&mut input, &name.to_string(), LONGEST)
 }
 
 /// Reads the whole standard input.
 pub fn standard_input() -> Result<Vec<u8>, Failure> {
-    whole(&mut stdin().lock(), "the standard input")
+    short_input(LONGEST)
 }
 
-fn whole(input: &mut dyn Read, name: &str) -> Result<Vec<u8>, Failure> {
+/// Reads the whole standard input, which has `most` bytes at most.
+pub fn short_input(most: u64) -> Result<Vec<u8>, Failure> {
+    whole(&mut stdin().lock(), "the standard input", most)
+}
+
+fn whole(input: &mut dyn Read, name: &str, most: u64) -> Result<Vec<u8>, Failure> {
     let mut content = Vec::new();
-    let read = input.take(LONGEST + 1).read_to_end(&mut content);
+    let read = input.take(most + 1).read_to_end(&mut content);
     read.map_err(Failure::io(format!("reading {name}")))?;
-    if content.len() as u64 > LONGEST {
-        return Err(Failure::new(Kind::Usage, format!("{name} is longer than any entry of a store")));
+    if content.len() as u64 > most {
+        let what = format!("{name} is longer than {most} bytes, the longest that is accepted");
+        return Err(Failure::new(Kind::Usage, what));
     }
     Ok(content)
 }

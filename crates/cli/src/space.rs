@@ -8,7 +8,7 @@ use brooklet::{Class, Create, MemoryConfig, SpaceConfig, SpaceInfo, Store, WhenF
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::size::size;
 use crate::space_rules::{Limits, Rule, RuleRow, rule};
@@ -143,6 +143,32 @@ fn time(text: &str) -> Result<Limit<Duration>, String> {
 }
 
 impl Asks {
+    /// Refuses options of another class than the one that is asked for.
+    fn check(&self) -> Result<(), Failure> {
+        let within = self.within.map(|_| "--within");
+        let in_memory = [
+            self.memory.map(|_| "--memory"),
+            self.when_full.map(|_| "--when-full"),
+            self.dump_every.map(|_| "--dump-every"),
+        ];
+        let in_memory = in_memory.into_iter().flatten().next();
+        let (option, class) = match (self.class, within, in_memory) {
+            (Some(When::Durable), Some(option), _) | (Some(When::Durable), _, Some(option)) => {
+                (option, "durable")
+            }
+            (Some(When::Deferred), _, Some(option)) => (option, "deferred"),
+            (Some(When::Memory), Some(option), _) => (option, "memory"),
+            (None, Some(within), Some(option)) => {
+                let what = format!(
+                    "{within} is for spaces of class deferred, and {option} for those of class memory"
+                );
+                return Err(Failure::new(Kind::Usage, what));
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::new(Kind::Usage, format!("{option} is not for spaces of class {class}: leave it out")))
+    }
+
     /// The class of a space that was of class `was`.
     fn class(&self, was: Class) -> Class {
         let in_memory = self.memory.is_some() || self.when_full.is_some() || self.dump_every.is_some();
@@ -211,11 +237,13 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             Ok(store.close()?)
         }
         Command::Create { space: Named { store, name }, asks } => {
+            asks.check()?;
             let store = store_args.options()?.create(Create::IfMissing).open(store)?;
             store.create_space(&name, asks.of(SpaceConfig::new()))?;
             show(&store, &name, out)
         }
         Command::Set { space: Named { store, name }, asks } => {
+            asks.check()?;
             let store = store_args.options()?.open(store)?;
             let space = store.space(&name)?;
             space.configure(asks.of(space.info()?.config))?;

@@ -7,7 +7,6 @@ mod updates;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -19,7 +18,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::archive::BUCKETS;
 use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
+use crate::lines::LONGEST;
 use crate::output::Output;
+use crate::payload;
 use crate::store_args::StoreArgs;
 use rows::{Deleted, Document, Moved, Row, Written};
 
@@ -243,12 +244,7 @@ impl Change {
 
 /// Returns an argument, or the standard input.
 fn given(text: Option<String>) -> Result<Vec<u8>, Failure> {
-    if let Some(text) = text {
-        return Ok(text.into_bytes());
-    }
-    let mut input = Vec::new();
-    io::stdin().lock().read_to_end(&mut input).map_err(Failure::io("reading the standard input"))?;
-    Ok(input)
+    text.map_or_else(|| payload::short_input(LONGEST), |text| Ok(text.into_bytes()))
 }
 
 fn malformed(what: &brooklet_documents::Refusal) -> Failure {

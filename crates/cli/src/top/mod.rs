@@ -36,11 +36,16 @@ pub struct Args {
     /// `Options::metrics_file` in another program
     file: PathBuf,
     /// Least time between two updates: 1s, 500ms
-    #[arg(long, value_parser = age, default_value = "1s")]
+    #[arg(long, value_parser = every, default_value = "1s")]
     every: Duration,
     /// Number of updates after which to stop
     #[arg(long)]
     count: Option<u64>,
+}
+
+/// Rates need a time that is not 0.
+fn every(text: &str) -> Result<Duration, String> {
+    age(text).and_then(|time| if time.is_zero() { Err("use 1ms or more".to_owned()) } else { Ok(time) })
 }
 
 /// A look as a page, and as a document.

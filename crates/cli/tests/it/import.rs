@@ -215,6 +215,8 @@ fn an_input_without_end_is_refused_and_not_held() {
         (&["import", "STORE", "--format", "csv"], "line 1: it is longer than"),
         (&["append", "STORE", "log"], "line 1: it is longer than"),
         (&["tags", "import", "STORE", "-"], "line 1: it is longer than"),
+        (&["doc", "put", "STORE", "name"], "the standard input is longer than"),
+        (&["doc", "patch", "STORE", "name"], "the standard input is longer than"),
         (&["replay", "sparse.json"], "sparse.json: it is longer than"),
         (&["replay", "--git", "sparse.json"], "sparse.json: it is longer than"),
     ] {

@@ -98,3 +98,34 @@ fn spaces_that_are_not_there_or_make_no_sense_are_refused() {
     );
     assert_eq!(place.ok(&["space", "list", "STORE"]), "a: durable\n");
 }
+
+/// A setting of another class than the space's is no setting.
+#[test]
+fn settings_of_another_class_are_refused() {
+    let place = Place::new();
+    let refused = |args: &[&str], says: &[&str]| {
+        let said = place.fails(2, &[&["space"], args].concat());
+        assert!(says.iter().all(|part| said.contains(part)), "{args:?}: {said}");
+    };
+    let [create, set] = [["create", "STORE", "a"], ["set", "STORE", "a"]];
+    let with = |call: [&'static str; 3], more: &[&'static str]| [&call[..], more].concat();
+    for (class, option, value) in [
+        ("durable", "--memory", "1G"),
+        ("durable", "--dump-every", "1m"),
+        ("durable", "--when-full", "refuse"),
+        ("durable", "--within", "5s"),
+        ("deferred", "--memory", "64M"),
+        ("memory", "--within", "5s"),
+    ] {
+        refused(&with(create, &["--class", class, option, value]), &[option, class]);
+    }
+    refused(&with(create, &["--within", "5s", "--memory", "64M"]), &["--within", "--memory"]);
+    assert!(!place.store.exists(), "a call that is refused creates no store");
+    place.ok(&["space", "create", "STORE", "a"]);
+    refused(&with(set, &["--class", "durable", "--dump-every", "none"]), &["--dump-every"]);
+    refused(&with(set, &["--within", "5s", "--when-full", "refuse"]), &["--within"]);
+    assert_eq!(place.ok(&["space", "list", "STORE"]), "a: durable\n");
+    // An option alone changes the class.
+    assert!(place.ok(&["space", "set", "STORE", "a", "--within", "5s"]).starts_with("a: deferred within 5s"));
+    assert!(place.ok(&["space", "set", "STORE", "a", "--memory", "1M"]).starts_with("a: memory of 1048576"));
+}

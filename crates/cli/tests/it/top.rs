@@ -62,6 +62,8 @@ fn a_store_at_work_is_watched_until_it_is_closed() {
         assert!(text(&output.stdout).ends_with("s.prom: the store was closed\n"), "{output:?}");
     }
     assert!(place.fails(3, &["top", told]).contains("an open store writes the file if"));
+    let never = place.run(&["top", told, "--every", "0s"]);
+    assert_eq!(never.status.code(), Some(2), "{}", text(&never.stderr));
     place.file("other", "something else\n");
     assert!(place.fails(2, &["top", "other"]).contains("not the metrics of a store"));
 }
