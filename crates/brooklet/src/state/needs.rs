@@ -28,9 +28,11 @@ impl StoreState {
             space.claim += self.active.claim_of(slot, planned.effect, payload.len(), !undo.touched);
             let entry = entry_bytes(planned.effect, payload.len());
             *entries += entry;
-            space.largest = space.largest.max(self.active.largest_with(slot, *entries, entry));
-            let key = if previous == Some(slot) { &[] } else { ops[planned.op].key };
-            previous = Some(slot);
+            let is_next = previous.replace(slot) != Some(slot);
+            if is_next || entry > 0 {
+                space.largest = space.largest.max(self.active.largest_with(slot, *entries, entry));
+            }
+            let key = if is_next { ops[planned.op].key } else { &[] };
             let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
             *record += commit_record::bound(key, payload) + terms;
         }

@@ -247,12 +247,12 @@ fn a_commit_is_checked_wherever_it_was_prepared() {
     let first = roomy().create_on(Arc::new(MemVolume::new(3))).unwrap();
     let second = roomy().create_on(Arc::new(MemVolume::new(4))).unwrap();
     for n in (0..MANY).rev() {
-        second.append(key(n), "before").unwrap();
+        drop(second.append(key(n), "before").unwrap());
     }
     first.prepare(&mut many).unwrap();
     second.commit(&many).unwrap().wait().unwrap();
     assert!((0..MANY).all(|n| numbers(&second, &key(n)) == [0, 1]));
 
     drop((space, store));
-    open(&volume);
+    drop(open(&volume).unwrap());
 }

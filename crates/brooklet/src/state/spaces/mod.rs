@@ -147,10 +147,11 @@ impl SpaceTable {
 struct Sums {
     /// Bytes of all spaces in the table, without their totals.
     fixed: usize,
-    /// Number of spaces in memory, and of spaces with deferred commits. Without any, no look-up is
-    /// needed.
+    /// Number of spaces in memory, of spaces with deferred commits, and of spaces that may limit or
+    /// count their logs. Without any, no look-up is needed.
     in_memory: usize,
     deferred: usize,
+    giving: usize,
 }
 
 impl Sums {
@@ -158,13 +159,20 @@ impl Sums {
         self.fixed += format::fixed_len(space);
         self.in_memory += usize::from(space.config.class.memory().is_some());
         self.deferred += usize::from(matches!(space.config.class, Class::Deferred(_)));
+        self.giving += usize::from(gives(&space.config));
     }
 
     fn subtract(&mut self, space: &Space) {
         self.fixed -= format::fixed_len(space);
         self.in_memory -= usize::from(space.config.class.memory().is_some());
         self.deferred -= usize::from(matches!(space.config.class, Class::Deferred(_)));
+        self.giving -= usize::from(gives(&space.config));
     }
+}
+
+/// Returns whether a space may limit or count its logs.
+fn gives(config: &SpaceConfig) -> bool {
+    config.limits_logs() || config.has_quota()
 }
 
 /// Changes to the table of spaces that are not committed yet.
@@ -403,6 +411,9 @@ impl Spaces {
     /// Returns the retention that a new log of this key gets, and the number of the space that
     /// counts the log; 0 if no space does.
     pub fn given(&self, key: &[u8]) -> Option<(Retention, u64)> {
+        if self.sums.giving == 0 {
+            return None;
+        }
         let space = self.get(self.of(key)?);
         let counts = if space.config.has_quota() { space.number() } else { 0 };
         let retention = space.retention_of(key);
@@ -411,10 +422,11 @@ impl Spaces {
 
     /// Returns whether the space of a log limits or counts the log's bytes.
     pub fn sizes(&self, key: &[u8]) -> bool {
-        self.of(key).is_some_and(|at| {
-            let space = self.get(at);
-            space.config.has_quota() || space.retention_of(key).bytes.is_some()
-        })
+        self.sums.giving > 0
+            && self.of(key).is_some_and(|at| {
+                let space = self.get(at);
+                space.config.has_quota() || space.retention_of(key).bytes.is_some()
+            })
     }
 
     /// Counts committed operations.
