@@ -206,12 +206,12 @@ impl Reply {
 
     /// Appends a null in place of a bulk string.
     pub fn null(&mut self) {
-        self.bytes.put_slice(if self.is_three() { b"_\r\n" } else { b"$-1\r\n" });
+        if self.is_three() { self.line(b'_', b"") } else { self.line(b'$', b"-1") }
     }
 
     /// Appends a null in place of an array.
     pub fn null_array(&mut self) {
-        self.bytes.put_slice(if self.is_three() { b"_\r\n" } else { b"*-1\r\n" });
+        if self.is_three() { self.line(b'_', b"") } else { self.line(b'*', b"-1") }
     }
 
     /// Appends the head of an array; `n` replies follow.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use bytes::Bytes;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -16,17 +17,30 @@ use super::{Call, check_names};
 pub const READS: usize = 1_000;
 /// Memory of a key besides its name and its value, in bytes.
 const KEY: usize = 100;
+/// Number of tables: a single one of a million keys would take a while to grow.
+const TABLES: usize = 64;
 
-/// Takes from a value what the command asks for.
-type Take = Box<dyn Fn(&Value) -> Option<Bytes> + Send>;
+/// Returns the number of the table for a hash. A table itself uses the lowest and the highest bits.
+fn table_of(hash: u64) -> usize {
+    (hash >> 40) as usize % TABLES
+}
 
-/// Keys, and what was found of each.
+/// Takes from a value a part that the command asks for, by the number of the part.
+type Take = Box<dyn Fn(&Value, u32) -> Option<Bytes> + Send>;
+
+/// A key, and the part of its value that is read.
+struct Name {
+    name: Bytes,
+    part: u32,
+}
+
+/// Keys, and what was found of each. A key with several parts counts once for each part.
 pub struct Lookups {
     database: Bytes,
-    /// The keys, each once.
-    names: Vec<Bytes>,
-    /// Their numbers, by their names.
-    table: HashTable<u32>,
+    /// The keys, each part once.
+    names: Vec<Name>,
+    /// Their numbers, by the names of the keys.
+    tables: [HashTable<u32>; TABLES],
     hasher: DefaultHashBuilder,
     /// The number of the key of each word.
     words: Vec<u32>,
@@ -49,12 +63,13 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Begins to read keys of the client's database.
-    pub fn new(call: &mut Call<'_>, take: impl Fn(&Value) -> Option<Bytes> + Send + 'static) -> Self {
+    /// Begins to read keys of the client's database. `take` takes a part of a value, by the part's
+    /// number.
+    pub fn new(call: &mut Call<'_>, take: impl Fn(&Value, u32) -> Option<Bytes> + Send + 'static) -> Self {
         Self {
             database: call.client.database.clone(),
             names: Vec::new(),
-            table: HashTable::new(),
+            tables: std::array::from_fn(|_| HashTable::new()),
             hasher: DefaultHashBuilder::default(),
             words: Vec::new(),
             found: Vec::new(),
@@ -75,21 +90,35 @@ impl Lookups {
         call: &mut Call<'_>,
         take: impl Fn(&Value) -> Option<Bytes> + Send + 'static,
     ) -> Result<Self, Fail> {
-        check_names(&call.args[1..])?;
-        let mut all = Self::new(call, take);
-        call.args[1..].iter().for_each(|name| all.add(name.clone()));
+        Self::of(call, 1..call.args.len(), take)
+    }
+
+    /// Begins to read the keys that some words of a command name.
+    pub fn of(
+        call: &mut Call<'_>,
+        words: Range<usize>,
+        take: impl Fn(&Value) -> Option<Bytes> + Send + 'static,
+    ) -> Result<Self, Fail> {
+        check_names(&call.args[words.clone()])?;
+        let mut all = Self::new(call, move |value, _| take(value));
+        call.args[words].iter().for_each(|name| all.add(name.clone(), 0));
         Ok(all)
     }
 
-    /// Adds a key.
-    pub fn add(&mut self, name: Bytes) {
-        let at = self.number(&name).unwrap_or_else(|| {
+    /// Adds a key, of whose value a part is read.
+    pub fn add(&mut self, name: Bytes, part: u32) {
+        let hash = self.hasher.hash_one(&name[..]);
+        let is_same = |at: &u32| {
+            let other = &self.names[*at as usize];
+            other.part == part && other.name == name
+        };
+        let table = &mut self.tables[table_of(hash)];
+        let at = table.find(hash, is_same).copied().unwrap_or_else(|| {
             let at = self.names.len() as u32;
             let (names, hasher) = (&self.names, &self.hasher);
-            let hash = hasher.hash_one(&name[..]);
-            self.table.insert_unique(hash, at, |&at| hasher.hash_one(&names[at as usize][..]));
+            table.insert_unique(hash, at, |&at| hasher.hash_one(&names[at as usize].name[..]));
             self.bytes += KEY + name.len();
-            self.names.push(name);
+            self.names.push(Name { name, part });
             self.found.push(None);
             at
         });
@@ -109,11 +138,6 @@ impl Lookups {
     /// Returns the number of reads of keys so far.
     pub fn reads(&self) -> u64 {
         self.reads
-    }
-
-    fn number(&self, name: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one(name);
-        self.table.find(hash, |&at| self.names[at as usize][..] == *name).copied()
     }
 
     /// Reads some keys; returns whether all are read, and none has changed since.
@@ -149,18 +173,22 @@ impl Lookups {
             return;
         };
         for key in changed {
-            if let Some(at) = self.number(names::name(&key)).filter(|at| (*at as usize) < self.next)
-                && names::database(&key) == &self.database[..]
-            {
-                self.again.insert(at);
+            if names::database(&key) != &self.database[..] {
+                continue;
             }
+            let name = names::name(&key);
+            let hash = self.hasher.hash_one(name);
+            let all = self.tables[table_of(hash)].iter_hash(hash).copied();
+            let is_read = |at: &u32| (*at as usize) < self.next && self.names[*at as usize].name == name;
+            self.again.extend(all.filter(is_read));
         }
     }
 
     fn read(&mut self, call: &mut Call<'_>, at: usize) -> Result<(), Fail> {
         self.reads += 1;
-        let id = call.engine.keys.open(&self.database, &self.names[at])?;
-        let found = (self.take)(call.value(id));
+        let Name { name, part } = &self.names[at];
+        let id = call.engine.keys.open(&self.database, name)?;
+        let found = (self.take)(call.value(id), *part);
         let len = |found: &Option<Bytes>| found.as_ref().map_or(0, Bytes::len);
         self.values = self.values + len(&found) - len(&self.found[at]);
         self.found[at] = found;
@@ -174,6 +202,16 @@ impl Lookups {
     /// Returns what was found for each word, in order.
     pub fn found(&self) -> impl Iterator<Item = &Option<Bytes>> {
         self.words.iter().map(|at| &self.found[*at as usize])
+    }
+
+    /// Frees the memory of up to `most` keys, which nobody asks for any more; returns whether there
+    /// were any.
+    pub fn free_some(&mut self, most: usize) -> bool {
+        let rest = self.names.len().saturating_sub(most);
+        let had_some = !self.names.is_empty();
+        self.names.truncate(rest);
+        self.found.truncate(rest);
+        had_some
     }
 
     /// Returns what was found for a word.

@@ -27,6 +27,14 @@ struct Asked {
     store: Option<usize>,
 }
 
+/// Most patterns of values.
+const GETS: usize = 512;
+/// Bytes of the shortest value in a reply.
+const SHORTEST: usize = b"_\r\n".len();
+/// Look-ups of one portion, and most of them of a command alone that gives no turns any more.
+const LOOK_UPS: usize = 2_000;
+const MOST_LOOK_UPS: usize = 90 * LOOK_UPS;
+
 /// The value that gives an element its place.
 enum Weight {
     Number(f64),
@@ -48,19 +56,38 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Done {
         check_name(&call.args[at])?;
     }
     let (id, len) = call.list(1)?;
-    let is_long = len > long::RUN && asked.gets.len() <= long::GETS;
+    if is_too_much(call, &asked, len)? {
+        return Ok(());
+    }
+    let is_long = len.saturating_mul(1 + asked.gets.len()) > long::RUN;
     if is_long && !call.is_whole() {
         return long::sort(call, asked, id, len);
     }
     at_once(call, &asked, id, len)
 }
 
+/// Returns whether the values cannot fit into the reply, however short they are. It is known before
+/// the first of them is looked up.
+fn is_too_much(call: &mut Call<'_>, asked: &Asked, len: usize) -> Result<bool, Fail> {
+    let values = window(asked, len).len().saturating_mul(asked.gets.len());
+    if asked.store.is_some() {
+        let most = call.engine.settings.hard_output / size_of::<(Weight, Bytes)>();
+        return if values > most { Err(too_much(call)) } else { Ok(false) };
+    }
+    if values.saturating_mul(SHORTEST) <= call.client.reply.room() {
+        return Ok(false);
+    }
+    call.reply().fill();
+    call.client.has_room().map(|_| true)
+}
+
+/// Sorts without turns for others.
 fn at_once(call: &mut Call<'_>, asked: &Asked, id: SlotId, len: usize) -> Done {
-    let mut elements = held(call, id, len, asked)?;
+    let (mut elements, mut steps) = (held(call, id, len, asked)?, 0);
     if !asked.keeps_order {
         let mut weighed = Vec::with_capacity(elements.len());
         for element in elements {
-            weighed.push((weight(call, asked, &element)?, element));
+            weighed.push((weight(call, asked, &element, &mut steps)?, element));
         }
         weighed.sort_by(|(x, a), (y, b)| {
             let order = compare((x, a), (y, b), asked.by.is_some());
@@ -70,9 +97,22 @@ fn at_once(call: &mut Call<'_>, asked: &Asked, id: SlotId, len: usize) -> Done {
         elements = elements.drain(window(asked, len)).collect();
     }
     match asked.store {
-        None => tell(call, asked, elements),
-        Some(at) => store(call, asked, at, elements),
+        None => tell(call, asked, elements, &mut steps),
+        Some(at) => store(call, asked, at, elements, &mut steps),
     }
+}
+
+/// Counts a look-up that gives no turn to others.
+fn count_look_up(call: &mut Call<'_>, steps: &mut usize) -> Done {
+    *steps += 1;
+    let is_alone = !call.is_whole();
+    if is_alone && *steps > MOST_LOOK_UPS {
+        return Err(Fail::err("the list changes too often while SORT looks for values: sort a copy of it"));
+    }
+    if is_alone || !steps.is_multiple_of(LOOK_UPS) {
+        return Ok(());
+    }
+    call.engine.count_at_once("sort", call.client.is_in_script)
 }
 
 fn parse(call: &Call<'_>, may_store: bool) -> Result<Asked, Fail> {
@@ -104,6 +144,9 @@ fn parse(call: &Call<'_>, may_store: bool) -> Result<Asked, Fail> {
             }
             "GET" if more > 0 => {
                 may_look_up(call, "GET")?;
+                if asked.gets.len() == GETS {
+                    return Err(Fail::err(format!("SORT takes at most {GETS} GET options")));
+                }
                 asked.gets.push(call.args[at + 1].clone());
                 at += 1;
             }
@@ -161,9 +204,9 @@ fn too_much(call: &Call<'_>) -> Fail {
     Fail::err(format!("SORT holds at most {limit} bytes (client-output-buffer-limit): sort less at once"))
 }
 
-fn weight(call: &mut Call<'_>, asked: &Asked, element: &Bytes) -> Result<Weight, Fail> {
+fn weight(call: &mut Call<'_>, asked: &Asked, element: &Bytes, steps: &mut usize) -> Result<Weight, Fail> {
     let value = match &asked.by {
-        Some(by) => look_up(call, by, element)?,
+        Some(by) => look_up(call, by, element, steps)?,
         None => Some(element.clone()),
     };
     weigh(asked, value)
@@ -230,7 +273,13 @@ fn part(value: &Value, field: Option<&Bytes>) -> Option<Bytes> {
 }
 
 /// The value that a pattern names for an element.
-fn look_up(call: &mut Call<'_>, pattern: &Bytes, element: &Bytes) -> Result<Option<Bytes>, Fail> {
+fn look_up(
+    call: &mut Call<'_>,
+    pattern: &Bytes,
+    element: &Bytes,
+    steps: &mut usize,
+) -> Result<Option<Bytes>, Fail> {
+    count_look_up(call, steps)?;
     if pattern == "#" {
         return Ok(Some(element.clone()));
     }
@@ -243,7 +292,7 @@ fn look_up(call: &mut Call<'_>, pattern: &Bytes, element: &Bytes) -> Result<Opti
     Ok(value)
 }
 
-fn tell(call: &mut Call<'_>, asked: &Asked, elements: Vec<Bytes>) -> Done {
+fn tell(call: &mut Call<'_>, asked: &Asked, elements: Vec<Bytes>, steps: &mut usize) -> Done {
     call.reply().array(elements.len() * asked.gets.len().max(1));
     for element in elements {
         if asked.gets.is_empty() {
@@ -251,7 +300,7 @@ fn tell(call: &mut Call<'_>, asked: &Asked, elements: Vec<Bytes>) -> Done {
             continue;
         }
         for pattern in &asked.gets {
-            let value = look_up(call, pattern, &element)?;
+            let value = look_up(call, pattern, &element, steps)?;
             call.reply().bulk_or_null(value);
             if !call.client.has_room()? {
                 return Ok(());
@@ -261,7 +310,7 @@ fn tell(call: &mut Call<'_>, asked: &Asked, elements: Vec<Bytes>) -> Done {
     Ok(())
 }
 
-fn store(call: &mut Call<'_>, asked: &Asked, at: usize, elements: Vec<Bytes>) -> Done {
+fn store(call: &mut Call<'_>, asked: &Asked, at: usize, elements: Vec<Bytes>, steps: &mut usize) -> Done {
     let mut result = Vec::with_capacity(elements.len());
     if asked.gets.is_empty() {
         result = elements;
@@ -269,7 +318,7 @@ fn store(call: &mut Call<'_>, asked: &Asked, at: usize, elements: Vec<Bytes>) ->
         let mut room = call.engine.settings.hard_output;
         for element in elements {
             for pattern in &asked.gets {
-                let value = look_up(call, pattern, &element)?.unwrap_or_default();
+                let value = look_up(call, pattern, &element, steps)?.unwrap_or_default();
                 room = take(call, room, &value)?;
                 result.push(value);
             }

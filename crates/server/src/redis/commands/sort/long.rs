@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
+use std::sync::Arc;
 use std::vec::IntoIter;
 
 use bytes::Bytes;
@@ -15,49 +16,58 @@ use crate::redis::keys::{Follower, SlotId};
 
 /// Elements of a list that is sorted at once, and of a part of a longer one.
 pub const RUN: usize = 2_048;
-/// Elements of which one portion makes the names of keys.
+/// Names of keys that one portion makes, about.
 const NAMES: usize = 1_000;
-/// Most patterns of values of a sort in portions.
-pub const GETS: usize = 16;
 /// Changes of the list after which a sort gives no turns any more.
 const RESTARTS: usize = 3;
 /// Rows of a result, or comparisons, of one portion.
 const PORTION: usize = 4_000;
 
 /// The values of a pattern, one for each element.
+#[derive(Clone, Copy)]
 enum Values {
     /// The elements themselves.
     Elements,
     /// The pattern names no key.
     Nothing,
-    /// The values of keys.
-    Keys(Box<Keys>),
-}
-
-/// The keys of a pattern, one for each element.
-struct Keys {
-    pattern: Pattern,
-    found: Lookups,
+    /// The values of keys: of the pattern with this number.
+    Keys(usize),
 }
 
 impl Values {
-    fn new(call: &mut Call<'_>, pattern: &Bytes) -> Self {
+    /// Returns the values of a pattern, and adds it to those that name keys.
+    fn new(pattern: &Bytes, patterns: &mut Vec<Pattern>) -> Self {
         match Pattern::parse(pattern) {
             Some(pattern) => {
-                let field = pattern.field.clone();
-                let found = Lookups::new(call, move |value| super::part(value, field.as_ref()));
-                Self::Keys(Box::new(Keys { pattern, found }))
+                patterns.push(pattern);
+                Self::Keys(patterns.len() - 1)
             }
             None if pattern == "#" => Self::Elements,
             None => Self::Nothing,
         }
     }
+}
 
-    fn of(&self, at: usize, element: &Bytes) -> Option<Bytes> {
-        match self {
-            Self::Elements => Some(element.clone()),
-            Self::Nothing => None,
-            Self::Keys(keys) => keys.found.of_word(at)?.clone(),
+/// The keys of all patterns, for one element after another, and what was found of them.
+struct Keys {
+    patterns: Arc<[Pattern]>,
+    found: Lookups,
+}
+
+impl Keys {
+    fn new(call: &mut Call<'_>, patterns: Vec<Pattern>) -> Self {
+        let patterns: Arc<[Pattern]> = patterns.into();
+        let all = patterns.clone();
+        let take = move |value: &_, part: u32| super::part(value, all[part as usize].field.as_ref());
+        Self { patterns, found: Lookups::new(call, take) }
+    }
+
+    /// Returns the value for the element at a place of the list.
+    fn value(&self, values: Values, at: usize, element: &Bytes) -> Option<Bytes> {
+        match values {
+            Values::Elements => Some(element.clone()),
+            Values::Nothing => None,
+            Values::Keys(pattern) => self.found.of_word(at * self.patterns.len() + pattern)?.clone(),
         }
     }
 }
@@ -69,6 +79,7 @@ struct Gathering {
     named: usize,
     by: Values,
     gets: Vec<Values>,
+    keys: Keys,
     changes: Follower,
     /// Bytes of the elements.
     bytes: usize,
@@ -78,18 +89,15 @@ impl Gathering {
     fn begin(call: &mut Call<'_>, asked: &Asked, id: SlotId, len: usize) -> Result<Self, Fail> {
         let changes = call.keys().follow();
         let elements = held(call, id, len, asked)?;
+        let mut patterns = Vec::new();
         let by = match &asked.by {
-            Some(by) if !asked.keeps_order => Values::new(call, by),
+            Some(by) if !asked.keeps_order => Values::new(by, &mut patterns),
             _ => Values::Elements,
         };
-        let gets = asked.gets.iter().map(|get| Values::new(call, get)).collect();
+        let gets = asked.gets.iter().map(|get| Values::new(get, &mut patterns)).collect();
+        let keys = Keys::new(call, patterns);
         let bytes = elements.iter().map(|element| element.len() + size_of::<Row>()).sum();
-        Ok(Self { elements, named: 0, by, gets, changes, bytes })
-    }
-
-    fn all_keys(&mut self) -> impl Iterator<Item = &mut Keys> {
-        let all = std::iter::once(&mut self.by).chain(&mut self.gets);
-        all.filter_map(|values| if let Values::Keys(keys) = values { Some(&mut **keys) } else { None })
+        Ok(Self { elements, named: 0, by, gets, keys, changes, bytes })
     }
 
     /// Returns whether the list has changed.
@@ -99,39 +107,32 @@ impl Gathering {
 
     /// Goes on; returns whether all is known, as of now.
     fn go_on(&mut self, call: &mut Call<'_>) -> Result<bool, Fail> {
-        let (from, to) = (self.named, self.elements.len().min(self.named + NAMES));
-        if from < to && self.all_keys().next().is_some() {
-            let elements = std::mem::take(&mut self.elements);
-            for keys in self.all_keys() {
-                for element in &elements[from..to] {
-                    let name = keys.pattern.key(element);
-                    super::check_name(&name)?;
-                    keys.found.add(name);
-                }
-            }
-            (self.elements, self.named) = (elements, to);
-            return Ok(false);
+        let Keys { patterns, found } = &mut self.keys;
+        let Some(some) = NAMES.checked_div(patterns.len()) else { return Ok(true) };
+        let next = self.elements.iter().skip(self.named).take(some.max(1));
+        if next.len() == 0 {
+            return found.go_on(call);
         }
-        for keys in self.all_keys() {
-            if !keys.found.go_on(call)? {
-                return Ok(false);
+        self.named += next.len();
+        for element in next {
+            for (part, pattern) in (0..).zip(&**patterns) {
+                let name = pattern.key(element);
+                super::check_name(&name)?;
+                found.add(name, part);
             }
         }
-        Ok(true)
+        Ok(false)
     }
 
     /// Returns the number of reads of keys so far.
-    fn reads(&mut self) -> u64 {
-        self.all_keys().map(|keys| keys.found.reads()).sum()
+    fn reads(&self) -> u64 {
+        self.keys.found.reads()
     }
 
     /// Counts the memory.
     fn charge(&mut self, call: &mut Call<'_>) -> Result<usize, Fail> {
-        let (mut values, mut memory) = (self.bytes, self.bytes);
-        for keys in self.all_keys() {
-            values += keys.found.value_bytes();
-            memory += keys.found.memory();
-        }
+        let values = self.bytes + self.keys.found.value_bytes();
+        let memory = self.bytes + self.keys.found.memory();
         call.client.work_bytes = memory;
         if values > call.engine.settings.hard_output {
             return Err(super::too_much(call));
@@ -176,10 +177,11 @@ pub fn sort(call: &mut Call<'_>, asked: Asked, id: SlotId, len: usize) -> Done {
 }
 
 /// Begins to sort elements.
-fn sorted(asked: &Asked, elements: Vec<Bytes>, by: &Values) -> Result<Sorted, Fail> {
+fn sorted(asked: &Asked, elements: Vec<Bytes>, keys: &Keys, by: Values) -> Result<Sorted, Fail> {
     let mut rows = Vec::with_capacity(elements.len());
     for (at, element) in elements.into_iter().enumerate() {
-        let weight = if asked.keeps_order { Weight::Text(None) } else { weigh(asked, by.of(at, &element))? };
+        let weight =
+            if asked.keeps_order { Weight::Text(None) } else { weigh(asked, keys.value(by, at, &element))? };
         rows.push(Row { weight, element, at });
     }
     let rule = Rule { is_kept: asked.keeps_order, by: asked.by.is_some(), descending: asked.descending };
@@ -193,15 +195,15 @@ fn told(asked: &Asked, len: usize) -> Range<usize> {
 
 /// Writes the elements, or the values in their places, in order.
 fn tell(call: &mut Call<'_>, asked: &Asked, all: Gathering, memory: usize) -> Done {
-    let Gathering { elements, by, gets, .. } = all;
+    let Gathering { elements, by, gets, mut keys, .. } = all;
     let window = told(asked, elements.len());
-    let mut sorted = sorted(asked, elements, &by)?;
+    let mut sorted = sorted(asked, elements, &keys, by)?;
     let (start, per_row) = (call.client.written(), gets.len().max(1));
     call.reply().array(window.len() * per_row);
     let mut place = 0;
     call.tell_parts(start, memory, move |reply| {
         if place == window.end {
-            return None;
+            return keys.found.free_some(PORTION).then_some(PORTION);
         }
         let row = match sorted.next()? {
             Step::Sorted(cost) => return Some(cost),
@@ -214,7 +216,7 @@ fn tell(call: &mut Call<'_>, asked: &Asked, all: Gathering, memory: usize) -> Do
         if gets.is_empty() {
             reply.bulk(&row.element);
         }
-        gets.iter().for_each(|get| reply.bulk_or_null(get.of(row.at, &row.element)));
+        gets.iter().for_each(|get| reply.bulk_or_null(keys.value(*get, row.at, &row.element)));
         Some(per_row)
     })
 }
@@ -240,7 +242,7 @@ fn store(
     memory: usize,
 ) -> Result<bool, Fail> {
     let Some(Storing { sorted, place, result, .. }) = storing else {
-        let (sorted, reads) = (sorted(asked, all.elements.clone(), &all.by)?, all.reads());
+        let (sorted, reads) = (sorted(asked, all.elements.clone(), &all.keys, all.by)?, all.reads());
         *storing = Some(Storing { sorted, place: 0, result: Vec::new(), reads });
         return Ok(false);
     };
@@ -258,7 +260,7 @@ fn store(
                 if all.gets.is_empty() {
                     result.push(row.element);
                 } else {
-                    let values = all.gets.iter().map(|get| get.of(row.at, &row.element));
+                    let values = all.gets.iter().map(|get| all.keys.value(*get, row.at, &row.element));
                     result.extend(values.map(Option::unwrap_or_default));
                 }
             }
