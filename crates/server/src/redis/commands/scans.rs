@@ -1,8 +1,8 @@
 //! Scans of keys, and of the fields of a hash, a portion at a time.
 //!
 //! A cursor is the number of the last key in this server's memory. Keys come in the order of their
-//! names, so a key that exists all the while is returned once. An abandoned scan is dropped after
-//! many others have begun.
+//! names, so a key that exists all the while is returned once. The last step of a scan may be
+//! repeated. An abandoned scan is dropped after many others of the same user have begun.
 
 use bytes::Bytes;
 
@@ -52,6 +52,8 @@ const MOST_WITH_TYPE: usize = 2_000;
 const MOST_STEPS: usize = 1 << 22;
 /// Most steps of the comparison of all fields of a hash with a pattern: a fraction of a second.
 const MOST_STEPS_OF_FIELDS: usize = 1 << 25;
+/// One of this many parts of the memory of all clients is for the scans in progress.
+const PART: usize = 32;
 /// Most expired keys that one call deletes.
 const MOST_EXPIRED: usize = 100;
 
@@ -63,7 +65,8 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         0 => None,
         at => {
             let error = "invalid cursor: the server ended this scan; start again with 0";
-            Some(call.engine.scans.take(at).ok_or_else(|| Fail::err(error))?)
+            let user = call.client.user.as_ref().map_or("", |user| &user.name);
+            Some(call.engine.scans.find(at, &database, user).ok_or_else(|| Fail::err(error))?)
         }
     };
     call.keys().expire_due(MOST_EXPIRED)?;
@@ -94,7 +97,11 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         found.push(key);
     }
     call.keys().see_all();
-    let next = last.map_or(0, |last| call.engine.scans.leave(&last));
+    let next = last.map_or(0, |last| {
+        let user = call.client.user.as_ref().map_or("", |user| &user.name);
+        let most = call.engine.settings.client_memory / PART;
+        call.engine.scans.leave(&last, &database, user, cursor, most)
+    });
     call.reply().array(2);
     call.reply().bulk(next.to_string());
     call.reply().bulks(&found);

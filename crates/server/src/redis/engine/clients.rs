@@ -259,7 +259,7 @@ impl Engine {
     }
 
     fn has_too_much(&self) -> bool {
-        self.held + self.scripts.memory() > self.settings.client_memory
+        self.held + self.scripts.memory() + self.scans.memory() > self.settings.client_memory
     }
 
     /// Disconnects the clients that are idle, or late, or do not take their replies.
