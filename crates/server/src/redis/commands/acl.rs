@@ -135,7 +135,7 @@ fn set_user(call: &mut Call<'_>) -> Done {
 fn note(call: &mut Call<'_>, name: &str) {
     call.engine.note_users(name);
     if call.client.user.as_ref().is_some_and(|user| user.name == name) {
-        let user = call.engine.users.get(name);
+        let user = call.engine.users.get(name).filter(|user| user.is_on);
         call.client.is_leaving |= user.as_ref().is_none_or(|user| !user.may_keep(&call.client.subscriptions));
         call.client.user = user;
     }

@@ -183,7 +183,11 @@ fn run(call: &mut Call<'_>, queue: &Queue, next: Range<usize>, before: &Progress
                 call.engine.note_denied(call.client, spec, &denied);
                 Err(no_longer(&denied))
             }
-            _ => call.engine.call_timed(call.client, spec, request, false),
+            // An earlier command of the transaction has removed the user, or switched it off.
+            None => {
+                call.engine.stats.of(spec).rejected += 1;
+                Err(Fail::Reply("NOAUTH Authentication required.".into()))
+            }
         };
         match called {
             Err(Fail::Reply(error)) => {
