@@ -83,6 +83,8 @@ pub struct Rates {
 
 /// Most kinds of errors that are counted separately: clients choose the names of some kinds.
 const MOST_KINDS: usize = 128;
+/// Longest kind of errors, in bytes; the rest of a longer one is cut.
+const MOST_BYTES: usize = 64;
 
 impl Calls {
     /// Counts the time of some calls that ran one after another.
@@ -132,7 +134,9 @@ impl Stats {
 
     /// Counts an error reply.
     pub fn note_error(&mut self, error: &str) {
-        let kind = error.split(' ').next().unwrap_or_default();
+        // Clients choose some kinds, of any length.
+        let end = (0..=MOST_BYTES.min(error.len())).rfind(|at| error.is_char_boundary(*at));
+        let kind = error[..end.unwrap_or(0)].split(' ').next().unwrap_or_default();
         if let Some(count) = self.errors.get_mut(kind) {
             *count += 1;
         } else if self.errors.len() < MOST_KINDS {
@@ -241,6 +245,17 @@ impl Events {
 mod tests {
     use super::*;
     use crate::redis::commands::find;
+
+    #[test]
+    fn kinds_of_errors_are_short() {
+        let mut stats = Stats::new(0);
+        for text in ["A".repeat(1000), "é".repeat(100), "A".repeat(64), "ERR what".into()] {
+            stats.note_error(&text);
+        }
+        let kinds: Vec<(&str, u64)> = stats.errors().collect();
+        let (long, wide) = ("A".repeat(64), "é".repeat(32));
+        assert_eq!(kinds, [(&long[..], 2), ("ERR", 1), (&wide[..], 1)]);
+    }
 
     #[test]
     fn durations_and_rates_are_what_was_measured() {
