@@ -150,6 +150,7 @@ pub fn hello(call: &mut Call<'_>) -> Done {
     call.client.reply.version = version.unwrap_or(call.client.reply.version);
     let id = call.client.id as i64;
     let proto = if call.client.reply.version == Version::Three { 3 } else { 2 };
+    let role = if call.engine.upstream.is_some() { "replica" } else { "master" };
     let reply = call.reply();
     reply.map(7);
     for (field, value) in [("server", "redis"), ("version", super::info::REDIS_VERSION)] {
@@ -160,7 +161,7 @@ pub fn hello(call: &mut Call<'_>) -> Done {
     reply.int(proto);
     reply.bulk("id");
     reply.int(id);
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    for (field, value) in [("mode", "standalone"), ("role", role)] {
         reply.bulk(field);
         reply.bulk(value);
     }
