@@ -1,6 +1,6 @@
 //! A client: its identity, its requests, and its pending replies.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -50,8 +50,8 @@ pub struct Client {
     pub queue: Option<Queue>,
     /// What the transaction that runs has changed besides keys, as it was before.
     pub before: Option<Box<Before>>,
-    /// Keys that the client watches, by their plain logs.
-    pub watched: BTreeSet<Bytes>,
+    /// Keys that the client watches, by their plain logs, with the time at which each expires.
+    pub watched: BTreeMap<Bytes, Option<u64>>,
     /// Memory of these keys, in bytes.
     pub watched_bytes: usize,
     /// Whether a watched key has changed.
@@ -182,7 +182,7 @@ impl Client {
             charged: 0,
             queue: None,
             before: None,
-            watched: BTreeSet::new(),
+            watched: BTreeMap::new(),
             watched_bytes: 0,
             is_stale: false,
             wait: None,

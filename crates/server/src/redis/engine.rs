@@ -25,14 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hashbrown::HashMap;
 
 use super::acl::{Denied, Log, Users};
 use super::client::{Client, ClientId, Replies, Work};
-use super::commands::{self, Call, Spec, flags};
+use super::commands::{self, Call, Places, Spec, flags};
 use super::fail::{Fail, told, too_large, unknown};
-use super::keys::{Committed, Keyspace, Task};
+use super::keys::{Changed, Committed, Keyspace, Task};
 use super::notices::Notice;
 use super::proto::{Args, Invalid, size_of_args};
 use super::pubsub::{MAX_STEPS, Outbox, Topics};
@@ -547,15 +547,15 @@ impl Engine {
         self.has_news = true;
         self.has_deadline |= self.keys.is_busy();
         if self.keys.epoch().is_multiple_of(SAMPLE)
-            && let Some((key, _)) = self.keys.changed().next()
+            && let Some(first) = self.keys.changed().next()
         {
-            self.hot_logs.note(key, SAMPLE, committed.bytes * SAMPLE);
+            self.hot_logs.note(first.key, SAMPLE, committed.bytes * SAMPLE);
         }
         client.wrote = self.keys.epoch();
         client.note_epoch(committed.epoch);
         if !client.watched.is_empty() {
             let mut changed = self.keys.changed();
-            client.is_stale |= changed.any(|(key, is_modified)| is_modified && client.watched.contains(key));
+            client.is_stale |= changed.any(|one| one.is_modified && client.watched.contains_key(one.key));
         }
         self.note_changed(Some(client.id), committed.epoch);
     }
@@ -576,7 +576,7 @@ impl Engine {
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;
         }
-        for (key, is_modified) in self.keys.changed() {
+        for Changed { key, is_modified, .. } in self.keys.changed() {
             let watching = self.watching.get(key).filter(|_| is_modified);
             for id in watching.into_iter().flatten() {
                 if let Some(client) = self.clients.get_mut(id) {
@@ -589,11 +589,5 @@ impl Engine {
                 self.changed.push_back(key.clone());
             }
         }
-    }
-
-    /// Takes the replies of a client that may be sent.
-    pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
-        let acknowledged = self.keys.acknowledged();
-        self.client(id).map_or_else(BytesMut::new, |client| client.take_ready(acknowledged))
     }
 }

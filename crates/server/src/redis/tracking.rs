@@ -189,15 +189,21 @@ impl Tracker {
         posts
     }
 
-    /// Removes a key from the table; returns its invalidation.
+    /// Removes a key from the table; returns its invalidation. A client that does not hear of its
+    /// own change stays in the table: it may have read the key after it, in the same commit.
     fn forget(&mut self, name: &Bytes, by: Option<ClientId>) -> Option<Post> {
-        let clients = self.keys.remove(name)?;
+        let mut clients = self.keys.remove(name)?;
         self.items -= clients.len();
         self.bytes -= name.len() + KEY + clients.len() * ITEM;
-        let hears = |id: &ClientId| {
-            let tracking = self.clients.get(id);
-            tracking.is_some_and(|one| one.mode != Mode::Broadcast && !(one.no_loop && by == Some(*id)))
-        };
+        let is_own = |id: &ClientId| self.clients.get(id).is_some_and(|one| one.no_loop);
+        if let Some(id) = by.filter(is_own)
+            && clients.remove(&id)
+        {
+            self.keys.insert(name.clone(), BTreeSet::from([id]));
+            self.items += 1;
+            self.bytes += name.len() + KEY + ITEM;
+        }
+        let hears = |id: &ClientId| self.clients.get(id).is_some_and(|one| one.mode != Mode::Broadcast);
         let to: Vec<ClientId> = clients.into_iter().filter(hears).collect();
         (!to.is_empty()).then(|| Post::new(to, Body::Invalid(Some(vec![name.clone()]))))
     }
@@ -317,6 +323,9 @@ mod tests {
         }
         assert_eq!(tracker.counts(), (2, 4, 0));
         assert_eq!(told(tracker.changed(vec![name("a"), name("c")], Some(2), MOST)), [(vec![1], "a".into())]);
+        assert!(tracker.changed(vec![name("a")], Some(2), MOST).is_empty());
+        assert_eq!(tracker.counts(), (2, 3, 0));
+        assert_eq!(told(tracker.changed(vec![name("a")], None, MOST)), [(vec![2], "a".into())]);
         assert!(tracker.changed(vec![name("a")], None, MOST).is_empty());
         assert_eq!(told(tracker.changed(vec![name("b")], Some(1), MOST)), [(vec![1, 2], "b".into())]);
         assert_eq!((tracker.counts(), tracker.bytes), ((0, 0, 0), 0));

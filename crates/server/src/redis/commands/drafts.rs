@@ -310,7 +310,7 @@ fn commit_expired(call: &mut Call<'_>) -> bool {
         return false;
     }
     let watched = &call.client.watched;
-    let is_stale = call.engine.keys.changed().any(|(key, is_modified)| is_modified && watched.contains(key));
+    let is_stale = call.engine.keys.changed().any(|one| one.is_modified && watched.contains_key(one.key));
     call.client.is_stale |= is_stale;
     true
 }

@@ -9,7 +9,7 @@ use super::super::proto::Args;
 use super::blocking::plain_logs;
 use super::drafts::{Parts, Progress};
 use super::lookups::READS;
-use super::{Call, Done, resolve};
+use super::{Call, Done, check_names, resolve};
 
 /// Most keys of one command that are loaded before a transaction.
 const KEYS: usize = 4;
@@ -103,13 +103,11 @@ fn take_queue(call: &mut Call<'_>) -> Result<Option<Queue>, Fail> {
     let Some(queue) = call.client.queue.take() else {
         return Err(Fail::err("EXEC without MULTI"));
     };
-    // What is watched may have expired meanwhile.
-    let before = call.engine.keys.changes();
-    let opened = call.client.watched.iter().try_for_each(|key| call.engine.keys.open_plain(key).map(drop));
-    let has_expired = call.engine.keys.changes() > before;
-    let is_stale = call.client.is_stale || has_expired;
+    // A key that is as it was when the watch began expires when it was to expire then. It need not
+    // be opened for that.
+    let (now, mut times) = (call.engine.keys.now, call.client.watched.values().flatten());
+    let is_stale = call.client.is_stale || times.any(|time| *time <= now);
     call.engine.unwatch(call.client);
-    opened?;
     if queue.is_broken {
         return Err(Fail::Reply("EXECABORT Transaction discarded because of previous errors.".into()));
     }
@@ -178,6 +176,7 @@ fn run(call: &mut Call<'_>, queue: &Queue, next: Range<usize>, before: &Progress
         let start = call.client.written();
         // Rights may have changed since the command was queued.
         let called = match call.client.user.as_ref().map(|user| user.check(spec, request)) {
+            Some(Ok(())) => call.engine.call_timed(call.client, spec, request, false),
             Some(Err(denied)) => {
                 call.engine.stats.of(spec).rejected += 1;
                 call.engine.note_denied(call.client, spec, &denied);
@@ -237,17 +236,33 @@ pub fn watch(call: &mut Call<'_>) -> Done {
     if call.client.queue.is_some() {
         return Err(Fail::err("WATCH inside MULTI is not allowed"));
     }
-    let keys = plain_logs(call, 1..call.args.len())?;
-    for key in &keys {
+    check_names(&call.args[1..])?;
+    let mut at = 1;
+    call.in_portions(move |call| {
+        let next = at..call.args.len().min(at + READS);
+        at = next.end;
+        watch_some(call, next)?;
+        if at < call.args.len() {
+            return Ok(false);
+        }
+        call.reply().ok();
+        Ok(true)
+    })
+}
+
+/// Watches the keys that some words name.
+fn watch_some(call: &mut Call<'_>, words: Range<usize>) -> Done {
+    let mut keys = Vec::with_capacity(words.len());
+    for key in plain_logs(call, words)? {
         // A key whose time has come goes now, before the watch, and not between here and EXEC.
-        call.engine.keys.open_plain(key)?;
+        let id = call.engine.keys.open_plain(&key)?;
+        keys.push((key, call.engine.keys.expire(id)));
         call.keys().make_room();
     }
     call.engine.commit_expired();
-    for key in keys {
-        call.engine.watch(call.client, key);
+    for (key, expire) in keys {
+        call.engine.watch(call.client, key, expire);
     }
-    call.reply().ok();
     Ok(())
 }
 

@@ -5,11 +5,12 @@
 //! the client with the most memory leaves.
 
 use std::collections::BinaryHeap;
+use std::collections::btree_map::Entry;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::Engine;
-use crate::redis::acl::{Denied, Entry};
+use crate::redis::acl::{Denied, Entry as Refusal};
 use crate::redis::client::{Client, ClientId};
 use crate::redis::commands::{Spec, describe};
 use crate::redis::notices::Notice;
@@ -128,9 +129,11 @@ impl Engine {
         self.is_changed.clear();
     }
 
-    /// Registers a client that watches a key for changes.
-    pub fn watch(&mut self, client: &mut Client, key: Bytes) {
-        if client.watched.insert(key.clone()) {
+    /// Registers a client that watches a key for changes. The key expires at a time, or never.
+    pub fn watch(&mut self, client: &mut Client, key: Bytes, expire: Option<u64>) {
+        // A second watch does not change what the first one found.
+        if let Entry::Vacant(watch) = client.watched.entry(key.clone()) {
+            watch.insert(expire);
             client.watched_bytes += key.len() + WATCH;
             self.watching.entry(key).or_default().push(client.id);
         }
@@ -140,7 +143,7 @@ impl Engine {
     pub fn unwatch(&mut self, client: &mut Client) {
         client.is_stale = false;
         client.watched_bytes = 0;
-        for key in std::mem::take(&mut client.watched) {
+        for key in std::mem::take(&mut client.watched).into_keys() {
             if let Some(watchers) = self.watching.get_mut(&key) {
                 watchers.retain(|id| *id != client.id);
                 if watchers.is_empty() {
@@ -189,7 +192,7 @@ impl Engine {
     /// Records for `ACL LOG` that a client is refused.
     pub fn note_refusal(&mut self, client: &Client, user: String, reason: &'static str, object: &[u8]) {
         let is_in_transaction = client.queue.is_some() || client.is_in_exec;
-        let refusal = Entry {
+        let refusal = Refusal {
             count: 1,
             reason,
             context: match (client.is_in_script, is_in_transaction) {
@@ -211,6 +214,12 @@ impl Engine {
         let limit = self.settings.soft_output;
         let limit = if client.user.is_none() { limit.min(STRANGER_OUTPUT) } else { limit };
         client.written() + client.outgoing <= limit
+    }
+
+    /// Takes the replies of a client that may be sent.
+    pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
+        let acknowledged = self.keys.acknowledged();
+        self.client(id).map_or_else(BytesMut::new, |client| client.take_ready(acknowledged))
     }
 
     /// Updates the memory that the budget counts for a client.

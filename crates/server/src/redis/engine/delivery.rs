@@ -156,11 +156,15 @@ impl Engine {
 
     /// Notifies the clients that track the keys of the last commit.
     pub(super) fn invalidate(&mut self, by: Option<ClientId>, epoch: u64) {
-        let changed = self.keys.changed().filter(|(_, is_modified)| *is_modified);
-        let names = changed.map(|(key, _)| Bytes::copy_from_slice(names::name(key))).collect();
-        for mut post in self.tracker.changed(names, by, self.settings.client_memory / PART) {
-            post.epoch = Some(epoch);
-            self.outbox.push(post);
+        // As in Redis, a key that expires changes by itself, whoever meets it.
+        let (lapsed, own): (Vec<_>, Vec<_>) =
+            self.keys.changed().filter(|one| one.is_modified).partition(|one| one.is_lapsed);
+        for (changed, by) in [(lapsed, None), (own, by)] {
+            let names = changed.iter().map(|one| Bytes::copy_from_slice(names::name(one.key))).collect();
+            for mut post in self.tracker.changed(names, by, self.settings.client_memory / PART) {
+                post.epoch = Some(epoch);
+                self.outbox.push(post);
+            }
         }
     }
 

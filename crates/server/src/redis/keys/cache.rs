@@ -40,6 +40,9 @@ pub struct Slot {
     pub is_touched: bool,
     /// Whether it has changed more than the groups of a stream.
     pub is_modified: bool,
+    /// Whether it has found the key expired, or deleted by an earlier command, and no client has
+    /// changed the key then.
+    pub is_lapsed: bool,
     pub(super) turn: u32,
     /// Number of sweeps that the key still survives.
     pub(super) chances: u8,

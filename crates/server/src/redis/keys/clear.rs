@@ -188,7 +188,9 @@ impl Keyspace {
             // Nor is it a part of the command: for clients, the key is gone already. A transaction
             // that opens many such keys would otherwise be too large for the ring.
             self.batch.is_early = is_committed && !self.slot(id).is_touched;
-            self.delete(id);
+            if self.delete(id) && is_committed {
+                self.cache.get_mut(id).is_lapsed = true;
+            }
             self.batch.is_early = false;
             self.trace = trace;
         }

@@ -12,13 +12,13 @@ use std::mem::swap;
 
 use brooklet::{Commit, Error};
 
-use super::Keyspace;
 use super::batch::Batch;
 use super::cache::{Cache, Slot, SlotId};
 use super::follow::Follower;
 use super::handover::{self, Changes, Counts};
 use super::names::LogKey;
 use super::trace::Trace;
+use super::{Changed, Keyspace};
 
 /// Most bytes that the copy of a key may take: others wait while the key is copied.
 const COPIED: usize = 256 << 10;
@@ -282,7 +282,7 @@ impl Keyspace {
         let Some(merging) = &mut self.merging else { return };
         let Some(mut slot) = merging.cache.take(id) else { return };
         let epoch = merging.epoch;
-        (slot.is_touched, slot.is_modified) = (false, false);
+        (slot.is_touched, slot.is_modified, slot.is_lapsed) = (false, false, false);
         slot.acked_at = merging.acked_at;
         slot.changed_at = if merging.is_in_memory { 0 } else { epoch };
         slot.date(epoch);
@@ -298,14 +298,14 @@ impl Keyspace {
     }
 
     /// Returns the keys that the last commit changed, if it was that of a draft.
-    pub(super) fn changed_by_draft(&self) -> impl Iterator<Item = (&[u8], bool)> {
+    pub(super) fn changed_by_draft(&self) -> impl Iterator<Item = Changed<'_>> {
         let merging =
             self.merging.as_ref().filter(|merging| merging.next == 0 && merging.epoch == self.epoch);
         let all =
             merging.into_iter().flat_map(|merging| merging.touched.iter().map(move |(id, _)| (merging, id)));
         all.filter_map(|(merging, id)| {
             let slot = merging.cache.peek(*id)?;
-            Some((&slot.key[..], slot.is_modified))
+            Some(Changed { key: &slot.key, is_modified: slot.is_modified, is_lapsed: slot.is_lapsed })
         })
     }
 }

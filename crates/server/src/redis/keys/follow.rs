@@ -1,5 +1,6 @@
 //! Reports of changed keys for commands that run in portions.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::names::{self, LogKey};
@@ -22,10 +23,10 @@ impl Follower {
 
     /// Returns whether one of some keys may have changed since the last call.
     pub fn have_changed<N: AsRef<[u8]>>(&self, database: &[u8], all: &[N]) -> bool {
-        let is_key = |key: &LogKey| {
-            names::database(key) == database && all.iter().any(|name| names::name(key) == name.as_ref())
-        };
-        self.take().is_none_or(|changed| changed.iter().any(is_key))
+        let Some(changed) = self.take() else { return true };
+        let of_database = changed.iter().filter(|key| names::database(key) == database);
+        let changed: BTreeSet<&[u8]> = of_database.map(|key| names::name(key)).collect();
+        !changed.is_empty() && all.iter().any(|name| changed.contains(name.as_ref()))
     }
 }
 

@@ -72,6 +72,7 @@ impl Keyspace {
                 (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
             } else {
                 self.delete(id);
+                self.cache.get_mut(id).is_lapsed = true;
                 self.trace_expired(id);
                 self.expired += 1;
             }

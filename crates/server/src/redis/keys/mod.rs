@@ -132,8 +132,9 @@ pub struct Keyspace {
     batch: Batch,
     /// Keys that it has changed, and whether they existed before.
     touched: Vec<(SlotId, bool)>,
-    /// Keys that the last commit changed, and whether it changed more than groups.
-    changed: Vec<(SlotId, bool)>,
+    /// Keys that the last commit changed, each with whether it changed more than groups, and
+    /// whether the key has lapsed.
+    changed: Vec<(SlotId, bool, bool)>,
     /// Last epoch on which the reply of the current command depends.
     seen: u64,
     epoch: u64,
@@ -191,6 +192,18 @@ pub struct Keyspace {
     is_replica: bool,
     /// Events for the log.
     pub notices: Arc<Notices>,
+}
+
+/// A key that a commit has changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed<'a> {
+    /// Plain log of the key.
+    pub key: &'a [u8],
+    /// Whether more than the groups of a stream has changed.
+    pub is_modified: bool,
+    /// Whether the client found the key expired, or deleted by an earlier command: no client has
+    /// changed it then.
+    pub is_lapsed: bool,
 }
 
 /// The result of a commit.
@@ -378,7 +391,7 @@ impl Keyspace {
                 self.unsettled.push_back((epoch, id));
             }
             let is_modified = std::mem::take(&mut slot.is_modified);
-            self.changed.push((id, is_modified));
+            self.changed.push((id, is_modified, std::mem::take(&mut slot.is_lapsed)));
             self.followers.note(&slot.key);
             if is_there != was_there {
                 let change = if is_there { 1 } else { -1 };
@@ -427,11 +440,13 @@ impl Keyspace {
         }
     }
 
-    /// Returns the plain logs of the keys that the last commit changed, and whether it changed more
-    /// than the groups of a stream.
-    pub fn changed(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        let changed =
-            self.changed.iter().map(|(id, is_modified)| (&self.cache.get(*id).key[..], *is_modified));
+    /// Returns the keys that the last commit changed.
+    pub fn changed(&self) -> impl Iterator<Item = Changed<'_>> {
+        let changed = self.changed.iter().map(|&(id, is_modified, is_lapsed)| Changed {
+            key: &self.cache.get(id).key,
+            is_modified,
+            is_lapsed,
+        });
         changed.chain(self.changed_by_draft())
     }
 
@@ -476,7 +491,7 @@ impl Keyspace {
     fn forget_untouched(&mut self) {
         for (id, _) in std::mem::take(&mut self.touched) {
             let slot = self.cache.get_mut(id);
-            (slot.is_touched, slot.is_modified) = (false, false);
+            (slot.is_touched, slot.is_modified, slot.is_lapsed) = (false, false, false);
         }
     }
 
