@@ -114,6 +114,8 @@ pub struct Client {
     pub unread: usize,
     /// Number of bytes of replies in the socket's output at the last check.
     pub outgoing: usize,
+    /// Memory of the connection's buffers beyond their bytes, at the last check.
+    pub spare: usize,
     /// Time since which more replies wait than a client may have for long, and the client has not
     /// taken those that it was sent, by the steady clock, in milliseconds.
     pub slow_since: Option<u64>,
@@ -163,6 +165,8 @@ pub enum Replies {
 
 /// Size of a buffer, in bytes, that a client does not keep once it is empty.
 const LARGE: usize = 64 << 10;
+/// Number of epochs that a client has room for, whatever it does.
+const MARKS: usize = 64;
 
 impl Client {
     /// Creates a newly connected client.
@@ -213,6 +217,7 @@ impl Client {
             noted: 0,
             unread: 0,
             outgoing: 0,
+            spare: 0,
             slow_since: None,
             waker: None,
         }
@@ -290,6 +295,9 @@ impl Client {
             // Otherwise the memory of a large reply would stay with an idle client.
             self.reply.bytes = BytesMut::new();
         }
+        if self.marks.capacity() > MARKS.max(4 * self.marks.len()) {
+            self.marks.shrink_to(2 * self.marks.len());
+        }
         self.left = end;
         ready
     }
@@ -311,11 +319,19 @@ impl Client {
         }
     }
 
+    /// Returns the memory of the epochs that replies wait for, in bytes, if they are many.
+    fn marks_bytes(&self) -> usize {
+        let kept = self.marks.capacity();
+        if kept > MARKS { kept * size_of::<(u64, u64)>() } else { 0 }
+    }
+
     /// Returns the memory of the client, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.reply.bytes.len()
+            + self.marks_bytes()
             + self.outgoing
+            + self.spare
             + self.unread
             + self.queue.as_ref().map_or(0, |queue| queue.bytes)
             + self.watched_bytes

@@ -12,7 +12,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
-use super::engine::Engine;
+use super::engine::{Buffers, Engine};
 use super::proto::{Args, Invalid, Limits, Parser, size_of_args};
 use super::serve::Seat;
 use crate::net::Stream;
@@ -41,6 +41,8 @@ pub struct Connection {
     /// Memory of the requests, in bytes.
     parsed: usize,
     output: BytesMut,
+    /// Bytes in front of the output that were written, and whose memory the output keeps.
+    written: usize,
     /// Bytes that were read and written since the engine counted them.
     traffic: (u64, u64),
     /// Whether the client has closed its side.
@@ -92,6 +94,7 @@ impl Connection {
             requests,
             parsed: 0,
             output,
+            written: 0,
             traffic: (0, 0),
             is_over: false,
             is_refused: false,
@@ -130,13 +133,17 @@ impl Connection {
                     Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     Poll::Ready(n) => {
                         self.traffic.1 += n as u64;
+                        self.written += n;
                         self.output.advance(n);
                     }
                     Poll::Pending => break,
                 }
             }
-            if taken > LARGE && self.output.is_empty() {
-                self.output = BytesMut::new();
+            if self.output.is_empty() {
+                if self.written > LARGE {
+                    self.output = BytesMut::new();
+                }
+                self.written = 0;
             }
             if taken > CHUNK || !self.output.is_empty() {
                 self.note_memory(&mut self.seat.shared.lock(), self.output.len());
@@ -228,7 +235,10 @@ impl Connection {
     /// Reports the memory of this connection; see [`Engine::note_memory`].
     fn note_memory(&self, engine: &mut Engine, outgoing: usize) -> Option<bool> {
         let unread = self.input.len() + self.parsed + self.parser.memory();
-        engine.note_memory(self.seat.id, unread, outgoing)
+        // The room of one read does not count.
+        let room = (self.input.capacity() - self.input.len()).saturating_sub(CHUNK);
+        let spare = room + self.written;
+        engine.note_memory(self.seat.id, Buffers { unread, outgoing, spare })
     }
 
     /// Runs the requests in the engine, and takes the replies that may be sent.
@@ -246,9 +256,9 @@ impl Connection {
             self.seat.shared.tell(&mut engine);
         }
         if self.requests.is_empty() {
-            if self.input.is_empty() && self.parsed > LARGE {
+            if self.parsed > LARGE && self.input.len() + self.parser.memory() <= self.parsed {
                 // Otherwise the memory of a large request would stay with an idle client.
-                self.input = BytesMut::new();
+                self.parser.release(&mut self.input);
             }
             self.parsed = 0;
             // A command in portions is not over before its reply.

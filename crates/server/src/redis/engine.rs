@@ -43,6 +43,7 @@ use super::tracking::Tracker;
 use crate::hot_logs::HotLogs;
 use crate::replica::Upstream;
 pub use before::Before;
+pub use clients::Buffers;
 pub use pause::Pause;
 pub use scans::Scans;
 use waiting::Readers;

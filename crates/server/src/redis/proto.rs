@@ -137,6 +137,13 @@ impl Parser {
         Ok(true)
     }
 
+    /// Copies the incomplete request, and what is left of the input. Otherwise they keep the memory
+    /// of earlier requests of the same buffer, however short they are.
+    pub fn release(&mut self, input: &mut BytesMut) {
+        *input = BytesMut::from(&input[..]);
+        self.args.iter_mut().for_each(|arg| *arg = Bytes::copy_from_slice(arg));
+    }
+
     /// Returns the memory of the incomplete request, in bytes, without the bytes of the input.
     pub fn memory(&self) -> usize {
         if self.missing == 0 {
@@ -333,6 +340,28 @@ mod tests {
         {
             assert_eq!(all(foreign.as_bytes(), 3, OPEN).unwrap_err(), Invalid::Foreign);
         }
+    }
+
+    #[test]
+    fn what_is_left_of_a_packet_does_not_keep_it() {
+        let value = "x".repeat(1000);
+        for rest in ["*", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$9\r\nabc"] {
+            let request = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\n{value}\r\n{rest}");
+            let (mut parser, mut input) = (Parser::default(), BytesMut::from(request.as_bytes()));
+            let mut args = parser.next(&mut input, OPEN).unwrap().unwrap();
+            assert_eq!(parser.next(&mut input, OPEN).unwrap(), None);
+            let value = args.pop().unwrap();
+            drop(args);
+            assert!(!value.is_unique());
+            parser.release(&mut input);
+            assert!(value.is_unique(), "{rest}");
+            assert!(input.capacity() < 100);
+        }
+        let (mut parser, mut input) = (Parser::default(), BytesMut::from(&b"*2\r\n$3\r\nGET\r\n$3\r\na"[..]));
+        assert_eq!(parser.next(&mut input, OPEN).unwrap(), None);
+        parser.release(&mut input);
+        input.extend_from_slice(b"bc\r\n");
+        assert_eq!(parser.next(&mut input, OPEN).unwrap().unwrap(), ["GET", "abc"]);
     }
 
     #[test]

@@ -26,6 +26,17 @@ const WATCH: usize = 160;
 /// Time between two checks of all clients, in milliseconds.
 const CHECK: u64 = 100;
 
+/// The sizes of a connection's buffers, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// Requests that are not run yet, whole or not.
+    pub unread: usize,
+    /// Replies that are not written to the socket yet.
+    pub outgoing: usize,
+    /// What the buffers take beyond that.
+    pub spare: usize,
+}
+
 impl Engine {
     /// Admits a client. Returns an error if the server is stopping, or if too many clients are
     /// connected. The oldest stranger makes room for a new client.
@@ -231,9 +242,10 @@ impl Engine {
 
     /// Records the memory of a client's connection; clients leave if all of them have too much.
     /// Returns whether the client's requests are held back; `None` if the client must leave.
-    pub fn note_memory(&mut self, id: ClientId, unread: usize, outgoing: usize) -> Option<bool> {
+    pub fn note_memory(&mut self, id: ClientId, buffers: Buffers) -> Option<bool> {
         let client = self.clients.get_mut(&id)?;
-        (client.unread, client.outgoing) = (unread, outgoing);
+        let Buffers { unread, outgoing, spare } = buffers;
+        (client.unread, client.outgoing, client.spare) = (unread, outgoing, spare);
         let memory = client.memory();
         self.held = self.held + memory - client.charged;
         client.charged = memory;
