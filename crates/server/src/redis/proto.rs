@@ -78,7 +78,7 @@ impl Parser {
             if self.missing == 0 {
                 let Some(&first) = input.first() else { return Ok(None) };
                 if first != b'*' {
-                    return words(input);
+                    return words(input, limits);
                 }
                 let Some(n) = number(input, "multibulk length")? else { return Ok(None) };
                 let most = if limits.is_known { MAX_ARGS } else { MAX_ARGS_UNKNOWN };
@@ -199,14 +199,22 @@ pub fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// Takes a line of words, some of them quoted.
-fn words(input: &mut BytesMut) -> Result<Option<Args>, Invalid> {
-    let Some(end) = input.iter().position(|&b| b == b'\n') else {
-        return if input.len() > MAX_LINE { Err("too big inline request".into()) } else { Ok(None) };
+fn words(input: &mut BytesMut, limits: Limits) -> Result<Option<Args>, Invalid> {
+    let (longest, most) = match limits.is_known {
+        true => (MAX_LINE, MAX_ARGS),
+        false => (MAX_BULK_UNKNOWN, MAX_ARGS_UNKNOWN),
     };
+    let end = input.iter().position(|&b| b == b'\n');
+    // A line that is there as a whole need not be refused, except from a stranger.
+    if end.map_or(input.len() > longest, |end| !limits.is_known && end > longest) {
+        return Err("too big inline request".into());
+    }
+    let Some(end) = end else { return Ok(None) };
     let mut line = input.split_to(end + 1);
     line.truncate(end - usize::from(end > 0 && line[end - 1] == b'\r'));
     match split(&line) {
         Some(words) if is_foreign(&words) => Err(Invalid::Foreign),
+        Some(words) if words.len() > most => Err("unauthenticated multibulk length".into()),
         Some(words) => Ok(Some(words)),
         None => Err("unbalanced quotes in request".into()),
     }
@@ -328,6 +336,14 @@ mod tests {
         }
         let endless = vec![b'a'; MAX_LINE + 1];
         assert_eq!(all(&endless, endless.len(), OPEN).unwrap_err(), "too big inline request".into());
+        let words = b"a b c d e f g h i j k\r\n";
+        assert_eq!(all(words, words.len(), OPEN).unwrap()[0].len(), 11);
+        assert_eq!(all(words, 1, unknown).unwrap_err(), "unauthenticated multibulk length".into());
+        let long = [&vec![b'a'; MAX_BULK_UNKNOWN + 1][..], b"\r\n"].concat();
+        assert_eq!(all(&long, long.len(), OPEN).unwrap().len(), 1);
+        for part in [&long[..], &long[..long.len() - 2]] {
+            assert_eq!(all(part, part.len(), unknown).unwrap_err(), "too big inline request".into());
+        }
         let three = b"*3\r\n$1048576\r\n".to_vec();
         let mut input = three.clone();
         input.extend(vec![b'x'; 1 << 20]);
