@@ -19,7 +19,7 @@ mod tests;
 mod time;
 mod waiting;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -91,14 +91,16 @@ pub struct Engine {
     checked_at: u64,
     /// Clients that wait for an epoch to be acknowledged, in order.
     promised: VecDeque<(u64, ClientId)>,
-    /// Clients that wait for a key to change, in the order of their requests.
-    waiting: HashMap<Bytes, VecDeque<ClientId>>,
+    /// Clients that wait for a key to change, by the turns of their requests.
+    waiting: HashMap<Bytes, BTreeMap<u64, ClientId>>,
+    /// Number of waits so far.
+    turns: u64,
     /// Those whose key has changed, and who get their replies in portions.
     readers: Readers,
     /// Ends of the waits, by the steady clock.
     deadlines: BTreeSet<(u64, ClientId)>,
     /// Clients that wait for an epoch to be on stable media.
-    waiting_durable: Vec<ClientId>,
+    waiting_durable: BTreeSet<ClientId>,
     watching: HashMap<Bytes, Vec<ClientId>>,
     /// Keys that changed since the waiting clients were last served, in the order of the changes.
     changed: VecDeque<Bytes>,
@@ -158,9 +160,10 @@ impl Engine {
             checked_at: 0,
             promised: VecDeque::new(),
             waiting: HashMap::new(),
+            turns: 0,
             readers: Readers::default(),
             deadlines: BTreeSet::new(),
-            waiting_durable: Vec::new(),
+            waiting_durable: BTreeSet::new(),
             watching: HashMap::new(),
             changed: VecDeque::new(),
             is_changed: BTreeSet::new(),
@@ -490,7 +493,7 @@ impl Engine {
         spec: &'static Spec,
         args: &[Bytes],
         may_wait: bool,
-        woken_by: Option<Bytes>,
+        woken_by: Option<Places>,
     ) -> Result<(), Fail> {
         let is_alone = woken_by.is_none();
         self.or_load(client, spec, is_alone, |engine, client| {

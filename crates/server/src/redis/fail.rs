@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use brooklet::{Error, ErrorKind};
 use bytes::Bytes;
 
-use super::commands::Call;
+use super::acl::User;
+use super::commands::{Call, Places};
 
 /// The outcome of a command without a reply of its own.
 #[derive(Debug)]
@@ -42,8 +44,9 @@ impl fmt::Debug for Portion {
 /// The wait of a client.
 #[derive(Clone, Debug)]
 pub struct Wait {
-    /// Plain logs of the keys that the client waits for, in order.
-    pub keys: Vec<Bytes>,
+    /// Plain logs of the keys that the client waits for, each with the place of the word that names
+    /// it; in the order of their bytes once the client waits.
+    pub keys: Vec<(Bytes, usize)>,
     /// End of the wait, by the steady clock; `None`: no end.
     pub until: Option<u64>,
     /// Request that is retried when one of the keys changes.
@@ -54,6 +57,29 @@ pub struct Wait {
     pub of_group: bool,
     /// Memory of the wait, in bytes; the engine sets it.
     pub bytes: usize,
+    /// Number of the wait in the order of all waits; the engine sets it.
+    pub turn: u64,
+    /// The user whose rights were checked before the wait; the engine sets it.
+    pub user: Option<Arc<User>>,
+}
+
+impl Wait {
+    /// Creates a wait for keys; the client retries the request then.
+    pub fn of(keys: Vec<(Bytes, usize)>, request: Vec<Bytes>, timeout_reply: TimeoutReply) -> Self {
+        let (until, of_group, bytes, turn, user) = (None, false, 0, 0, None);
+        Self { keys, until, request, timeout_reply, of_group, bytes, turn, user }
+    }
+
+    /// Returns the keys, each once, in the order of their bytes.
+    pub fn each_key(&self) -> impl Iterator<Item = &Bytes> {
+        self.keys.chunk_by(|a, b| a.0 == b.0).map(|same| &same[0].0)
+    }
+
+    /// Returns the places of the words that name a key.
+    pub fn places(&self, key: &Bytes) -> Places {
+        let start = self.keys.partition_point(|(other, _)| other < key);
+        self.keys[start..].iter().take_while(|(other, _)| other == key).map(|(_, at)| *at).collect()
+    }
 }
 
 /// The reply to a client whose wait timed out.

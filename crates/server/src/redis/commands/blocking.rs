@@ -37,15 +37,21 @@ pub fn milliseconds(call: &Call<'_>, at: usize) -> Result<Option<u64>, Fail> {
     Ok((millis > 0).then_some(until))
 }
 
-/// Most keys that a client waits for: each change of one of them looks at all of them.
+/// Most keys that a client waits for.
 const MAX_KEYS: usize = 16_384;
 
-/// The plain logs of the keys that a client is to wait for.
-pub fn waited_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<Bytes>, Fail> {
-    if at.len() > MAX_KEYS {
+/// Refuses a command that may wait for too many keys, before the first key is opened.
+pub fn check_waited(keys: &Range<usize>) -> Done {
+    if keys.len() > MAX_KEYS {
         return Err(Fail::err(format!("a client waits for at most {MAX_KEYS} keys")));
     }
-    plain_logs(call, at)
+    Ok(())
+}
+
+/// The plain logs of the keys that a client is to wait for, with the places of their words.
+pub fn waited_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<(Bytes, usize)>, Fail> {
+    check_waited(&at)?;
+    Ok(plain_logs(call, at.clone())?.into_iter().zip(at).collect())
 }
 
 /// The plain logs of the keys that some words name.
@@ -75,14 +81,7 @@ pub fn waits_for(
         return Ok(());
     }
     let keys = waited_logs(call, keys)?;
-    Err(Fail::Wait(Wait {
-        keys,
-        until,
-        request: call.args.to_vec(),
-        timeout_reply,
-        of_group: false,
-        bytes: 0,
-    }))
+    Err(Fail::Wait(Wait { until, ..Wait::of(keys, call.args.to_vec(), timeout_reply) }))
 }
 
 /// `WAIT numreplicas timeout`: the log in a bucket, if the store has one, is one replica.
@@ -126,12 +125,5 @@ fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, timeout_reply: Timeo
         call.engine.tell_in_vain(call.client, timeout_reply);
         return Ok(());
     }
-    Err(Fail::Wait(Wait {
-        keys: Vec::new(),
-        until,
-        request: call.args.to_vec(),
-        timeout_reply,
-        of_group: false,
-        bytes: 0,
-    }))
+    Err(Fail::Wait(Wait { until, ..Wait::of(Vec::new(), call.args.to_vec(), timeout_reply) }))
 }

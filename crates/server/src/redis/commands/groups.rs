@@ -23,6 +23,17 @@ pub fn last_gap(keys: &Keyspace, id: SlotId) -> Option<Id> {
 
 /// How many entries were ever added up to one, where that can be told.
 pub fn distance(keys: &Keyspace, id: SlotId, entry: Id) -> Option<u64> {
+    distance_behind(keys, id, entry, &mut None)
+}
+
+/// The same for one of several entries: `first` keeps the id of the stream's first entry, which the
+/// store is asked for once. It is `None` until then.
+pub fn distance_behind(
+    keys: &Keyspace,
+    id: SlotId,
+    entry: Id,
+    first: &mut Option<Option<Id>>,
+) -> Option<u64> {
     let stream = keys.stream(id)?;
     let (added, len, meta) = (stream.added(), stream.len(), stream.kept.meta);
     if added == 0 {
@@ -34,7 +45,8 @@ pub fn distance(keys: &Keyspace, id: SlotId, entry: Id) -> Option<u64> {
     if entry > meta.last {
         return None;
     }
-    let first = keys.entry_at(id, stream.seqs().start).ok()?.id;
+    let find = || keys.entry_at(id, stream.seqs().start).ok().map(|entry| entry.id);
+    let first = (*first.get_or_insert_with(find))?;
     if meta.max_deleted != Id::MIN && meta.max_deleted >= first {
         return None;
     }

@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use super::super::client::Client;
 use super::super::fail::{Fail, TimeoutReply};
-use super::super::keys::{End, SlotId, collect};
-use super::blocking::{seconds, waits_for};
+use super::super::keys::{End, SlotId, Value, collect};
+use super::blocking::{check_waited, seconds, waits_for};
 use super::drafts::{Part, Progress};
+use super::lookups::{Lookups, READS};
 use super::{Call, Done, splices};
 
 /// Elements that one portion pushes.
@@ -385,19 +386,54 @@ pub fn brpoplpush(call: &mut Call<'_>) -> Done {
     move_or_wait(call, End::Right, End::Left, 3)
 }
 
+/// The first of some lists that has elements: the place of its word, and its number of elements.
+type First = Option<(usize, SlotId, usize)>;
+
+/// Finds the first of some lists that has elements, and then ends the command at once. Looks at
+/// many keys in portions.
+fn with_first(
+    call: &mut Call<'_>,
+    keys: Range<usize>,
+    end: impl Fn(&mut Call<'_>, First) -> Done + Send + 'static,
+) -> Done {
+    if keys.len() <= READS || call.woken_by.is_some() {
+        let mut first = None;
+        let mut n = 0;
+        while let Some(at) = call.asked_key(&keys, n).filter(|_| first.is_none()) {
+            let (id, len) = call.list(at)?;
+            first = (len > 0).then_some((at, id, len));
+            n += 1;
+        }
+        return end(call, first);
+    }
+    // A value of another type is an error where it comes before all lists.
+    let is_there = |value: &Value| value.is_there().then(Bytes::new);
+    let mut all = Lookups::of(call, keys.clone(), is_there)?;
+    call.in_portions(move |call| {
+        let is_done = all.go_on(call)?;
+        call.client.work_bytes = all.memory();
+        if !is_done {
+            return Ok(false);
+        }
+        let at = all.found().position(Option::is_some).map(|n| keys.start + n);
+        let first = at.map(|at| call.list(at).map(|(id, len)| (at, id, len))).transpose()?;
+        end(call, first).map(|()| true)
+    })
+}
+
 fn pop_first(call: &mut Call<'_>, from: End) -> Done {
     let last = call.args.len() - 1;
     let until = seconds(call, last)?;
-    for at in (1..last).filter(|at| call.asks_for(*at)).collect::<Vec<_>>() {
-        let (id, len) = call.list(at)?;
-        if len > 0 {
-            let key = call.args[at].clone();
-            call.reply().array(2);
-            call.reply().bulk(&key);
-            return take(call, id, from, 1, len);
-        }
-    }
-    waits_for(call, 1..last, until, TimeoutReply::NullArray)
+    check_waited(&(1..last))?;
+    with_first(call, 1..last, move |call, first| {
+        let Some((at, id, len)) = first else {
+            return waits_for(call, 1..last, until, TimeoutReply::NullArray);
+        };
+        let key = call.args[at].clone();
+        call.reply().array(2);
+        call.reply().bulk(&key);
+        take(call, id, from, 1, len)
+    })
 }
 
 pub fn blpop(call: &mut Call<'_>) -> Done {
@@ -430,35 +466,32 @@ fn keys_and_end(call: &Call<'_>, at: usize) -> Result<(Range<usize>, End, usize)
     Ok((keys, from, most))
 }
 
-/// Pops from the first of some lists that has elements; whether there was one.
-fn pop_several(call: &mut Call<'_>, keys: Range<usize>, from: End, most: usize) -> Result<bool, Fail> {
-    for at in keys.filter(|at| call.asks_for(*at)).collect::<Vec<_>>() {
-        let (id, len) = call.list(at)?;
-        if len > 0 {
-            let (key, n) = (call.args[at].clone(), most.min(len));
-            call.reply().array(2);
-            call.reply().bulk(&key);
-            call.reply().array(n);
-            take(call, id, from, n, len)?;
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// Pops up to `most` elements from a list.
+fn pop_several(call: &mut Call<'_>, (at, id, len): (usize, SlotId, usize), from: End, most: usize) -> Done {
+    let (key, n) = (call.args[at].clone(), most.min(len));
+    call.reply().array(2);
+    call.reply().bulk(&key);
+    call.reply().array(n);
+    take(call, id, from, n, len)
 }
 
 pub fn lmpop(call: &mut Call<'_>) -> Done {
     let (keys, from, most) = keys_and_end(call, 1)?;
-    if !pop_several(call, keys, from, most)? {
-        call.reply().null_array();
-    }
-    Ok(())
+    with_first(call, keys, move |call, first| match first {
+        Some(first) => pop_several(call, first, from, most),
+        None => {
+            call.reply().null_array();
+            Ok(())
+        }
+    })
 }
 
 pub fn blmpop(call: &mut Call<'_>) -> Done {
     let until = seconds(call, 1)?;
     let (keys, from, most) = keys_and_end(call, 2)?;
-    if pop_several(call, keys.clone(), from, most)? {
-        return Ok(());
-    }
-    waits_for(call, keys, until, TimeoutReply::NullArray)
+    check_waited(&keys)?;
+    with_first(call, keys.clone(), move |call, first| match first {
+        Some(first) => pop_several(call, first, from, most),
+        None => waits_for(call, keys.clone(), until, TimeoutReply::NullArray),
+    })
 }

@@ -32,7 +32,10 @@ mod transactions;
 mod xinfo;
 mod xread;
 
+use std::ops::Range;
+
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::client::Client;
 use super::engine::Engine;
@@ -59,9 +62,12 @@ pub struct Call<'a> {
     pub args: &'a [Bytes],
     /// Whether it may wait, or must tell at once that there is nothing.
     pub may_wait: bool,
-    /// The plain log of the key that has changed, where a client that waits asks again.
-    pub woken_by: Option<Bytes>,
+    /// Where a client that waits asks again: the places of the words that name the changed key.
+    pub woken_by: Option<Places>,
 }
+
+/// Places of words in a request.
+pub type Places = SmallVec<[usize; 1]>;
 
 impl Call<'_> {
     fn keys(&mut self) -> &mut Keyspace {
@@ -129,9 +135,13 @@ impl Call<'_> {
         }
     }
 
-    /// Whether a key is asked for: all are at first, and then the one that has changed.
-    fn asks_for(&self, at: usize) -> bool {
-        self.woken_by.as_ref().is_none_or(|plain| names::name(plain) == self.args[at])
+    /// The place of the `n`th key that is asked for, of those that some words name: all are at
+    /// first, and then the one that has changed.
+    fn asked_key(&self, words: &Range<usize>, n: usize) -> Option<usize> {
+        match &self.woken_by {
+            None => words.clone().nth(n),
+            Some(places) => places.get(n).copied(),
+        }
     }
 
     fn integer(&self, at: usize) -> Result<i64, Fail> {

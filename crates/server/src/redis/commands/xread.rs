@@ -1,5 +1,6 @@
 //! Reads of streams from the last position, alone or in a group.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,8 +9,8 @@ use super::super::fail::{Fail, TimeoutReply, Wait};
 use super::super::keys::stream::{Delta, Entry, Group, Id};
 use super::super::keys::{Finder, SlotId};
 use super::super::reply::{Reply, Version};
-use super::blocking::{milliseconds, waited_logs};
-use super::groups::{distance, last_gap};
+use super::blocking::{check_waited, milliseconds, waited_logs};
+use super::groups::{distance_behind, last_gap};
 use super::portions::{BYTES, PARTS};
 use super::streams::{invalid_id, parse_id, tell_entry};
 use super::{Call, Done};
@@ -34,6 +35,13 @@ struct Asked {
     /// Where the keys begin, and how many they are.
     first: usize,
     streams: usize,
+}
+
+impl Asked {
+    /// The words that name the streams.
+    fn keys(&self) -> Range<usize> {
+        self.first..self.first + self.streams
+    }
 }
 
 fn parse(call: &Call<'_>, of_group: bool) -> Result<Asked, Fail> {
@@ -110,37 +118,36 @@ fn no_group(call: &Call<'_>, key: usize, group: &[u8], command: &str) -> Fail {
     )
 }
 
-/// Where to read each stream from.
-fn starts(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<(usize, SlotId, From)>, Fail> {
-    let mut starts = Vec::with_capacity(asked.streams);
-    for i in (0..asked.streams).filter(|i| call.asks_for(asked.first + i)).collect::<Vec<_>>() {
-        let at = asked.first + i;
-        let (id, _) = call.stream(at)?;
-        let stream = call.engine.keys.stream(id);
-        if let Some((group, _)) = &asked.group
-            && stream.is_none_or(|stream| !stream.kept.groups.contains_key(group))
-        {
-            return Err(no_group(call, at, group, "XREADGROUP"));
-        }
-        let text = &call.args[at + asked.streams];
-        let from = match (&text[..], &asked.group) {
-            (b"$", None) => From::After(stream.map_or(Id::MIN, |stream| stream.kept.meta.last)),
-            (b"$", Some(_)) => {
-                return Err(Fail::err(
-                    "The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
-                ));
-            }
-            (b">", None) => {
-                return Err(Fail::err(
-                    "The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
-                ));
-            }
-            (b">", Some(_)) => From::New,
-            (text, _) => From::After(parse_id(text, 0).map_err(|_| invalid_id())?),
-        };
-        starts.push((i, id, from));
+/// Opens the stream that a word names, with the group that is asked for.
+fn open(call: &mut Call<'_>, asked: &Asked, at: usize) -> Result<SlotId, Fail> {
+    let (id, _) = call.stream(at)?;
+    if let Some((group, _)) = &asked.group
+        && call.engine.keys.stream(id).is_none_or(|stream| !stream.kept.groups.contains_key(group))
+    {
+        return Err(no_group(call, at, group, "XREADGROUP"));
     }
-    Ok(starts)
+    Ok(id)
+}
+
+/// Where to read a stream from that a word names.
+fn start(call: &Call<'_>, asked: &Asked, at: usize, id: SlotId) -> Result<From, Fail> {
+    let stream = call.engine.keys.stream(id);
+    let text = &call.args[at + asked.streams];
+    Ok(match (&text[..], &asked.group) {
+        (b"$", None) => From::After(stream.map_or(Id::MIN, |stream| stream.kept.meta.last)),
+        (b"$", Some(_)) => {
+            return Err(Fail::err(
+                "The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+            ));
+        }
+        (b">", None) => {
+            return Err(Fail::err(
+                "The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+            ));
+        }
+        (b">", Some(_)) => From::New,
+        (text, _) => From::After(parse_id(text, 0).map_err(|_| invalid_id())?),
+    })
 }
 
 /// What a stream gives: entries, of which those of a consumer's history may be gone.
@@ -149,8 +156,8 @@ type Given = Vec<(Id, Option<Entry>)>;
 /// What was read so far.
 #[derive(Default)]
 struct Read {
-    /// Where the command reads each stream from, as the last portion found it.
-    starts: Vec<(usize, SlotId, From)>,
+    /// The words of the streams that were reached, and where the command reads each from.
+    starts: Vec<(usize, From)>,
     /// What the streams gave that were read.
     given: Vec<Given>,
     /// The last entry of the stream that is being read.
@@ -167,7 +174,8 @@ impl Read {
 
     /// Returns the bytes that this takes.
     fn memory(&self) -> usize {
-        self.bytes + self.entries * size_of::<(Id, Option<Entry>)>()
+        let streams = self.starts.len() * size_of::<((usize, From), Given)>();
+        self.bytes + self.entries * size_of::<(Id, Option<Entry>)>() + streams
     }
 }
 
@@ -181,8 +189,10 @@ pub fn xreadgroup(call: &mut Call<'_>) -> Done {
 
 fn read(call: &mut Call<'_>, of_group: bool) -> Done {
     let asked = Arc::new(parse(call, of_group)?);
-    let keys = asked.first..asked.first + asked.streams;
-    let of = asked.clone();
+    let (keys, of) = (asked.keys(), asked.clone());
+    if asked.waits {
+        check_waited(&keys)?;
+    }
     call.at_one_moment(
         keys,
         move |call, read| read_some(call, &of, read),
@@ -192,11 +202,17 @@ fn read(call: &mut Call<'_>, of_group: bool) -> Done {
 
 /// Reads a portion of the streams; returns the memory of all that was read, if something is left.
 fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Option<usize>, Fail> {
-    read.starts = starts(call, asked)?;
     let mut room = read.portion();
-    while let Some((_, id, from)) =
-        read.starts.get(read.given.len() - usize::from(read.last.is_some())).copied()
-    {
+    loop {
+        // A stream of which some was read goes on.
+        let next = read.given.len() - usize::from(read.last.is_some());
+        let Some(at) = call.asked_key(&asked.keys(), next) else { return Ok(None) };
+        call.keys().make_room();
+        let id = open(call, asked, at)?;
+        if read.starts.len() == next {
+            read.starts.push((at, start(call, asked, at, id)?));
+        }
+        let from = read.starts[next].1;
         let most = asked.count - read.last.and(read.given.last()).map_or(0, Vec::len);
         let found = match from {
             From::New => {
@@ -220,39 +236,41 @@ fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Opti
         read.entries += found.len();
         read.bytes += found.iter().map(|(_, entry)| entry.as_ref().map_or(GONE, Entry::cost)).sum::<usize>();
         let is_over = found.len() == most || found.len() < room;
-        room = room.saturating_sub(found.len());
+        room = room.saturating_sub(found.len() + OPENED);
         let last = found.last().map(|(id, _)| *id);
         match read.given.last_mut().filter(|_| read.last.is_some()) {
             Some(given) => given.extend(found),
             None => read.given.push(found),
         }
         read.last = last.filter(|_| !is_over);
-        if room == 0 && (!is_over || read.given.len() < read.starts.len()) {
+        let has_more = !is_over || call.asked_key(&asked.keys(), read.given.len()).is_some();
+        if room == 0 && has_more {
             return Ok(Some(read.memory()));
         }
     }
-    Ok(None)
 }
 
 /// Notes what was delivered, and tells it; waits if that is nothing.
 fn end(call: &mut Call<'_>, asked: &Asked, read: Read) -> Done {
     let Read { starts, given: all, .. } = read;
     let mut given: Vec<(usize, Given)> = Vec::new();
-    for ((i, id, from), entries) in starts.iter().zip(all) {
+    for ((at, from), entries) in starts.iter().zip(all) {
         if let Some((group, consumer)) = &asked.group {
-            super::groups::see_consumer(call, *id, group, consumer);
+            call.keys().make_room();
+            let id = open(call, asked, *at)?;
+            super::groups::see_consumer(call, id, group, consumer);
             match from {
                 From::New if !entries.is_empty() => {
-                    deliver(call, *id, group, consumer, &entries, asked.no_ack);
+                    deliver(call, id, group, consumer, &entries, asked.no_ack);
                 }
                 From::New => {}
-                From::After(_) => deliver_again(call, *id, group, consumer, &entries),
+                From::After(_) => deliver_again(call, id, group, consumer, &entries),
             }
         }
         // A consumer's own history is told even where it is empty.
         let is_history = asked.group.is_some() && *from != From::New;
         if is_history || !entries.is_empty() {
-            given.push((asked.first + i, entries));
+            given.push((*at, entries));
         }
     }
     if given.is_empty() {
@@ -261,6 +279,8 @@ fn end(call: &mut Call<'_>, asked: &Asked, read: Read) -> Done {
     tell(call, given)
 }
 
+/// To open a stream takes as long as to read so many entries.
+const OPENED: usize = 2;
 /// Most bytes that an entry that is gone takes in memory, or in the reply.
 const GONE: usize = 100;
 
@@ -374,11 +394,11 @@ fn deliver_again(call: &mut Call<'_>, id: SlotId, group: &Bytes, consumer: &Byte
 fn deliver(call: &mut Call<'_>, id: SlotId, group: &Bytes, consumer: &Bytes, given: &Given, no_ack: bool) {
     let stream = call.engine.keys.stream(id).expect("it has the group");
     let Group { mut last, mut read, .. } = stream.kept.groups[group];
-    let gap = last_gap(&call.engine.keys, id);
+    let (gap, mut first) = (last_gap(&call.engine.keys, id), None);
     for (entry, _) in given {
         read = match read {
             Some(read) if gap.is_none_or(|gap| *entry > gap) => Some(read + 1),
-            _ => distance(&call.engine.keys, id, *entry),
+            _ => distance_behind(&call.engine.keys, id, *entry, &mut first),
         };
         last = *entry;
     }
@@ -392,37 +412,23 @@ fn deliver(call: &mut Call<'_>, id: SlotId, group: &Bytes, consumer: &Bytes, giv
 }
 
 /// Waits for entries, or tells at once that there are none.
-fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]) -> Done {
+fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, From)]) -> Done {
     if !asked.waits || !call.may_wait {
         call.reply().null_array();
         return Ok(());
     }
     if call.woken_by.is_some() {
         // The engine keeps the wait that there is.
-        return Err(Fail::Wait(Wait {
-            keys: Vec::new(),
-            until: None,
-            request: Vec::new(),
-            timeout_reply: TimeoutReply::NullArray,
-            of_group: false,
-            bytes: 0,
-        }));
+        return Err(Fail::Wait(Wait::of(Vec::new(), Vec::new(), TimeoutReply::NullArray)));
     }
-    let keys = waited_logs(call, asked.first..asked.first + asked.streams)?;
+    let keys = waited_logs(call, asked.keys())?;
     let mut request = call.args.to_vec();
-    for (i, _, from) in starts {
+    for (at, from) in starts {
         // What was the last entry when it was asked for stays so.
         if let From::After(after) = from {
-            request[asked.first + asked.streams + i] = after.to_string().into();
+            request[at + asked.streams] = after.to_string().into();
         }
     }
-    let of_group = asked.group.is_some();
-    Err(Fail::Wait(Wait {
-        keys,
-        until: asked.until,
-        request,
-        timeout_reply: TimeoutReply::NullArray,
-        of_group,
-        bytes: 0,
-    }))
+    let (until, of_group) = (asked.until, asked.group.is_some());
+    Err(Fail::Wait(Wait { until, of_group, ..Wait::of(keys, request, TimeoutReply::NullArray) }))
 }

@@ -5,6 +5,7 @@
 //! who only read a stream all get a copy. They get it in portions, between the turns of others.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use brooklet::Error;
 use bytes::Bytes;
@@ -58,22 +59,23 @@ impl Readers {
 impl Engine {
     /// Registers a waiting client.
     pub(super) fn wait(&mut self, client: &mut Client, mut wait: Wait) {
-        let size = |all: &[Bytes], more: usize| all.iter().map(|bytes| bytes.len() + more).sum::<usize>();
-        wait.bytes = size(&wait.keys, WAIT) + size(&wait.request, size_of::<Bytes>());
+        let keys = wait.keys.iter().map(|(key, _)| key.len() + WAIT);
+        let words = wait.request.iter().map(|word| word.len() + size_of::<Bytes>());
+        wait.bytes = keys.chain(words).sum();
         // Copied, so that the rest of the packet does not stay in memory with the wait.
         wait.request.iter_mut().for_each(|word| *word = Bytes::copy_from_slice(word));
-        for key in &wait.keys {
-            let queue = self.waiting.entry(key.clone()).or_default();
-            if !queue.contains(&client.id) {
-                queue.push_back(client.id);
-            }
+        wait.keys.sort_unstable();
+        self.turns += 1;
+        (wait.turn, wait.user) = (self.turns, client.user.clone());
+        for key in wait.each_key() {
+            self.waiting.entry(key.clone()).or_default().insert(wait.turn, client.id);
         }
         if let Some(until) = wait.until {
             self.deadlines.insert((until, client.id));
             self.has_deadline = true;
         }
         if let TimeoutReply::Copies { .. } | TimeoutReply::Media { .. } = wait.timeout_reply {
-            self.waiting_durable.push(client.id);
+            self.waiting_durable.insert(client.id);
             // Nothing reports what is kept elsewhere.
             self.has_deadline |= self.keys.has_copy();
         }
@@ -82,9 +84,9 @@ impl Engine {
 
     pub(super) fn forget_wait(&mut self, client: &mut Client) -> Option<Wait> {
         let wait = client.wait.take()?;
-        for key in &wait.keys {
+        for key in wait.each_key() {
             if let Some(queue) = self.waiting.get_mut(key) {
-                queue.retain(|id| *id != client.id);
+                queue.remove(&wait.turn);
                 if queue.is_empty() {
                     self.waiting.remove(key);
                 }
@@ -93,7 +95,7 @@ impl Engine {
         if let Some(until) = wait.until {
             self.deadlines.remove(&(until, client.id));
         }
-        self.waiting_durable.retain(|id| *id != client.id);
+        self.waiting_durable.remove(&client.id);
         Some(wait)
     }
 
@@ -116,9 +118,14 @@ impl Engine {
         }
         while let Some(key) = self.changed.pop_front() {
             self.is_changed.remove(&key);
-            let queue: Vec<ClientId> =
-                self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
+            let Some(queue) = self.waiting.get(&key) else { continue };
+            let queue: Vec<ClientId> = queue.values().copied().collect();
+            // A string, such as one of many that a command sets, is nothing to most clients.
+            let is_waited_for = self.kind_of(&key).is_none_or(|kind| matches!(kind, "list" | "stream"));
             for id in queue {
+                if !is_waited_for && !self.is_of_group(id) {
+                    continue;
+                }
                 if self.only_reads(id) {
                     self.readers.push(id, &key);
                 } else {
@@ -127,6 +134,18 @@ impl Engine {
             }
         }
         self.keep_budget();
+    }
+
+    /// Returns the type of a key; `None` if that is not known.
+    fn kind_of(&mut self, key: &Bytes) -> Option<&'static str> {
+        let id = self.keys.open_plain(key).ok()?;
+        Some(self.keys.value(id).kind())
+    }
+
+    /// Returns whether a client waits as a member of a group, which may be deleted.
+    fn is_of_group(&self, id: ClientId) -> bool {
+        let wait = self.clients.get(&id).and_then(|client| client.wait.as_ref());
+        wait.is_some_and(|wait| wait.of_group)
     }
 
     /// Returns whether a client waits only to read: what it gets is still there for others.
@@ -162,50 +181,63 @@ impl Engine {
     fn ask_again(&mut self, id: ClientId, key: &Bytes) -> usize {
         let Some(mut client) = self.clients.remove(&id) else { return 0 };
         let before = client.written();
-        if let Some(wait) = client.wait.take_if(|wait| wait.keys.contains(key)) {
-            let spec = commands::resolve(&wait.request).expect("it was asked before");
-            let start = client.written();
-            // The user may have lost the right meanwhile.
-            let allowed = self.allowed(&client, spec, &wait.request);
-            if allowed.is_err() {
-                self.note_lack(&client, spec, &wait.request);
-            }
-            let again = match self.fits(spec, key) {
-                _ if allowed.is_err() => allowed.map_err(|error| Fail::Reply(error.into())),
-                Ok(true) => self.answer(&mut client, spec, &wait.request, true, Some(key.clone())),
-                Ok(false) if wait.of_group => {
-                    Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))
-                }
-                Ok(false) => {
-                    client.wait = Some(wait);
-                    self.clients.insert(id, client);
-                    return 0;
-                }
-                Err(error) => Err(Fail::Store(error)),
-            };
-            if let Err(Fail::Wait(_)) = again {
-                // The client keeps its place in the queues. Its retry may have changed something:
-                // an expired key was deleted, or a consumer was created.
-                client.cut(start);
-                self.keys.take_seen();
-                client.wait = Some(wait);
-                self.commit_aside();
-            } else {
-                client.wait = Some(wait);
-                self.forget_wait(&mut client);
-                match &again {
-                    Err(Fail::Reply(error)) => self.tell_refusal(&mut client, spec, start, error),
-                    Err(fail) => self.undo(&mut client, start, fail),
-                    Ok(()) => {}
-                }
-                self.commit(&mut client, start);
-                let epoch = self.keys.take_seen().max(client.take_epoch());
-                self.finish(&mut client, start, epoch);
-            }
+        // A client that leaves takes nothing with it.
+        let stays = !client.is_killed && !client.is_leaving;
+        if let Some(wait) = client.wait.take_if(|_| stays) {
+            self.retry(&mut client, wait, key);
         }
         let written = client.written() - before;
         self.clients.insert(id, client);
         written
+    }
+
+    /// Retries the request of a client that waits, if it waits for a key.
+    fn retry(&mut self, client: &mut Client, wait: Wait, key: &Bytes) {
+        let spec = commands::resolve(&wait.request).expect("it was asked before");
+        let (start, places) = (client.written(), wait.places(key));
+        let fits = if places.is_empty() { Ok(false) } else { self.fits(spec, key) };
+        if matches!(fits, Ok(false)) && (places.is_empty() || !wait.of_group) {
+            client.wait = Some(wait);
+            return;
+        }
+        let again = match (self.may_go_on(client, spec, &wait), fits) {
+            (Err(error), _) => Err(Fail::Reply(error.into())),
+            (Ok(()), Ok(true)) => self.answer(client, spec, &wait.request, true, Some(places)),
+            (Ok(()), Ok(false)) => Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into())),
+            (Ok(()), Err(error)) => Err(Fail::Store(error)),
+        };
+        client.wait = Some(wait);
+        if let Err(Fail::Wait(_)) = again {
+            // The client keeps its place in the queues. Its retry may have changed something: an
+            // expired key was deleted, or a consumer was created.
+            client.cut(start);
+            self.keys.take_seen();
+            return self.commit_aside();
+        }
+        self.forget_wait(client);
+        match &again {
+            Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, error),
+            Err(fail) => self.undo(client, start, fail),
+            Ok(()) => {}
+        }
+        self.commit(client, start);
+        let epoch = self.keys.take_seen().max(client.take_epoch());
+        self.finish(client, start, epoch);
+    }
+
+    /// Returns an error if a client that waits may no longer run its command. Its rights are
+    /// checked again only if its user has changed meanwhile: the check looks at all keys.
+    fn may_go_on(&mut self, client: &Client, spec: &Spec, wait: &Wait) -> Result<(), String> {
+        if let (Some(now), Some(then)) = (&client.user, &wait.user)
+            && Arc::ptr_eq(now, then)
+        {
+            return self.may_change(spec).map_err(str::to_owned);
+        }
+        let allowed = self.allowed(client, spec, &wait.request);
+        if allowed.is_err() {
+            self.note_lack(client, spec, &wait.request);
+        }
+        allowed
     }
 
     /// Returns whether a key has the type that a command waits for.

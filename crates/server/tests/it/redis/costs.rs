@@ -83,6 +83,24 @@ fn many_arguments_cost_no_square() {
     assert!(client.ask(&patterns).len() < 5_000);
     let waits = [&["BLPOP"][..], &keys, &["0"]].concat();
     assert_eq!(client.ask(&waits), "-ERR a client waits for at most 16384 keys");
+    // Each of these keys changes while another client waits for all of them.
+    let waited = &keys[..16_384];
+    let mut waits = server.client();
+    waits.send(&encode(&[&["BLPOP"][..], waited, &["0"]].concat()));
+    client.wait_for("blocked_clients:1");
+    for some in waited.chunks(4096) {
+        let pairs: Vec<&str> = some.iter().flat_map(|key| [*key, "x"]).collect();
+        assert_eq!(client.ask(&[&["MSET"][..], &pairs].concat()), "OK");
+        assert_eq!(client.ask(&[&["DEL"][..], some].concat()), ":4096");
+    }
+    assert_eq!(client.ask(&["RPUSH", keys[9_999], "a"]), ":1");
+    assert_eq!(waits.reply(), "[key:9999 a]");
+    let again = [&["BLPOP"][..], &["one"; 16_384], &["0"]].concat();
+    let mut all: Vec<_> = (0..20).map(|_| server.client()).collect();
+    all.iter_mut().for_each(|waits| waits.send(&encode(&again)));
+    client.wait_for("blocked_clients:20");
+    assert_eq!(client.ask(&[&["RPUSH", "one"][..], &["a"; 20]].concat()), ":20");
+    all.iter_mut().for_each(|waits| assert_eq!(waits.reply(), "[one a]"));
     let stars = "*".repeat(1 << 20);
     assert_eq!(client.ask(&["KEYS", &stars]), "-ERR a pattern has at most 4096 bytes");
 }

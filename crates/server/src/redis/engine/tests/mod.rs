@@ -1,5 +1,6 @@
 //! The engine on a store in memory, step by step, beside a plain model of what it should do.
 
+mod bounds;
 mod clocks;
 mod copies;
 mod cuts;
