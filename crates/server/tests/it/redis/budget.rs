@@ -171,6 +171,10 @@ fn the_sizes_of_clients_are_true() {
     silent.send(&encode(&["GET", "k"]).repeat(4));
     let [_, omem, all] = sizes("name=silent");
     assert!((8 << 20..=17 << 20).contains(&omem) && all >= omem, "{omem} {all}");
+    // What was read of a buffer is free once all of the buffer was.
+    assert_eq!(silent.reply(), large);
+    let [_, omem, all] = sizes("name=silent");
+    assert!((1..=12 << 20).contains(&omem) && all >= 16 << 20, "{omem} {all}");
     // A waiting client has its keys.
     let keys: Vec<String> = (0..10_000).map(|n| format!("key:{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
