@@ -112,6 +112,10 @@ fn a_replica_sends_writes_on_and_tells_its_lag() {
     let role: Vec<String> = (0..5).map(|_| pair.reads.reply().unwrap()).collect();
     assert_eq!(role[..4], ["slave", "owner.example", "8379", "connected"]);
     assert_eq!(pair.writes.ask("ROLE").split(' ').next(), Some("master"));
+    for (client, role) in [(&mut pair.reads, "replica"), (&mut pair.writes, "master")] {
+        let told = client.ask("HELLO 2");
+        assert!(told.contains(&format!("role {role}")), "{told}");
+    }
     // The lag grows while the owner is silent.
     let info = pair.reads.ask("INFO replication");
     for text in ["role:slave\r\n", "master_host:owner.example\r\n", "master_link_status:up\r\n"] {
