@@ -27,10 +27,15 @@ impl Call<'_> {
             if !self.client.is_in_exec && !self.client.is_in_script {
                 return Err(Fail::Long(Portion(Box::new(portion))));
             }
-            let name = self.word(0).to_ascii_lowercase();
-            self.engine.count_at_once(&name, self.client.is_in_script)?;
+            self.count_at_once()?;
         }
         Ok(())
+    }
+
+    /// Counts a portion that others have no turn after, because it is in a transaction or a script.
+    fn count_at_once(&mut self) -> Done {
+        let name = self.word(0).to_ascii_lowercase();
+        self.engine.count_at_once(&name, self.client.is_in_script)
     }
 
     /// Looks at keys in portions, as they are at one moment, and then ends a command at once. The
@@ -46,6 +51,10 @@ impl Call<'_> {
         let mut seen = S::default();
         while let Some(memory) = look(self, &mut seen)? {
             if self.is_whole() {
+                // What wakes a client is one key.
+                if self.woken_by.is_none() {
+                    self.count_at_once()?;
+                }
                 continue;
             }
             self.client.work_bytes = memory;

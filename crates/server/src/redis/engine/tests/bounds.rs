@@ -219,6 +219,22 @@ fn commands_of_many_keys_give_turns() {
 }
 
 #[test]
+fn a_transaction_of_many_keys_is_undone() {
+    let streams = |count: usize| {
+        many("XREAD STREAMS", 2 * count, |n| if n < count { format!("k{n}") } else { "0".into() })
+    };
+    for (count, is_done) in [(80_000, true), (100_000, false)] {
+        let (mut world, id) = world();
+        let read = streams(count);
+        let said = run(&mut world, id, vec![words("MULTI"), words("SET a 1"), read, words("EXEC")]);
+        let end =
+            if is_done { "*2\r\n+OK\r\n*-1\r\n" } else { "for a transaction or a script: run it alone\r\n" };
+        assert!(said.ends_with(end), "{count}: {said}");
+        assert_eq!(say(&mut world, id, &["EXISTS a"]), format!(":{}\r\n", u8::from(is_done)));
+    }
+}
+
+#[test]
 fn too_many_keys_are_refused_before_they_are_opened() {
     for start in ["BLPOP", "BLMPOP 0 20000", "XREAD BLOCK 0 STREAMS"] {
         let (mut world, id) = world();
