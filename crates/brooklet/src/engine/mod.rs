@@ -44,10 +44,10 @@ use crate::model::space_config::SpaceInfo;
 use crate::options::Options;
 use crate::options::mirror::MirrorOptions;
 use crate::run::table_cache::TableCache;
-use crate::state::StoreState;
 use crate::state::backpressure::Ration;
 use crate::state::retention::wall;
 use crate::state::watchers::Watchers;
+use crate::state::{HALF_DONE, StoreState};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Mutex, MutexGuard, Sleeper, held};
@@ -57,9 +57,6 @@ use crate::volume::Volumes;
 pub(crate) struct Handle {
     pub inner: Arc<Inner>,
 }
-
-/// The reason for stopping a store whose state may be half changed.
-const HALF_DONE: &str = "a thread panicked while it changed what readers see";
 
 pub(crate) struct Inner {
     pub options: Options,

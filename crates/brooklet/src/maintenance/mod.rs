@@ -70,8 +70,8 @@ use crate::run::dead_entries::DeadEntries;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::run::writer::BuildError;
-use crate::state::StoreState;
 use crate::state::admission::SpacePressure;
+use crate::state::{HALF_DONE, StoreState};
 use crate::sync::{Mutex, MutexGuard, thread};
 use crate::volume::Volumes;
 use crate::volume::allocator::{Extent, Heap};
@@ -136,7 +136,13 @@ pub(crate) struct Context<'a> {
 
 impl Context<'_> {
     fn state(&self) -> MutexGuard<'_, StoreState> {
-        self.state.lock().expect("no panics")
+        self.state.lock().unwrap_or_else(|poisoned| {
+            // Maintenance ends at its next look at the log.
+            if self.wal.failure().is_none() {
+                self.untold.set(Some(self.wal.fail(io::Error::other(HALF_DONE))));
+            }
+            poisoned.into_inner()
+        })
     }
 
     /// Returns whether the store is idle, so that saving space is worth more work.
@@ -209,11 +215,9 @@ impl Maintenance {
         self.compaction.is_some()
     }
 
-    /// Returns whether the running checkpoint finds no room. A build that goes on has taken some of
-    /// the free room.
+    /// Returns whether the running checkpoint finds no room.
     pub fn is_stuck(&self) -> bool {
-        let builds = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.build.is_some());
-        !builds && self.space.stuck.as_ref().is_some_and(|stuck| self.free_room() <= stuck.room)
+        self.space.stuck.as_ref().is_some_and(|stuck| self.free_room() <= stuck.room)
     }
 
     /// Does one slice of work. `wanted` asks for a checkpoint. Returns `false` if there is nothing

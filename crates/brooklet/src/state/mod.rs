@@ -39,6 +39,9 @@ use crate::state::subscribers::Subscribers;
 use crate::state::undo::Undo;
 use crate::state::watchers::Watchers;
 
+/// The reason for stopping a store whose state may be half changed.
+pub(crate) const HALF_DONE: &str = "a thread panicked while it changed what readers see";
+
 /// The effects of one block, in append order.
 #[derive(Debug)]
 struct PendingBlock {
