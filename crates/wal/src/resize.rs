@@ -118,7 +118,7 @@ impl Wal {
             (core.may_hide(), core.last_appended())
         };
         match last.filter(|_| hides) {
-            // Without a thread of the committer, the caller has run it, and only the mirror is left.
+            // Without a thread of the committer, the caller has run it: only the mirror is left.
             Some(last) => {
                 let alone = self.shared.committer.get().is_none();
                 self.ack(last).wait_timeout(if alone { Duration::ZERO } else { LAG })

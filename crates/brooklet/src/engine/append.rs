@@ -202,8 +202,11 @@ impl<'a> Attempt<'a> {
         if let Retry::Short(request) = refused
             && let Err(error) = self.request_space(&mut state, request)
         {
-            // The needs of a rehearsal are rounded up: without more room, the commit decides.
+            // The needs of a rehearsal are rounded up: without more room, the commit decides. It
+            // requests what it needs.
             self.rehearsal.take().map_or(Err(error), |_| Ok(()))?;
+            self.asked = None;
+            state.room.withdraw();
         }
         drop(state);
         if full || self.asked.is_some() {
@@ -398,13 +401,15 @@ impl Inner {
         let own = OnceCell::new();
         let mut attempt = Attempt::new(self, wal, ops, durability, patience);
         let appended = appends.time(clock, || {
+            let is_long = ops.len() >= LONG;
             let rehearse = || patience.waits().then(|| own.get_or_init(|| self.prepare(ops)));
-            attempt.rehearsal = rehearsal.or_else(rehearse);
-            attempt.run()
+            attempt.rehearsal = if is_long { rehearsal.or_else(rehearse) } else { None };
+            let appended = attempt.run();
+            if is_long {
+                self.end_hold();
+            }
+            appended
         });
-        if ops.len() >= LONG {
-            self.end_hold();
-        }
         let delay = attempt.delay;
         drop(attempt);
         let tried = appended?;

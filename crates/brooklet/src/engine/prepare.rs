@@ -171,8 +171,8 @@ impl<'a> Attempt<'a> {
         self.until(is_ready).map(drop)
     }
 
-    /// Rehearses the next operations. Returns `false` if only the commit as a whole can end them, or
-    /// find out why they are refused.
+    /// Rehearses the next operations. Returns `false` if only the commit as a whole can end them,
+    /// or find out why they are refused.
     fn rehearse(&mut self, ops: &'a [Op<'a>], rehearsal: &mut Rehearsal) -> Result<bool, Error> {
         loop {
             let mut state = self.inner.state();

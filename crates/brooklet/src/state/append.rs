@@ -138,8 +138,8 @@ impl StoreState {
     }
 
     /// Adds the state that a log has in `runs` to the active memtable, unless the log was added, or
-    /// moved to memory, or the runs got other states meanwhile. Returns `false` if the caller has to
-    /// wait, because an import may add the log at any moment.
+    /// moved to memory, or the runs got other states meanwhile. Returns `false` if the caller has
+    /// to wait, because an import may add the log at any moment.
     pub fn learn(&mut self, runs: &RunSet, key: &[u8], state: State) -> bool {
         // First: a memtable must not keep an old state of a log in memory.
         if self.spaces.is_in_memory(key) {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
 use std::time::Duration;
 
 use brooklet::io::{MemVolume, Rng};
@@ -76,7 +77,7 @@ fn a_store_whose_mirror_is_away_still_answers() {
         })
         .collect();
     let (tell, told) = mpsc::channel();
-    let asking = std::thread::spawn({
+    let asking = Builder::new().spawn({
         let store = store.clone();
         move || {
             for _ in 0..40 {
@@ -89,6 +90,6 @@ fn a_store_whose_mirror_is_away_still_answers() {
     assert!(tickets.iter().all(|ticket| !ticket.is_done()), "the mirror is away");
     mirror.keep();
     assert!(answers, "it did not answer while the mirror was away");
-    asking.join().unwrap();
+    asking.unwrap().join().unwrap();
     tickets.iter().for_each(|ticket| ticket.wait().unwrap());
 }
