@@ -79,6 +79,13 @@ impl Wal {
         self.resize_within(size, Limits::new(&self.shared.config, size), record)
     }
 
+    /// Returns whether acknowledgements wait for a mirror that is so far behind that the ring is
+    /// not resized.
+    pub fn mirror_lags(&self) -> bool {
+        let shared = &*self.shared;
+        shared.lock().hides_since(shared.clock.now()).is_some_and(|lag| lag >= LAG)
+    }
+
     /// Resizes like [`resize`](Self::resize), within given limits.
     pub(crate) fn resize_within(
         &self,
@@ -87,7 +94,7 @@ impl Wal {
         record: impl FnOnce(Map, Cursor) -> Result<(), WalError>,
     ) -> Result<Result<(), NotResized>, WalError> {
         let shared = &*self.shared;
-        if shared.lock().hides_since(shared.clock.now()).is_some_and(|lag| lag >= LAG) {
+        if self.mirror_lags() {
             return Ok(Err(NotResized::MirrorLags));
         }
         shared.lock().pause();

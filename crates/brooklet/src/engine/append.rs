@@ -202,11 +202,15 @@ impl<'a> Attempt<'a> {
         if let Retry::Short(request) = refused
             && let Err(error) = self.request_space(&mut state, request)
         {
-            // The needs of a rehearsal are rounded up: without more room, the commit decides. It
+            // The needs of a rehearsal are rounded up: without more room, the commit decides, and
             // requests what it needs.
-            self.rehearsal.take().map_or(Err(error), |_| Ok(()))?;
-            self.asked = None;
-            state.room.withdraw();
+            if !self.patience.waits() || self.rehearsal.take().is_none() {
+                return Err(error);
+            }
+            if self.asked.take().is_some() {
+                state.room.withdraw();
+            }
+            return Ok(None);
         }
         drop(state);
         if full || self.asked.is_some() {
@@ -228,9 +232,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Checks before the work of a long commit whether there is room for the commit. So the commit
-    /// does not do its work in vain, while others wait for the lock.
+    /// does not do its work in vain, while others wait for the lock. If no thread makes room, or
+    /// checkpoints fail, only the exact needs of the commit count.
     fn check_room(&self, state: &StoreState) -> Result<(), Retry> {
         let Some(rehearsal) = self.rehearsal.filter(|_| self.patience.waits()) else { return Ok(()) };
+        if !self.inner.options.threads || held(&self.inner.stalled).is_some() {
+            return Ok(());
+        }
         match state.has_room(self.wal, &rehearsal.needs) {
             // The needs are rounded up: only the commit itself is too large.
             Err(Retry::Error(_)) => Ok(()),

@@ -33,6 +33,8 @@ pub(super) struct Refused {
     checkpoints: u64,
 }
 
+const MIRROR_LAGS: &str = "the mirror of the log is far behind";
+
 impl Maintenance {
     /// Returns the size of the ring, and the size that the ring may grow to now, in bytes.
     pub fn ring_sizes(&self) -> (u64, u64) {
@@ -57,6 +59,9 @@ impl Maintenance {
 
     /// Grows the ring to `size` bytes. Returns `false` if the ring cannot grow now.
     pub fn grow_ring(&mut self, context: &Context<'_>, size: u64) -> Result<bool, Error> {
+        if context.wal.mirror_lags() {
+            return Ok(self.refuse_ring(MIRROR_LAGS.into(), true));
+        }
         let ring = self.volumes.ring().clone();
         let new = self.superblock.ring_reach()..RING_OFFSET + size;
         if let Err(error) = allocate(&*ring, new.clone()) {
@@ -91,7 +96,7 @@ impl Maintenance {
             }
             Err(NotResized::MirrorLags) => {
                 self.give_back(&*ring, new);
-                Ok(self.refuse_ring("the mirror of the log is far behind".into(), true))
+                Ok(self.refuse_ring(MIRROR_LAGS.into(), true))
             }
         }
     }

@@ -138,11 +138,16 @@ impl Context<'_> {
     fn state(&self) -> MutexGuard<'_, StoreState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             // Maintenance ends at its next look at the log.
-            if self.wal.failure().is_none() {
-                self.untold.set(Some(self.wal.fail(io::Error::other(HALF_DONE))));
-            }
+            self.stop(io::Error::other(HALF_DONE));
             poisoned.into_inner()
         })
+    }
+
+    /// Stops the log. Only the first call has waiters to notify.
+    fn stop(&self, why: io::Error) {
+        let notify = self.wal.fail(why);
+        let first = self.untold.take();
+        self.untold.set(first.or(Some(notify)));
     }
 
     /// Returns whether the store is idle, so that saving space is worth more work.
@@ -295,7 +300,7 @@ impl Maintenance {
 
     fn stop(&self, context: &Context<'_>, e: io::Error) -> Error {
         let why = e.to_string();
-        context.untold.set(Some(context.wal.fail(e)));
+        context.stop(e);
         Error::Stopped { why }
     }
 

@@ -5,7 +5,7 @@
 //! operation's effect, writes the record, and stores the new bounds. No other commit may come in
 //! between, and the step must not wait for a disk. The bounds of logs that are in no memtable are
 //! therefore looked up before, without the lock ([`Retry::Unknown`] names them). The step is
-//! repeated if the runs changed meanwhile.
+//! repeated if the runs got other states of logs meanwhile.
 //!
 //! Invariants:
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
@@ -227,8 +227,8 @@ impl StoreState {
                     }
                     self.mark(op, i, slot, moment)?;
                     self.effect(op, i, slot, Effect::Append(seq))?;
-                    // A log without entries has none to trim.
-                    if matches!(op.action, Action::Snapshot(_)) && bounds.is_some_and(|b| b.first < seq) {
+                    // A log without entries so far has none to trim.
+                    if matches!(op.action, Action::Snapshot(_)) && seq > 0 {
                         self.cut(op, i, slot, Effect::Trim(seq))?;
                     }
                     self.limit(op, i, slot, moment)?;

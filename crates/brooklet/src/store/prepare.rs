@@ -15,7 +15,8 @@ impl Store {
     /// [`commit`](Self::commit) prepares a long commit by itself. Call `prepare` if you need to do
     /// something in between that others wait for, such as to take a lock of your own.
     ///
-    /// The call changes no log, and reserves nothing. A commit of less than 4,000 operations is not
+    /// The call changes no log, and reserves no room. It puts the next checkpoint off until the
+    /// commit comes, for a second at most. A commit of less than 4,000 operations is not
     /// a long one: then the call does nothing. If the store lacks room for the commit, or a log of
     /// the commit cannot be read, then [`commit`](Self::commit) returns the error.
     ///

@@ -8,6 +8,7 @@ use brooklet::{Commit, Error, ErrorKind, MAX_KEY, Options, SpaceConfig, Store};
 
 use crate::common::contents;
 use crate::common::small::{check, noise, open, open_new, options};
+use crate::common::tasks::block_on;
 
 /// Enough for a commit to be a long one, and no multiple of a portion.
 const MANY: usize = 4_567;
@@ -255,4 +256,28 @@ fn a_commit_is_checked_wherever_it_was_prepared() {
 
     drop((space, store));
     drop(open(&volume).unwrap());
+}
+
+/// A task's commit does not wait for room at first, and requests none.
+#[test]
+fn a_prepared_commit_of_a_task_waits_for_room_as_others_do() {
+    let options = Options::new().ring_size(4 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+    let store = options.capacity(6 << 20).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let mut rng = Rng::new(1);
+    let mut n = 0;
+    while store.append(format!("full/{n}"), noise(&mut rng, 10_000)).is_ok_and(|ticket| ticket.wait().is_ok())
+    {
+        n += 1;
+    }
+    let mut commit = appends("long");
+    store.prepare(&mut commit).unwrap();
+    for _ in 0..3 {
+        let refused = block_on(store.commit_async(commit.clone())).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Full);
+        assert_eq!(store.append("other", noise(&mut rng, 10_000)).unwrap_err().kind(), ErrorKind::Full);
+    }
+    for n in 0..n {
+        store.delete(format!("full/{n}")).unwrap().wait().unwrap();
+    }
+    assert_eq!(block_on(store.commit_async(commit)).unwrap().len(), MANY);
 }
