@@ -65,6 +65,7 @@ async function browses(page) {
   await eventually("a prefix is found", async () => (await text(page, "#logs-table tbody tr:first-child .key")) === "many/000");
   assert.match(await text(page, pager), /^Logs 1 to 50/);
   await page.click("#logs-pager >> text=Next");
+  await eventually("the next page", async () => /^Logs 51 to 100/.test(await text(page, pager)));
   await page.click("#logs-pager >> text=Next");
   await eventually("the last page", async () => /^Logs 101 to 120/.test(await text(page, pager)));
   assert.equal(await page.evaluate(() => document.activeElement.textContent), "Previous", "the keyboard stays at the pager");
