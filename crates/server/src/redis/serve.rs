@@ -187,11 +187,13 @@ impl Shared {
     pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken, hurry: &CancellationToken) {
         let helper = self.clone().begin_to_help();
         let drivers = CancellationToken::new();
+        // Work on other threads ends, too, if nobody waits for this future any more.
+        let _end = drivers.clone().drop_guard();
         let mut tasks = JoinSet::new();
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().send_off()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_commits()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_time()));
-        tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().find_deadlines()));
+        let search = tokio::spawn(self.clone().find_deadlines(drivers.clone()));
         let notices = {
             let mut engine = self.lock();
             engine.port = listeners.iter().find_map(Listener::port).unwrap_or(0);
@@ -206,6 +208,7 @@ impl Shared {
         while doors.join_next().await.is_some() {}
         drivers.cancel();
         while tasks.join_next().await.is_some() {}
+        drop(search.await);
         self.lock().helper = None;
         if let Some(helper) = helper {
             // It has the store, which the caller may open again at once.
@@ -355,19 +358,20 @@ impl Shared {
     }
 
     /// Reads the heads of all keys once, in the background, to find the keys that expire without
-    /// any request.
-    async fn find_deadlines(self) {
-        let (store, databases) = {
-            let engine = self.lock();
-            (engine.keys.store().clone(), engine.settings.databases)
-        };
+    /// any request. Returns soon after `stop`, and nothing of it has the store then.
+    async fn find_deadlines(self, stop: CancellationToken) {
         let look = tokio::task::spawn_blocking(move || {
+            let (store, databases) = {
+                let engine = self.lock();
+                (engine.keys.store().clone(), engine.settings.databases)
+            };
             for database in spaces::databases(&store, databases) {
                 let note = |at, key: &[u8]| self.lock().keys.note_deadline(Some(at), key);
                 let pass = |error| {
                     tracing::warn!(database, %error, "a damaged key never expires by itself: delete it");
                 };
-                if let Err(error) = super::keys::deadlines(&store, database.as_bytes(), note, pass) {
+                let is_over = || stop.is_cancelled();
+                if let Err(error) = super::keys::deadlines(&store, database.as_bytes(), is_over, note, pass) {
                     tracing::warn!(database, %error, "expired keys may stay until a client reads them");
                 }
             }
@@ -400,6 +404,43 @@ mod tests {
             drop(shared);
             assert!(engine.upgrade().is_none());
         }
+    }
+
+    /// In the old state the search for deadlines went on over all keys, with the store, after the
+    /// server had stopped.
+    #[tokio::test]
+    async fn the_search_for_deadlines_ends_with_the_server() {
+        let store = Store::in_memory(1).unwrap();
+        let serve = async |stop: CancellationToken, command: Vec<u8>| {
+            let shared =
+                Shared::new(store.clone(), Users::new(None), Settings::default(), 1 << 20, Arc::default());
+            let engine = Arc::downgrade(&shared.engine);
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None, 0o600).await.unwrap();
+            let address = listener.address();
+            let use_it = async {
+                if command.is_empty() {
+                    return;
+                }
+                let mut client = TcpStream::connect(address).await.unwrap();
+                client.write_all(&command).await.unwrap();
+                let mut reply = [0; 5];
+                client.read_exact(&mut reply).await.unwrap();
+                assert_eq!(&reply, b"+OK\r\n");
+                stop.cancel();
+            };
+            let hurry = CancellationToken::new();
+            tokio::join!(shared.serve(vec![listener], stop.clone(), &hurry), use_it);
+            engine
+        };
+        let keys = 20_000;
+        let mut fill = format!("*{}\r\n$4\r\nMSET\r\n", 2 * keys + 1);
+        for key in 0..keys {
+            fill += &format!("$8\r\nkey{key:05}\r\n$1\r\nv\r\n");
+        }
+        serve(CancellationToken::new(), fill.into_bytes()).await;
+        let stopped = CancellationToken::new();
+        stopped.cancel();
+        assert!(serve(stopped, Vec::new()).await.upgrade().is_none());
     }
 
     #[tokio::test]

@@ -224,11 +224,15 @@ impl Keyspace {
 pub fn deadlines(
     store: &Store,
     database: &[u8],
+    is_over: impl Fn() -> bool,
     mut note: impl FnMut(u64, &[u8]),
     mut pass: impl FnMut(Error),
 ) -> Result<(), Error> {
     let mut plain = Vec::new();
     for log in store.scan(names::heads(database))? {
+        if is_over() {
+            return Ok(());
+        }
         let log = log?;
         let Role::Head(name) = names::role(&log.key) else { continue };
         names::write_plain(database, name, &mut plain);
