@@ -112,6 +112,24 @@ fn a_full_ring_refuses_those_who_do_not_wait_and_lets_others_go_on_after_a_trim(
     log.try_append(&[4; 3000]).unwrap();
 }
 
+/// In the old state the log called such a record damaged, and did not open any more.
+#[test]
+fn a_ring_may_be_smaller_than_a_compressed_record_is_long() {
+    let volume = MemVolume::new(1);
+    let large = options().ring_size(1 << 20).largest_record(300 << 10).block_size(1 << 20);
+    let log = Log::create(Arc::new(volume.clone()), large).unwrap();
+    let records = [vec![0; 300 << 10], b"behind".to_vec()];
+    let given = records.map(|record| {
+        let (lsn, ack) = log.append(&record).unwrap();
+        ack.wait().unwrap();
+        (lsn, record)
+    });
+    log.resize(64 * KIB).unwrap();
+    assert_eq!(read(&log), given);
+    log.abandon();
+    assert_eq!(read(&open(&volume).unwrap()), given);
+}
+
 /// A trim takes no room in the ring, so none is kept free for it: records fill it but for the
 /// sector that a lap's end may cost, and a full log is trimmed all the same.
 #[test]
