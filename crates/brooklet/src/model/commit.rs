@@ -153,6 +153,11 @@ impl Commit {
         self.ops.is_empty()
     }
 
+    /// Returns the keys of the operations.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.ops.iter().map(|op| &self.bytes[op.key.0..op.key.1])
+    }
+
     /// Remembers that a store has prepared all operations.
     pub(crate) fn set_rehearsal(&mut self, rehearsal: Arc<Rehearsal>) {
         self.rehearsal = Some(rehearsal);
