@@ -2,6 +2,7 @@
 
 mod shipping;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ pub struct ShipperStatus {
     pub kept_blocks: u64,
     /// Bytes of blocks that are not known to be kept.
     pub waiting: usize,
-    /// Whether a linearizable read may be answered now; see [`Owner::may_serve`].
+    /// Whether a read that has ended is linearizable; see [`Shipper::may_serve`].
     pub may_serve: bool,
     /// Number of the newest record that is known.
     pub record: Option<u64>,
@@ -116,6 +117,9 @@ struct Shared {
     changed: Condvar,
     /// Whom to report what is kept, besides those who wait here.
     mirror: OnceLock<Mirrored>,
+    watch: Watch,
+    /// End of the owner's lease, in nanoseconds of the watch. 0: there is no lease.
+    lease: AtomicU64,
 }
 
 /// A log that takes reports.
@@ -263,6 +267,8 @@ impl Shipper {
             status: Mutex::new(Status { told, next: opened.end.lsn, shipped: 0, records: 0, end: None }),
             changed: Condvar::new(),
             mirror: OnceLock::new(),
+            watch,
+            lease: AtomicU64::new(0),
         });
         let shipping = Shipping {
             journal,
@@ -372,7 +378,22 @@ impl Shipper {
 
     /// Returns how the shipper stands.
     pub fn status(&self) -> ShipperStatus {
-        self.lock().told.clone()
+        let mut status = self.lock().told.clone();
+        status.may_serve = self.may_serve();
+        status
+    }
+
+    /// Returns whether a read of the store that ended before this call is linearizable: whether no
+    /// other owner can have acknowledged a commit before the read began. If not, ask again before
+    /// you answer: an answer of `true` counts for all reads that ended before it.
+    ///
+    /// An owner has this lease for [`OwnerLimits::lease`] from the begin of the last request that
+    /// the bucket confirmed. Standbys wait longer than that before they take the store over. A host
+    /// that takes it over without such a wait must let the lease end before it serves. The lease
+    /// needs a clock that goes on while the process sleeps.
+    pub fn may_serve(&self) -> bool {
+        let lease = Duration::from_nanos(self.shared.lease.load(Ordering::Acquire));
+        self.shared.watch.now() < lease
     }
 
     /// Returns why the shipping ended, or `None` while it goes on.
@@ -465,6 +486,7 @@ impl Shared {
 
     /// Records how the shipping ended, unless it has ended before, and leaves nobody waiting.
     fn end(&self, end: Ended) {
+        self.lease.store(0, Ordering::Release);
         let mut first = false;
         self.update(|status| {
             first = status.end.is_none();

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::follow::{self, Faces};
 use crate::http::watch::Watch;
 use crate::http::{self, Access, Http, Origin, guard};
+use crate::lease::{self, Lease};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
 use crate::replica::Upstream;
@@ -48,6 +49,8 @@ pub struct Config {
     /// Cancel this before the server is to stop if another server waits for its clients. The end
     /// then waits for 0.3 s at most until requests are done, and replies are read; not for 10 s.
     pub hurry: CancellationToken,
+    /// The lease that replies wait for, if another host may take the store over.
+    pub lease: Option<Lease>,
 }
 
 impl Default for Config {
@@ -66,6 +69,7 @@ impl Default for Config {
             cache: 32 << 20,
             threads: 1,
             hurry: CancellationToken::new(),
+            lease: None,
         }
     }
 }
@@ -239,13 +243,17 @@ fn run(
     let streams = http::Config { login, hurry: config.hurry.clone(), ..config.streams.clone() };
     let http = Http::open(store.clone(), streams.clone(), stop.clone(), follows.is_some())?;
     watch.ready(store.clone());
+    if let Some(lease) = &config.lease {
+        shared.wait_for_lease(lease.clone());
+    }
     let upstream = follows.map(|(upstream, faces)| {
         shared.follow(upstream.clone());
         follow::show_on(&watch, &upstream);
         faces.set(shared.clone(), http.clone());
         upstream
     });
-    let web = Web { listeners: web, http, upstream, users, streams, stop: stop.clone() };
+    let lease = config.lease.clone();
+    let web = Web { listeners: web, http, upstream, lease, users, streams, stop: stop.clone() };
     let frontend = web.serve(watch.clone(), shared.clone());
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
@@ -287,6 +295,7 @@ struct Web {
     http: Http,
     /// The log that the store follows, if it does.
     upstream: Option<Arc<dyn Upstream>>,
+    lease: Option<Lease>,
     users: Users,
     streams: http::Config,
     stop: CancellationToken,
@@ -294,7 +303,7 @@ struct Web {
 
 impl Web {
     async fn serve(self, watch: Watch, shared: Shared) {
-        let Self { listeners, http, upstream, users, streams, stop } = self;
+        let Self { listeners, http, upstream, lease, users, streams, stop } = self;
         shared.show_on(&watch);
         if users.is_open() && streams.allow_origins.contains(&Origin::Any) {
             tracing::warn!(
@@ -305,6 +314,10 @@ impl Web {
         let data = match upstream {
             Some(upstream) => http.router().layer(from_fn_with_state(upstream, follow::send_writes_on)),
             None => http.router(),
+        };
+        let data = match lease {
+            Some(lease) => data.layer(from_fn_with_state((lease, stop.clone()), lease::wait_for_it)),
+            None => data,
         };
         let router = data.merge(http::watch::router(watch.clone()));
         let router = guard(router, Arc::new(Door { users, shared }), streams.allow_origins.clone());

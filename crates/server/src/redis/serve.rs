@@ -23,6 +23,7 @@ use super::now::Now;
 use super::settings::Settings;
 use super::spaces;
 use crate::hot_logs::HotLogs;
+use crate::lease::Lease;
 use crate::net::{HURRY, Incoming, Listener, RELIEF};
 use crate::replica::Upstream;
 
@@ -124,6 +125,11 @@ impl Shared {
         let mut engine = self.lock();
         engine.upstream = Some(upstream);
         engine.keys.follow_another();
+    }
+
+    /// Lets replies wait until the server has the lease of its store.
+    pub fn wait_for_lease(&self, lease: Lease) {
+        self.lock().set_lease(lease);
     }
 
     /// Shows commits of another server, which change these logs, while no command runs.
