@@ -20,8 +20,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(5);
 pub struct Lease(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl Lease {
-    /// Returns the lease that a function looks up. `true` must mean that each read that ended before
-    /// the call is linearizable.
+    /// Returns the lease that a function looks up. `true` must mean that each read that ended
+    /// before the call is linearizable.
     pub fn new(is_held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_held))
     }

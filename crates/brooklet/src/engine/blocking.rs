@@ -73,8 +73,8 @@ pub(crate) fn hashes<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Box<[u64]> {
 }
 
 impl BlockingCalls {
-    /// Returns why a call on some logs must queue, if it must: an earlier call waits for room, or is
-    /// on one of these logs.
+    /// Returns why a call on some logs must queue, if it must: an earlier call waits for room, or
+    /// is on one of these logs.
     pub fn must_queue<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<WaitReason> {
         let state = held(&self.state);
         if state.for_room > 0 {
@@ -104,7 +104,8 @@ impl BlockingCalls {
 }
 
 impl Inner {
-    /// Queues a call on some logs, by [`hashes`] of their keys, for the thread that makes such calls.
+    /// Queues a call on some logs, by [`hashes`] of their keys, for the thread that makes such
+    /// calls.
     ///
     /// # Errors
     /// [`Error::Closed`]; the call is dropped.

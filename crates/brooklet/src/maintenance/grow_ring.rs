@@ -74,8 +74,8 @@ impl Maintenance {
                 return Err(self.fatal(context, BuildError::Fatal(described("writing", &*ring)(error))));
             }
         }
-        // The flush is that of a running checkpoint's tables, too: if it fails for lack of room, they
-        // may be lost.
+        // The flush is that of a running checkpoint's tables, too: if it fails for lack of room,
+        // they may be lost.
         if let Err(error) = ring.flush() {
             return Err(self.fatal(context, BuildError::Fatal(described("flushing", &*ring)(error))));
         }

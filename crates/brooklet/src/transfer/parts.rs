@@ -169,8 +169,8 @@ impl View {
             return Err(damaged("it is truncated"));
         }
         let mut manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
-        // Tables of earlier versions may count entries as dead that are alive in their view. Too small
-        // a number costs a copy of this view some space until its next merges.
+        // Tables of earlier versions may count entries as dead that are alive in their view. Too
+        // small a number costs a copy of this view some space until its next merges.
         manifest.runs.iter_mut().for_each(|(run, _)| run.dead = 0);
         check_runs(&manifest, u64::MAX)?;
         // The secret is used only for writing, and this view writes nothing.

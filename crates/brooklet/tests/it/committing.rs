@@ -207,8 +207,8 @@ impl Layer for HeldUp {
     }
 }
 
-/// In the old state a commit overtook an earlier one of its task, on the same log, that waited for a
-/// read, once the log was in memory.
+/// In the old state a commit overtook an earlier one of its task, on the same log, that waited for
+/// a read, once the log was in memory.
 #[test]
 fn commits_of_a_task_on_one_log_keep_their_order() {
     let volume = HeldUp { volume: MemVolume::new(1), closed: Arc::default() };

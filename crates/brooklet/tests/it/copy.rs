@@ -124,8 +124,8 @@ fn from_parts(view: &View) -> View {
     View::from_parts(&view.table(), 1 << 20, |name| Ok(Arc::new(parts[&name].clone()))).unwrap()
 }
 
-/// In the old state the run that a view makes of commits counted no tombstones and no empty logs. So
-/// the next checkpoint of a copy freed it: deleted logs came back, and numbers were given again.
+/// In the old state the run that a view makes of commits counted no tombstones and no empty logs.
+/// So the next checkpoint of a copy freed it: deleted logs came back, and numbers were given again.
 #[test]
 fn a_copy_keeps_the_deletes_and_trims_of_the_ring() {
     let volume = MemVolume::new(1);

@@ -185,8 +185,8 @@ fn a_commit_that_does_not_wait_gets_a_larger_ring_after_a_checkpoint() {
     assert_eq!(in_use(&store), 1024 * KIB);
 }
 
-/// In the old state the ring kept its size, and a running checkpoint went on, whose tables the failed
-/// flush may have lost.
+/// In the old state the ring kept its size, and a running checkpoint went on, whose tables the
+/// failed flush may have lost.
 #[test]
 fn a_flush_that_fails_for_lack_of_room_stops_the_store() {
     let volume = MemVolume::new(1);
