@@ -1,4 +1,4 @@
-//! What a command prints: values that know how to be read by people and by programs.
+//! The output of a command: values that are printed for people, or as JSON for programs.
 //!
 //! Only values go to the standard output; progress goes to the standard error, and only where that
 //! is a terminal. A reader that leaves early (`brooklet list … | head`) is no failure: it ends a
@@ -18,7 +18,7 @@ use crate::failure::{Failure, Kind};
 pub struct Output {
     json: bool,
     to: BufWriter<Stdout>,
-    /// Whether the command goes on once nobody reads what it prints.
+    /// Whether the command goes on once nobody reads its output.
     outlives: bool,
     /// Whether nobody reads it any more, and the command goes on.
     is_closed: bool,

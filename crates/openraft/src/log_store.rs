@@ -51,8 +51,8 @@ const COMMITTED_WITHIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Errors name the group and the remedy. [`ErrorSubject::Vote`] stands for the group's state, and
-/// [`ErrorSubject::Logs`] for its entries.
+/// Errors name the group and the remedy. [`ErrorSubject::Vote`] means the state of the group, and
+/// [`ErrorSubject::Logs`] means its entries.
 pub struct LogStore<C: RaftTypeConfig> {
     group: Arc<Group>,
     /// `None` while a write is under way, and after a write that failed or was cancelled.

@@ -1,4 +1,4 @@
-//! Cuts sealed blocks into payloads of objects: every so many milliseconds or bytes.
+//! Cuts sealed blocks into payloads of objects: after a time, or after a number of bytes.
 //!
 //! ```text
 //! payload of blocks (little endian): for each block its length (4), then its bytes

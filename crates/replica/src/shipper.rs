@@ -58,7 +58,7 @@ impl Default for ShipperOptions {
     }
 }
 
-/// How a shipper stands.
+/// The state of a shipper.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShipperStatus {
@@ -115,7 +115,7 @@ enum Input {
 struct Shared {
     status: Mutex<Status>,
     changed: Condvar,
-    /// Whom to report what is kept, besides those who wait here.
+    /// The log to notify of kept blocks, besides the callers that wait here.
     mirror: OnceLock<Mirrored>,
     watch: Watch,
     /// End of the owner's lease, in nanoseconds of the watch. 0: there is no lease.
@@ -126,7 +126,7 @@ struct Shared {
 #[derive(Debug)]
 struct Mirrored {
     handle: MirrorHandle,
-    /// Number of blocks that were shipped before the log gave its first one.
+    /// Number of blocks that were shipped before the log passed its first one.
     before: u64,
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn draw() -> Drawn {
 
 impl Shipper {
     /// Claims a store's log, fences its last owner, hands over all blocks that were found, and
-    /// begins to append. A [`Found::Begin`] takes back what was found before it.
+    /// begins to append. After a [`Found::Begin`], drop all blocks that were handed over before it.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -376,7 +376,7 @@ impl Shipper {
         }
     }
 
-    /// Returns how the shipper stands.
+    /// Returns the state of the shipper.
     pub fn status(&self) -> ShipperStatus {
         let mut status = self.lock().told.clone();
         status.may_serve = self.may_serve();
@@ -472,7 +472,7 @@ impl Ended {
 }
 
 impl Shared {
-    /// Reports how the shipping stands to the log that it serves, if any.
+    /// Reports the state of the shipping to the log that it serves, if any.
     fn report(&self) {
         let Some(Mirrored { handle, before }) = self.mirror.get() else { return };
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);

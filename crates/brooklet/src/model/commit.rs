@@ -44,7 +44,7 @@ pub(crate) enum EnrollScope {
 
 impl Action<'_> {
     /// Returns whether the action may make a log larger, or create a log. [`Begin`](Self::Begin)
-    /// may create one, but also drops entries: whoever asks has to look at the log.
+    /// may create one, but also drops entries: the caller has to look at the log.
     pub fn adds(&self) -> bool {
         matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_) | Action::Enroll(_))
     }

@@ -1,10 +1,10 @@
 //! `soak`: many logs, every operation from many threads at once, and a process that is killed again
-//! and again; after each kill, everything that was acknowledged is compared.
+//! and again. After each kill, the command compares all acknowledged entries.
 //!
-//! `log` is the model of a log, `story` what writers do, `payload` what they write; `writer` is the
-//! process that is killed, `told` what it tells; `round` starts, hears and kills it, `audit`
-//! compares, `report` sums up. What is acknowledged is kept here, outside of the process that is
-//! killed: for each writer the number of its operations that are done.
+//! `log` is the model of a log, `story` determines the operations of writers, `payload` their
+//! payloads; `writer` is the killed process, `acks` its reports; `round` starts it, reads its
+//! reports and kills it; `audit` compares; `report` sums up. The acknowledgements are here, outside
+//! of the killed process: for each writer, the number of its completed operations.
 
 mod acks;
 mod audit;
@@ -101,7 +101,7 @@ struct Plan<'a> {
     store: &'a Path,
 }
 
-/// Fills, kills, compares, and tells what came of it.
+/// Fills, kills, compares, and reports the result.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let seed = args.seed.unwrap_or_else(system_seed);
     let made = tempfile::Builder::new().prefix("brooklet-soak-").tempdir_in(&args.dir);

@@ -142,7 +142,7 @@ impl<P: Payload> Owner<P> {
         }
     }
 
-    /// Returns what the owner may do.
+    /// Returns the state of the owner.
     pub fn state(&self) -> OwnerState {
         self.state
     }
@@ -163,8 +163,8 @@ impl<P: Payload> Owner<P> {
     }
 
     /// Returns the end of the lease: a read that ended before is linearizable. No other owner can
-    /// have acknowledged a write before the read began, unless it was told to take over without
-    /// waiting for this owner's silence. Returns `None` if there is no lease.
+    /// have acknowledged a write before the read began, except one that took over without waiting
+    /// for this owner's silence. Returns `None` if there is no lease.
     pub fn lease(&self) -> Option<Duration> {
         // After a doubt, the newest object may have the place of a fence that was deleted. After a
         // handover, nobody waits for a silence.
