@@ -96,8 +96,8 @@ pub fn progress(len: u64, what: &'static str) -> ProgressBar {
     ProgressBar::new(len).with_style(style).with_message(what)
 }
 
-/// A line that tells how far something is whose end is not known, on the standard error, where that
-/// is a terminal.
+/// Returns a progress line for work of unknown length, on the standard error, if that is a
+/// terminal.
 pub fn spinner() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a fixed template");
     ProgressBar::new_spinner().with_style(style)

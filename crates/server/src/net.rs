@@ -75,8 +75,8 @@ impl Address {
 }
 
 impl Address {
-    /// Returns an error if nobody could listen at the address now. Listens at no moment, so that no
-    /// client comes.
+    /// Returns an error if nobody could listen at the address now. The call never listens, so that
+    /// no client connects.
     pub fn expect_free(&self) -> io::Result<()> {
         match self {
             Self::Tcp(text) => {
@@ -294,7 +294,7 @@ impl Incoming {
     }
 }
 
-/// Hears that a handshake can go on.
+/// Receives the notice that a handshake can go on.
 #[derive(Default)]
 struct Arrival(Notify);
 

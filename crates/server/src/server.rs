@@ -46,8 +46,8 @@ pub struct Config {
     /// Number of threads for the connections of Redis clients. The commands run one after another
     /// with any number of threads.
     pub threads: usize,
-    /// Cancel this before the server is to stop if another server waits for its clients. The end
-    /// then waits for 0.3 s at most until requests are done, and replies are read; not for 10 s.
+    /// Cancel this before the server is to stop if another server waits for its clients. The server
+    /// then waits for 0.3 s at most, instead of 10 s, until requests are done and replies are read.
     pub hurry: CancellationToken,
     /// The lease that replies wait for, if another host may take the store over.
     pub lease: Option<Lease>,
@@ -269,7 +269,7 @@ fn run(
     Ok(())
 }
 
-/// Who may use HTTP. Wrong passwords are noted where those of Redis clients are.
+/// The access to HTTP. It notes wrong passwords in the same place as those of Redis clients.
 struct Door {
     users: Users,
     shared: Shared,

@@ -36,9 +36,9 @@ use story::{Story, key};
 const STORE: &str = "soak.brooklet";
 /// Logs of a commit that fills.
 const COMMIT: u32 = 1000;
-/// Logs of each writer that are compared after each kill, whatever was done to them.
+/// Number of logs of each writer that are compared after each kill, changed or not.
 const SAMPLE: usize = 250;
-/// Checks take one part of so many of the time, besides the last.
+/// Checks take one in this number of parts of the time, besides the last check.
 const CHECKS: u32 = 6;
 
 #[derive(clap::Args)]
@@ -94,7 +94,7 @@ impl Args {
     }
 }
 
-/// What all rounds share.
+/// The plan that all rounds share.
 struct Plan<'a> {
     args: &'a Args,
     seed: u64,
