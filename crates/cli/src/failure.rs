@@ -12,10 +12,10 @@ use crate::colours::bad;
 /// The exit codes, for `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0  fine
-  1  the answer is no: a check found something, texts differ
+  0  success
+  1  the result is negative: a check has findings, texts differ, another commit was first
   2  the call is wrong: arguments, keys, malformed input files
-  3  not found: no such log, or the range lies outside it
+  3  not found: no such log, or a range outside the log
   4  the store cannot be opened: missing, locked, not a store, written by a newer version
   5  the store is damaged
   6  no room left

@@ -134,10 +134,10 @@ impl Report {
     fn heading(&self, way: Way) -> String {
         match way {
             Way::Durable => {
-                format!("Writes, each durable by itself ({}), so many in flight", self.durable_by)
+                format!("Writes, each durable by itself ({}), by the number in flight", self.durable_by)
             }
-            Way::Window => "Windows of so many writes, then one flush; latencies of windows of one".into(),
-            Way::Read => "Reads in order, so many in flight".into(),
+            Way::Window => "Windows of several writes, then one flush; latencies of windows of one".into(),
+            Way::Read => "Reads in order, by the number in flight".into(),
             Way::Append => "Appends to a plain file, held open, a flush after each".into(),
             Way::AppendBatch => {
                 format!("The same, a flush after {BATCH}; latencies of {BATCH} and their flush")
