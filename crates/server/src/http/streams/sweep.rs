@@ -55,7 +55,7 @@ impl Streams {
             match Name::of_due(&key) {
                 Some((minute, _)) if minute > now / MINUTE => break,
                 Some(found) => due.push(found),
-                None => tracing::warn!(key = %key.escape_ascii(), "the key of a log names no stream that is due"),
+                None => tracing::warn!(key = %key.escape_ascii(), "a key names no stream that is due"),
             }
             if i + 1 == AT_ONCE {
                 next = Some([&key[..], b"\0"].concat());
