@@ -12,7 +12,7 @@ use crate::http::watch::Watch;
 const LISTED: usize = 100;
 
 impl Shared {
-    /// Has the page tell of clients, and the metrics of what is counted.
+    /// Adds the clients to the page, and the counters to the metrics.
     pub fn show_on(&self, watch: &Watch) {
         let shared = self.clone();
         watch.show("clients", move || shared.list_clients());
