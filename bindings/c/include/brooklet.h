@@ -658,7 +658,7 @@ brooklet_status brooklet_error_status(const brooklet_error *error);
 const char *brooklet_error_message(const brooklet_error *error);
 
 /*
- Returns whether the error tells the end of the log (`next`: the number that the next entry will
+ Returns whether the error names the end of the log (`next`: the number that the next entry will
  get), and stores it at `next`. So a caller that lost against another writer
  (`BROOKLET_CONFLICT`), or asked for an entry outside of the log (`BROOKLET_NOT_FOUND`), need not
  ask for the bounds. `next` may be NULL.
@@ -669,7 +669,7 @@ const char *brooklet_error_message(const brooklet_error *error);
 bool brooklet_error_next(const brooklet_error *error, uint64_t *next);
 
 /*
- Returns whether the error tells the first entry that the log still has, and stores its number at
+ Returns whether the error names the first entry that the log still has, and stores its number at
  `first`. `first` may be NULL.
 
  # Safety
@@ -699,7 +699,7 @@ void brooklet_error_free(brooklet_error *error);
  the completion that the queue gets when the entry is acknowledged or has failed. Writes that
  reach stable media together have one such tag, and one completion, which counts them (`writes`).
  The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
- their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+ their highest bit set, so pass tags without that bit to `brooklet_ticket_notify`.
 
  With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
 
@@ -1162,7 +1162,7 @@ brooklet_status brooklet_checkpoint(const brooklet_store *store, brooklet_error 
 
 /*
  Appends an entry to a log; the first entry creates the log. The ticket has the entry's number,
- and tells when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
+ and shows when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
 
  # Safety
  `store` is a store that was not freed; `key` and `payload` are valid for reading so many bytes;

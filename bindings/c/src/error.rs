@@ -178,7 +178,7 @@ pub unsafe extern "C" fn brooklet_error_message(error: *const brooklet_error) ->
     unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
 }
 
-/// Returns whether the error tells the end of the log (`next`: the number that the next entry will
+/// Returns whether the error names the end of the log (`next`: the number that the next entry will
 /// get), and stores it at `next`. So a caller that lost against another writer
 /// (`BROOKLET_CONFLICT`), or asked for an entry outside of the log (`BROOKLET_NOT_FOUND`), need not
 /// ask for the bounds. `next` may be NULL.
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn brooklet_error_next(error: *const brooklet_error, next:
     unsafe { store_at(next, told) }
 }
 
-/// Returns whether the error tells the first entry that the log still has, and stores its number at
+/// Returns whether the error names the first entry that the log still has, and stores its number at
 /// `first`. `first` may be NULL.
 ///
 /// # Safety

@@ -100,7 +100,7 @@ unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) -> Result<(), 
 /// the completion that the queue gets when the entry is acknowledged or has failed. Writes that
 /// reach stable media together have one such tag, and one completion, which counts them (`writes`).
 /// The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
-/// their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+/// their highest bit set, so pass tags without that bit to `brooklet_ticket_notify`.
 ///
 /// With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
 ///

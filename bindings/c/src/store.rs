@@ -142,7 +142,7 @@ unsafe fn write(
 }
 
 /// Appends an entry to a log; the first entry creates the log. The ticket has the entry's number,
-/// and tells when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
+/// and shows when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
 ///
 /// # Safety
 /// `store` is a store that was not freed; `key` and `payload` are valid for reading so many bytes;
