@@ -11,9 +11,9 @@ import java.util.concurrent.TimeUnit;
  * make them, and end when they are idle.
  */
 final class Patience {
-    private static final int THREADS = 8;
+    static final int THREADS = 8;
 
-    private static final ThreadPoolExecutor POOL =
+    static final ThreadPoolExecutor POOL =
             new ThreadPoolExecutor(THREADS, THREADS, 5, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), call -> {
                 Thread thread = new Thread(null, call, "brooklet call", 0, false);
                 thread.setContextClassLoader(null);

@@ -29,7 +29,7 @@ public final class Store implements AutoCloseable {
 
     private static final long[] NONE = new long[0];
 
-    private final Core core;
+    final Core core;
     private final String name;
 
     private Store(Core core, Path path) {
