@@ -246,6 +246,15 @@ public final class Commit {
         return packed.position();
     }
 
+    /** Returns a commit of its own with the same operations. */
+    Commit copy() {
+        Commit copy = new Commit();
+        copy.packed = room(packed.position()).put(packed.array(), 0, packed.position());
+        copy.appends = appends;
+        copy.defer = defer;
+        return copy;
+    }
+
     int appends() {
         return appends;
     }
