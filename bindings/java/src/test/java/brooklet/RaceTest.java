@@ -4,17 +4,21 @@ import static brooklet.Stores.bytes;
 import static brooklet.Stores.key;
 import static brooklet.Stores.texts;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -218,6 +222,31 @@ class RaceTest {
         assertTrue(left.isCompletedExceptionally());
         acks.join(0).await();
         assertEquals(0, acks.size());
+    }
+
+    /** The heap is exhausted for a moment while completions are passed on. */
+    @Test
+    void theThreadOfCompletionsOutlivesAnExhaustedHeap() throws Exception {
+        try (Store store = Stores.open(folder)) {
+            Core core = store.core;
+            AtomicInteger fails = new AtomicInteger(2);
+            CountDownLatch heeded = new CountDownLatch(1);
+            long tag = core.notices.add(() -> {
+                if (fails.getAndDecrement() > 0) {
+                    throw new OutOfMemoryError("of a test");
+                }
+                heeded.countDown();
+            });
+            long tail = core.openTail(key("k"), 0);
+            ByteBuffer buffer = Buffers.borrow();
+            assertFalse(core.fillTail(tail, tag, buffer, new long[5]));
+            assertEquals(0, store.appendAsync(key("k"), bytes("a")).get().seq());
+            heeded.await();
+            assertEquals(1, store.appendAsync(key("k"), bytes("b")).get().seq());
+            core.notices.remove(tag);
+            Native.freeTail(tail);
+            Buffers.give(buffer);
+        }
     }
 
     @Test
