@@ -210,7 +210,7 @@ class RaceTest {
     void groupsEndInAnyOrder() throws Exception {
         Acks acks = new Acks(Runnable::run);
         Acks.Group before = acks.join(-1);
-        acks.end(-1, 2, BrookletException.invalid("failed"));
+        acks.finish(acks.end(-1L, 2, BrookletException.invalid("failed")));
         Ticket after = new Ticket(new Appended(1));
         acks.add(-1, after);
         Stores.refused(InvalidException.class, "failed", before::await);
