@@ -154,6 +154,38 @@ class BadCallsTest {
         Stores.open(folder).close();
     }
 
+    @Test
+    void anExhaustedHeapEndsAnIteration() {
+        int[] freed = new int[1];
+        Rest<String> rest = new Rest<>(1) {
+            @Override
+            boolean fill(long handle, ByteBuffer buffer, long[] out) {
+                out[1] = 1;
+                return true;
+            }
+
+            @Override
+            List<String> items(ByteBuffer buffer, long count) {
+                throw new OutOfMemoryError("of a test");
+            }
+
+            @Override
+            String large(long handle) {
+                throw new AssertionError("no item is large");
+            }
+
+            @Override
+            void free(long handle) {
+                freed[0]++;
+            }
+        };
+        assertThrows(OutOfMemoryError.class, rest::more);
+        // The items of that batch are lost, so none behind them may come.
+        assertTrue(rest.ended());
+        refused(ClosedException.class, "closed", rest::more);
+        assertEquals(1, freed[0]);
+    }
+
     /** Has calls occupy all threads for long waits, until the latch is released. */
     private static CountDownLatch occupied() throws InterruptedException {
         CountDownLatch begun = new CountDownLatch(Patience.THREADS);
