@@ -290,18 +290,30 @@ final class Core {
 
     Items<Entry> read(Store owner, Key key, long from, long to, boolean available, boolean reversed) {
         ByteBuffer buffer = Buffers.borrow();
+        long rest = 0;
         try {
             long[] out = new long[2];
-            long rest = Native.read(store, key.bytes, from, to, available, reversed, buffer, out);
+            rest = Native.read(store, key.bytes, from, to, available, reversed, buffer, out);
             List<Entry> first = Buffers.entries(buffer, out[1]);
             return new Items<>(owner, first, rest == 0 ? null : new Rest.OfEntries(rest));
+        } catch (Throwable e) {
+            if (rest != 0) {
+                Native.freeEntries(rest);
+            }
+            throw e;
         } finally {
             Buffers.give(buffer);
         }
     }
 
     Items<LogInfo> scan(Store owner, byte[] prefix, byte[] from) {
-        return new Items<>(owner, List.of(), new Rest.OfLogs(Native.scan(store, prefix, from)));
+        long logs = Native.scan(store, prefix, from);
+        try {
+            return new Items<>(owner, List.of(), new Rest.OfLogs(logs));
+        } catch (Throwable e) {
+            Native.freeLogs(logs);
+            throw e;
+        }
     }
 
     long openTail(Key key, long from) {
