@@ -216,3 +216,37 @@ pub unsafe extern "C" fn brooklet_commit_wait(
     // SAFETY: the caller's promise.
     unsafe { call(error, commit) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use brooklet::{Class, Options, SpaceConfig};
+
+    use super::*;
+    use crate::packed::brooklet_operation_kind::BROOKLET_APPEND;
+
+    #[test]
+    fn a_durable_commit_is_durable_in_a_deferred_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+        let options = Options::new().ring_size(1 << 20).max_payload(1 << 16);
+        let store = options.clone().open(&path).unwrap();
+        let hour = Duration::from_secs(3600);
+        store.create_space("deferred", SpaceConfig::new().class(Class::Deferred(hour))).unwrap();
+        let key = b"deferred/log";
+        let mut packed = Vec::new();
+        packed.extend((BROOKLET_APPEND as u32).to_ne_bytes());
+        packed.extend((key.len() as u32).to_ne_bytes());
+        packed.extend(1u64.to_ne_bytes());
+        packed.extend(key);
+        packed.push(b'x');
+        let Ok(ticket) = commit_packed(&store, &packed, u64::MAX - 1, true) else {
+            panic!("the commit was refused");
+        };
+        ticket.wait().unwrap();
+        // The copy is what a kill leaves now.
+        fs::copy(&path, &copy).unwrap();
+        assert!(options.open(&copy).unwrap().exists(key).unwrap());
+    }
+}
