@@ -236,10 +236,14 @@ func (c *Commit) check() error {
 }
 
 func (c *Commit) bound() C.uint64_t {
-	if !c.deferred {
+	switch {
+	case c.durable:
+		return math.MaxUint64 - 1
+	case c.deferred:
+		return C.uint64_t(c.within)
+	default:
 		return math.MaxUint64
 	}
-	return C.uint64_t(c.within)
 }
 
 // one makes a commit of one operation, and waits for it.

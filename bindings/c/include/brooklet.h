@@ -585,6 +585,14 @@ brooklet_status brooklet_commit_expect_absent(brooklet_commit *commit,
 void brooklet_commit_defer(brooklet_commit *commit, uint64_t bound);
 
 /*
+ Has the store acknowledge the commit once it is on stable media, also in a deferred space.
+
+ # Safety
+ `commit` is NULL (the call then does nothing) or a commit that was not freed.
+ */
+void brooklet_commit_durable(brooklet_commit *commit);
+
+/*
  Commits the operations. The ticket has the numbers of the appended entries. The commit stays as
  it is, and may be committed again. With `wait` false, a call that would have to wait for room
  returns `BROOKLET_BUSY`.
@@ -722,8 +730,9 @@ brooklet_status brooklet_queue_append(const brooklet_queue *queue,
  Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
  appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
  appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
- `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
- `brooklet_queue_append`, which also explains `wait` and `group`.
+ `brooklet_commit_defer`), `UINT64_MAX - 1` for a durable one (see `brooklet_commit_durable`), or
+ `UINT64_MAX`. The queue gets a completion as for `brooklet_queue_append`, which also explains
+ `wait` and `group`.
 
  # Safety
  `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is

@@ -12,6 +12,9 @@ use crate::error::Failure;
 /// A time without end, in nanoseconds.
 pub(crate) const FOREVER: u64 = u64::MAX;
 
+/// The bound of a commit that is not deferred, also in a deferred space.
+pub(crate) const DURABLE: u64 = u64::MAX - 1;
+
 /// Returns the object of a handle.
 ///
 /// # Safety

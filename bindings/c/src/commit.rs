@@ -294,6 +294,18 @@ pub unsafe extern "C" fn brooklet_commit_defer(commit: *mut brooklet_commit, bou
     }
 }
 
+/// Has the store acknowledge the commit once it is on stable media, also in a deferred space.
+///
+/// # Safety
+/// `commit` is NULL (the call then does nothing) or a commit that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_durable(commit: *mut brooklet_commit) {
+    // SAFETY: the caller's promise.
+    if let Some(commit) = unsafe { commit.as_mut() } {
+        commit.commit.durability(Durability::Durable);
+    }
+}
+
 /// Commits the operations. The ticket has the numbers of the appended entries. The commit stays as
 /// it is, and may be committed again. With `wait` false, a call that would have to wait for room
 /// returns `BROOKLET_BUSY`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use brooklet::{Commit, Durability, Store, Ticket};
 
-use crate::arguments::{FOREVER, bytes, give, object};
+use crate::arguments::{DURABLE, FOREVER, bytes, give, object};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
 use crate::grouping::Groups;
 use crate::packed::add_operations;
@@ -74,8 +74,14 @@ fn commit(store: &Store, commit: &Commit, wait: bool) -> Result<Ticket, Failure>
 fn commit_packed(store: &Store, operations: &[u8], defer: u64, wait: bool) -> Result<Ticket, Failure> {
     with_commit(operations.len(), |built| {
         add_operations(built, operations)?;
-        if defer != FOREVER {
-            built.durability(Durability::Deferred(Duration::from_nanos(defer)));
+        match defer {
+            FOREVER => {}
+            DURABLE => {
+                built.durability(Durability::Durable);
+            }
+            bound => {
+                built.durability(Durability::Deferred(Duration::from_nanos(bound)));
+            }
         }
         commit(store, built, wait)
     })
@@ -144,8 +150,9 @@ pub unsafe extern "C" fn brooklet_queue_append(
 /// Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
 /// appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
 /// appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
-/// `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
-/// `brooklet_queue_append`, which also explains `wait` and `group`.
+/// `brooklet_commit_defer`), `UINT64_MAX - 1` for a durable one (see `brooklet_commit_durable`), or
+/// `UINT64_MAX`. The queue gets a completion as for `brooklet_queue_append`, which also explains
+/// `wait` and `group`.
 ///
 /// # Safety
 /// `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is

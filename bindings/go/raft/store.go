@@ -278,7 +278,10 @@ func (s *Store) takeBack(d *draft, begin, front uint64, err error) error {
 	return err
 }
 
+// finish makes the commit of a draft, and waits until it is on stable media, also in a space whose
+// commits are deferred.
 func (s *Store) finish(d *draft) error {
+	d.commit.Durable()
 	_, err := s.store.Commit(context.Background(), &d.commit)
 	return err
 }

@@ -237,7 +237,8 @@ NATIVE(jboolean, commit)(JNIEnv *env, jclass type, jlong queue, jlong store, jby
         uint64_t group = 0;
         brooklet_error *error = NULL;
         const brooklet_store *opened = HANDLE(brooklet_store, store);
-        uint64_t bound = defer < 0 ? UINT64_MAX : (uint64_t)defer;
+        /* -1 and -2 become the two bounds that are none. */
+        uint64_t bound = (uint64_t)defer;
         brooklet_status status =
             how == WAIT_TO_THE_END
                 ? brooklet_commit_wait(opened, operations.data, operations.length, bound, numbers, (size_t)most - 1, NULL, &error)

@@ -131,7 +131,8 @@ public final class BrookletSnapshotStore extends SnapshotStore {
             byte[] more = metadata.metadata().isEmpty() ? new byte[0] : serialized(metadata.metadata().get());
             ByteBuffer payload = ByteBuffer.allocate(HEAD + snapshot.length + more.length);
             payload.putLong(metadata.timestamp()).putInt(snapshot.length).put(snapshot).put(more).flip();
-            Commit commit = new Commit().snapshot(key(metadata.persistenceId(), metadata.sequenceNr()), payload);
+            // An actor deletes the events that a saved snapshot has.
+            Commit commit = new Commit().durable().snapshot(key(metadata.persistenceId(), metadata.sequenceNr()), payload);
             return Futures.scala(store.commitAsync(commit).thenApply(appended -> null));
         } catch (RuntimeException e) {
             return Futures.failed(e);
