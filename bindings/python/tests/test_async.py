@@ -1,6 +1,7 @@
 """The calls of a store, for coroutines."""
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -125,6 +126,48 @@ def test_a_cancelled_wait_leaves_its_event_in_the_tail(path: Path) -> None:
         await store.append("doc", b"x")
         await asyncio.sleep(0.05)
         assert await tail.__anext__() == Entry(0, b"x")
+
+    run(path, body)
+
+
+def test_a_cancelled_commit_that_waits_for_room_is_not_made(path: Path) -> None:
+    async def waits(store: brooklet.AsyncStore, n: int) -> bool:
+        def fill() -> "List[asyncio.Future[Any]]":
+            # Several times the ring: the later calls wait for room, and are made in their order.
+            return [store.append(f"full/{n}/{i % 50}", bytes(60_000)) for i in range(200)]
+
+        calls = [*fill(), store.append(f"before/{n}", b"x"), *fill()]
+        cancelled = store.commit(Commit().append(f"cancelled/{n}", b"x"))
+        calls.append(store.append(f"after/{n}", b"x"))
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        has_left_in_time = not store.store.exists(f"before/{n}")
+        await asyncio.gather(*calls)
+        assert not (has_left_in_time and store.store.exists(f"cancelled/{n}"))
+        return has_left_in_time
+
+    async def body(store: brooklet.AsyncStore) -> None:
+        for n in range(50):  # A slow turn of the loop may come after the room.
+            if await waits(store, n):
+                break
+        else:
+            raise AssertionError("no commit waited for room")
+
+    run(path, body)
+
+
+def test_a_cancelled_wait_leaves_nothing_behind(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        kind = type(asyncio.get_running_loop().create_future())
+        for _ in range(500):
+            # Each tail has its own wait, and its log never changes.
+            task = asyncio.ensure_future(store.tail("none").__anext__())
+            await asyncio.sleep(0)
+            task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert sum(type(found) is kind for found in gc.get_objects()) < 100
 
     run(path, body)
 
