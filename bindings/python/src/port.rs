@@ -104,11 +104,26 @@ type Polled = (Wait, Poll<Result<Outcome, Error>>);
 
 impl Port {
     /// Begins a wait, and returns its number if it has not ended.
-    fn begin(&self, py: Python<'_>, work: Work, future: Py<PyAny>) -> PyResult<Option<u64>> {
+    fn begin(slf: &Bound<'_, Self>, work: Work, future: Py<PyAny>) -> PyResult<Option<u64>> {
+        let (py, port) = (slf.py(), slf.get());
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let waker = Waker::from(Arc::new(Waking { woken: self.woken.clone(), wait: number }));
-        self.advance(py, vec![Wait { number, work, waker, future }])?;
-        Ok(held(&self.pending).contains_key(&number).then_some(number))
+        let waker = Waker::from(Arc::new(Waking { woken: port.woken.clone(), wait: number }));
+        let awaited = future.clone_ref(py);
+        port.advance(py, vec![Wait { number, work, waker, future }])?;
+        if !held(&port.pending).contains_key(&number) {
+            return Ok(None);
+        }
+        let leaving = Bound::new(py, Leaving { port: slf.clone().unbind(), wait: number })?;
+        awaited.bind(py).call_method1(intern!(py, "add_done_callback"), (leaving,))?;
+        Ok(Some(number))
+    }
+
+    /// Ends a wait that has not ended. That cancels a commit that waits for room or for a read.
+    fn forget(&self, py: Python<'_>, number: u64) {
+        let left = held(&self.pending).remove(&number);
+        if let Some(wait) = left {
+            py.detach(|| drop(wait.work));
+        }
     }
 
     /// Polls waits. Ends those that are ready, and keeps the others.
@@ -134,6 +149,21 @@ impl Port {
         // The last handle of a store may be among them, and closing it takes time.
         py.detach(|| drop(ended));
         settled
+    }
+}
+
+/// Ends a wait with its future. `asyncio` calls it when the future is done: nobody waits for a
+/// future that was cancelled.
+#[pyclass(frozen, module = "brooklet")]
+struct Leaving {
+    port: Py<Port>,
+    wait: u64,
+}
+
+#[pymethods]
+impl Leaving {
+    fn __call__(&self, py: Python<'_>, _future: &Bound<'_, PyAny>) {
+        self.port.get().forget(py, self.wait);
     }
 }
 
@@ -208,46 +238,46 @@ impl Port {
 
     /// Appends, and ends `future` with the number when the entry is acknowledged.
     fn append(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         store: &Store,
         key: Key,
         payload: Payload,
         future: Py<PyAny>,
     ) -> PyResult<()> {
-        let store = store.handle(py)?;
+        let store = store.handle(slf.py())?;
         let work = Work::Append(store.append_async(&key, &payload));
-        py.detach(|| drop(store));
-        self.begin(py, work, future).map(drop)
+        slf.py().detach(|| drop(store));
+        Self::begin(slf, work, future).map(drop)
     }
 
     /// Commits, and ends `future` with the numbers when the commit is acknowledged.
-    fn commit(&self, py: Python<'_>, store: &Store, commit: &Commit, future: Py<PyAny>) -> PyResult<()> {
-        let store = store.handle(py)?;
+    fn commit(slf: &Bound<'_, Self>, store: &Store, commit: &Commit, future: Py<PyAny>) -> PyResult<()> {
+        let store = store.handle(slf.py())?;
         let work = Work::Commit(store.commit_async(commit.commit.clone()));
-        py.detach(|| drop(store));
-        self.begin(py, work, future).map(drop)
+        slf.py().detach(|| drop(store));
+        Self::begin(slf, work, future).map(drop)
     }
 
     /// Ends `future` when a write is acknowledged.
-    fn ticket(&self, py: Python<'_>, ticket: &Ticket, future: Py<PyAny>) -> PyResult<()> {
-        self.begin(py, Work::Ticket(ticket.ticket.clone()), future).map(drop)
+    fn ticket(slf: &Bound<'_, Self>, ticket: &Ticket, future: Py<PyAny>) -> PyResult<()> {
+        Self::begin(slf, Work::Ticket(ticket.ticket.clone()), future).map(drop)
     }
 
     /// Ends `future` when a tail has its next event, which stays in the tail.
-    fn tail(&self, py: Python<'_>, tail: &TailStream, future: Py<PyAny>) -> PyResult<()> {
+    fn tail(slf: &Bound<'_, Self>, tail: &TailStream, future: Py<PyAny>) -> PyResult<()> {
+        let (py, pending) = (slf.py(), &slf.get().pending);
         let former = held(&tail.waits).take();
-        let former = former.and_then(|number| held(&self.pending).remove(&number));
+        let former = former.and_then(|number| held(pending).remove(&number));
         if let Some(wait) = former {
             if !is_done(wait.future.bind(py))? {
                 let number = wait.number;
-                held(&self.pending).insert(number, wait);
+                held(pending).insert(number, wait);
                 *held(&tail.waits) = Some(number);
                 return Err(invalid(py, "another task waits for the tail: give each task its own"));
             }
             drop(wait);
         }
-        let waits = self.begin(py, Work::Tail(tail.following.clone()), future)?;
+        let waits = Self::begin(slf, Work::Tail(tail.following.clone()), future)?;
         *held(&tail.waits) = waits;
         Ok(())
     }
