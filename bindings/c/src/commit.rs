@@ -6,7 +6,7 @@ use std::time::Duration;
 use brooklet::{Commit, Durability};
 
 use crate::arguments::{bytes, free, give_handle, object, object_mut, retention};
-use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::store::{brooklet_store, of};
 use crate::ticket::brooklet_ticket;
 
@@ -330,5 +330,5 @@ pub unsafe extern "C" fn brooklet_commit_to(
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, commit) }
+    unsafe { call_for(ticket, error, commit) }
 }

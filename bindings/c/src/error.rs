@@ -157,6 +157,24 @@ pub(crate) unsafe fn call(
     status
 }
 
+/// Runs the body of a call that stores a new handle at `place`. If the call fails, whichever
+/// argument is wrong, no old handle stays there to be freed twice.
+///
+/// # Safety
+/// `place` and `error` are null, or valid for writing.
+pub(crate) unsafe fn call_for<T>(
+    place: *mut *mut T,
+    error: *mut *mut brooklet_error,
+    work: impl FnOnce() -> Result<brooklet_status, Failure>,
+) -> brooklet_status {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { place.write(ptr::null_mut()) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { call(error, work) }
+}
+
 /// Returns the status of an error; `BROOKLET_OK` for NULL.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ use brooklet::{Commit, LogInfo, TailEvent};
 use crate::arguments::{bytes, free, give, give_handle, object_mut, retention};
 use crate::commit::brooklet_commit;
 use crate::error::{
-    BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call,
+    BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call, call_for,
 };
 use crate::queue::{Poster, brooklet_queue};
 use crate::read::{brooklet_entries, brooklet_logs, entries_of};
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn brooklet_read_fill(
         Ok(status)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, fill) }
+    unsafe { call_for(entries, error, fill) }
 }
 
 /// Copies logs into the caller's buffer, each as a `brooklet_packed_log` and its key. Otherwise as

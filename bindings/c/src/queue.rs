@@ -13,7 +13,7 @@ use brooklet::Error;
 use brooklet_io::Process;
 
 use crate::arguments::{free, give, give_handle, object, time};
-use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::grouping::Groups;
 
 /// The end of a write.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn brooklet_queue_new(
         Ok(brooklet_queue { shared: Arc::new(shared) })
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, || give_handle(queue, make).map(|()| BROOKLET_OK)) }
+    unsafe { call_for(queue, error, || give_handle(queue, make).map(|()| BROOKLET_OK)) }
 }
 
 /// Frees a queue. Completions that come later are lost; their writes are not. NULL is allowed.

@@ -1,4 +1,4 @@
-/* Places for results: what a call that fails stores there. Each handle that a failed call leaves would be freed again. */
+/* Places for results, in calls that fail. A handle that stays there would be freed again. */
 
 #include "check.h"
 
