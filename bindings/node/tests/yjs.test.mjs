@@ -125,6 +125,39 @@ test('a clear of all waits for the calls before, and those after wait for it', a
   assert.deepEqual(await persistence.getAllDocNames(), [])
 })
 
+test('the bytes and values of a caller may change after the call', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  const doc = new Y.Doc()
+  doc.getText('text').insert(0, 'hello')
+  const update = Buffer.from(Y.encodeStateAsUpdate(doc))
+  const value = { version: 1 }
+  const calls = [persistence.storeUpdate('a', update), persistence.setMeta('a', 'key', value)]
+  update.fill(0)
+  value.version = 2
+  await Promise.all(calls)
+  assert.equal(await text(persistence, 'a'), 'hello')
+  assert.deepEqual(await persistence.getMeta('a', 'key'), { version: 1 })
+  const vector = Buffer.from(Y.encodeStateVector(doc))
+  const diff = persistence.getDiff('a', vector)
+  vector.fill(0)
+  assert.deepEqual(await diff, Y.encodeStateAsUpdate(doc, Y.encodeStateVector(doc)))
+})
+
+test('bytes that are no update are refused, and the document stays', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  const { text: edited, writes } = stored(persistence, 'a')
+  edited.insert(0, 'hello')
+  await Promise.all(writes)
+  for (const wrong of [new Uint8Array(0), Uint8Array.of(1), Uint8Array.of(255, 255), Uint8Array.of(0)]) {
+    await assert.rejects(persistence.storeUpdate('a', wrong), { code: 'BROOKLET_INVALID' })
+  }
+  await assert.rejects(persistence.storeUpdate('a', 'text'), TypeError)
+  assert.equal(await text(persistence, 'a'), 'hello')
+  assert.deepEqual(await store.bounds('da'), { first: 0, next: 1 })
+})
+
 test('bad input is refused, and loses nothing', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store)
