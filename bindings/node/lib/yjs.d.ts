@@ -7,7 +7,7 @@ export class BrookletPersistence {
   constructor(location: string | Store, options?: { prefix?: string, openOptions?: OpenOptions })
   /** Returns a document with all updates that were stored. Merges them in the store if they are more than 500. */
   getYDoc(docName: string): Promise<Doc>
-  /** Stores an update. Resolves with its number when the update is on stable media. */
+  /** Stores an update. Resolves with its number when the update is on stable media. Refuses bytes that are no update. */
   storeUpdate(docName: string, update: Uint8Array): Promise<number>
   /** Returns the state vector of a document. */
   getStateVector(docName: string): Promise<Uint8Array>

@@ -41,8 +41,9 @@ class BrookletPersistence {
     })
   }
 
-  storeUpdate (docName, update) {
-    return this.#turn(docName, (store, log) => store.append(log, Buffer.concat([UPDATE, update])))
+  async storeUpdate (docName, update) {
+    const entry = entryOf(update)
+    return this.#turn(docName, (store, log) => store.append(log, entry))
   }
 
   async getStateVector (docName) {
@@ -50,7 +51,9 @@ class BrookletPersistence {
   }
 
   async getDiff (docName, stateVector) {
-    return Y.encodeStateAsUpdate(await this.getYDoc(docName), stateVector)
+    // A copy: the bytes are the caller's again when the call returns.
+    const vector = stateVector === undefined ? undefined : Uint8Array.from(stateVector)
+    return Y.encodeStateAsUpdate(await this.getYDoc(docName), vector)
   }
 
   flushDocument (docName) {
@@ -68,9 +71,10 @@ class BrookletPersistence {
     })
   }
 
-  setMeta (docName, metaKey, value) {
+  async setMeta (docName, metaKey, value) {
+    const entry = Buffer.from(any.encodeAny(value))
     return this.#turn(docName, async store => {
-      await store.snapshot(this.#meta(docName, metaKey), Buffer.from(any.encodeAny(value)))
+      await store.snapshot(this.#meta(docName, metaKey), entry)
     })
   }
 
@@ -162,6 +166,18 @@ class BrookletPersistence {
     length.writeUInt16BE(name.length)
     return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, Buffer.from(metaKey)])
   }
+}
+
+/** Returns the entry of an update, a copy. A document with other bytes could not be read any more. */
+function entryOf (update) {
+  if (!(update instanceof Uint8Array)) throw new TypeError('an update is a Uint8Array')
+  const entry = Buffer.concat([UPDATE, update])
+  try {
+    Y.decodeUpdate(entry.subarray(1))
+  } catch (error) {
+    throw new BrookletError({ code: 'BROOKLET_INVALID', message: `the bytes are no update of Yjs: ${error.message}` })
+  }
+  return entry
 }
 
 /** Returns the keys of the first logs with a prefix. */
