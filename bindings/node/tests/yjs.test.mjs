@@ -61,6 +61,26 @@ test('a flush merges, also by itself, and loses nothing', async t => {
   await store.append('the store', 'is still open')
 })
 
+test('a document that cannot be merged is read all the same', async t => {
+  const path = join(folder(t), 'store')
+  const whole = 'x'.repeat(200 * 501)
+  const first = new BrookletPersistence(path)
+  const { text: edited, writes } = stored(first, 'notes')
+  for (let n = 0; n < 501; n++) edited.insert(0, 'x'.repeat(200))
+  await Promise.all(writes)
+  await first.destroy()
+  for (const openOptions of [{ readOnly: true }, { maxPayload: 64 << 10 }]) {
+    const persistence = new BrookletPersistence(path, { openOptions })
+    assert.equal(await text(persistence, 'notes'), whole)
+    assert.ok((await persistence.getStateVector('notes')).length > 0)
+    await assert.rejects(persistence.flushDocument('notes'), { name: 'BrookletError' })
+    await persistence.destroy()
+  }
+  const last = new BrookletPersistence(path)
+  assert.equal(await text(last, 'notes'), whole)
+  await last.destroy()
+})
+
 test('metadata, and a clear', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store)
