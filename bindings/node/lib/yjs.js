@@ -36,7 +36,7 @@ class BrookletPersistence {
   getYDoc (docName) {
     return this.#turn(docName, async (store, log) => {
       const { doc, count, next } = await loaded(store, log)
-      if (count > MOST_UPDATES) await flush(store, log, doc, next)
+      if (count > MOST_UPDATES) await tryFlush(store, log, doc, next)
       return doc
     })
   }
@@ -218,6 +218,15 @@ async function flush (store, log, doc, next) {
   } catch (error) {
     // Another object wrote to the log. Its updates stay, and the next flush merges them.
     if (error.code !== 'BROOKLET_CONFLICT') throw error
+  }
+}
+
+/** Flushes a document that is read. The document is whole without it, and a later read tries again. */
+async function tryFlush (store, log, doc, next) {
+  try {
+    await flush(store, log, doc, next)
+  } catch (error) {
+    if (!(error instanceof BrookletError)) throw error
   }
 }
 
