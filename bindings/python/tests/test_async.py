@@ -172,6 +172,42 @@ def test_a_cancelled_wait_leaves_nothing_behind(path: Path) -> None:
     run(path, body)
 
 
+def test_other_tasks_run_beside_a_tail_of_old_entries(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        await store.append_many("doc", [b"x"] * 5000)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counter = asyncio.ensure_future(count())
+        seen = 0
+        async for _ in store.tail("doc"):
+            seen += 1
+            if seen == 5000:
+                break
+        assert turns >= 10
+        counter.cancel()
+
+        async def follow() -> None:
+            nonlocal seen
+            async for _ in store.tail("doc"):
+                seen += 1
+
+        seen = 0
+        task = asyncio.ensure_future(follow())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen < 5000
+
+    run(path, body)
+
+
 def test_an_event_that_came_before_the_cancellation_stays_in_the_tail(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         from brooklet import _aio
