@@ -322,6 +322,20 @@ def test_event_loops_of_many_threads_come_and_go(path: Path) -> None:
         sys.setswitchinterval(interval)
 
 
+def test_a_close_releases_the_file_beside_waits(path: Path) -> None:
+    async def main() -> None:
+        store = brooklet.open(path, **SMALL)
+        appended = brooklet.AsyncStore(store).append("doc", b"x")
+        committed = brooklet.AsyncStore(store).commit(Commit().append("doc", b"y"))
+        store.close()
+        # No turn of the loop has taken the ends of the waits.
+        with brooklet.open(path) as again:
+            assert again.bounds("doc") == Bounds(0, 2)
+        assert (await appended, await committed) == (0, [1])
+
+    asyncio.run(main())
+
+
 def test_opening_is_awaited(path: Path) -> None:
     async def main() -> None:
         store = await brooklet.open_async(path, **SMALL)
