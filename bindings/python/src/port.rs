@@ -11,7 +11,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use brooklet::{Appending, Committing, Error};
@@ -31,6 +31,8 @@ enum Work {
     Commit(Committing),
     Ticket(brooklet::Ticket),
     Tail(Arc<Mutex<Following>>),
+    /// A write that ended before its event loop took the result.
+    Ended(Option<Result<Outcome, Error>>),
 }
 
 /// The result of a future.
@@ -48,6 +50,7 @@ impl Work {
             Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
             Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Done),
             Work::Tail(following) => held(following).poll(context).map(|()| Ok(Outcome::Done)),
+            Work::Ended(result) => Poll::Ready(result.take().unwrap_or(Err(Error::Closed))),
         }
     }
 }
@@ -87,12 +90,41 @@ struct Wait {
 /// The number of the last wait. No two ports use one number: a tail may move from one to another.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
+/// Waits by number. Only a thread with the interpreter's lock holds it: so none does in a fork.
+type Pending = Mutex<BTreeMap<u64, Wait>>;
+
+/// The waits of all ports, each with the process of its port: a child of a fork has copies.
+static PORTS: Mutex<Vec<(u32, Weak<Pending>)>> = Mutex::new(Vec::new());
+
 /// Where the waits of one event loop end.
 #[pyclass(frozen, module = "brooklet")]
 pub struct Port {
     woken: Arc<Mutex<Woken>>,
     reader: PipeReader,
-    pending: Mutex<BTreeMap<u64, Wait>>,
+    pending: Arc<Pending>,
+}
+
+/// Ends the writes that have their results, for a store that was closed: a write holds its store
+/// until it ends, and its event loop may take the result later.
+pub fn end_writes(py: Python<'_>) {
+    let ports: Vec<Arc<Pending>> = {
+        let (ports, here) = (held(&PORTS), std::process::id());
+        ports.iter().filter(|port| port.0 == here).filter_map(|port| port.1.upgrade()).collect()
+    };
+    let mut ended = Vec::new();
+    for pending in ports {
+        for wait in held(&pending).values_mut() {
+            if !matches!(wait.work, Work::Append(_) | Work::Commit(_)) {
+                continue;
+            }
+            if let Poll::Ready(result) = wait.work.poll(&mut Context::from_waker(&wait.waker)) {
+                ended.push(std::mem::replace(&mut wait.work, Work::Ended(Some(result))));
+                wait.waker.wake_by_ref();
+            }
+        }
+    }
+    // It may be the last handle of another store.
+    py.detach(|| drop(ended));
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -194,7 +226,11 @@ impl Port {
     fn new() -> PyResult<Self> {
         let (reader, writer) = std::io::pipe()?;
         let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), writer }));
-        Ok(Self { woken, reader, pending: Mutex::new(BTreeMap::new()) })
+        let pending = Arc::new(Pending::default());
+        let mut ports = held(&PORTS);
+        ports.retain(|(_, port)| port.strong_count() > 0);
+        ports.push((std::process::id(), Arc::downgrade(&pending)));
+        Ok(Self { woken, reader, pending })
     }
 
     /// The descriptor that is readable while woken waits are there.
