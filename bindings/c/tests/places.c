@@ -63,11 +63,52 @@ static void handles_of_reads(brooklet_store *store) {
                 brooklet_read_fill(store, KEY("k"), 0, 1, true, NULL, 100, &used, &count, &made, &error));
 }
 
+/* A commit whose numbers have no place is refused before it is made. */
+static void places_of_numbers(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_queue *queue = NULL;
+    const brooklet_operation append = {.kind = BROOKLET_APPEND, .key_len = 1, .number = 1};
+    char packed[sizeof append + 2];
+    memcpy(packed, &append, sizeof append);
+    memcpy(packed + sizeof append, "nx", 2);
+    ok(brooklet_queue_new(&queue, &error), &error);
+    refused(brooklet_commit_wait(store, packed, sizeof packed, UINT64_MAX, NULL, 1, NULL, &error), &error,
+            BROOKLET_INVALID, "place for numbers");
+    refused(brooklet_queue_commit(queue, store, packed, sizeof packed, UINT64_MAX, true, NULL, 1, NULL, NULL, &error),
+            &error, BROOKLET_INVALID, "place for numbers");
+    bool exists = true;
+    ok(brooklet_flush(store, &error), &error);
+    ok(brooklet_exists(store, KEY("n"), &exists, &error), &error);
+    assert(!exists);
+    brooklet_queue_free(queue);
+}
+
+/* A buffer in which a call finds nothing to copy is empty. */
+static void counts_of_fills(brooklet_store *store) {
+    brooklet_error *error = NULL;
+    brooklet_queue *queue = NULL;
+    brooklet_tail *tail = NULL;
+    brooklet_tail_event event;
+    char buffer[100];
+    size_t used = 7, count = 7;
+    ok(brooklet_queue_new(&queue, &error), &error);
+    ok(brooklet_tail_open(store, KEY("none"), 0, &tail, &error), &error);
+    assert(brooklet_tail_fill(tail, queue, 1, buffer, sizeof buffer, &used, &count, &event, &error) == BROOKLET_TIMEOUT);
+    assert(used == 0 && count == 0);
+    used = count = 7;
+    refused(brooklet_logs_fill(NULL, buffer, sizeof buffer, &used, &count, &error), &error, BROOKLET_INVALID, "NULL");
+    assert(used == 0 && count == 0);
+    brooklet_tail_free(tail);
+    brooklet_queue_free(queue);
+}
+
 int main(int argc, char **argv) {
     assert(argc == 2);
     brooklet_store *store = opened(argv[1]);
     handles_of_writes(store);
     handles_of_reads(store);
+    places_of_numbers(store);
+    counts_of_fills(store);
     brooklet_store_free(store);
     printf("all places hold\n");
     return 0;
