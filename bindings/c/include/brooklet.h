@@ -954,7 +954,7 @@ brooklet_status brooklet_logs_fill(brooklet_logs *logs,
  never waits. If an event of another kind follows the entries, the call stores it at `event`, and
  otherwise an event of the kind `BROOKLET_TAIL_ENTRY`. If there is neither, the call returns
  `BROOKLET_TIMEOUT`, and the queue gets a completion with `tag` once it is worth another call.
- Errors are those of `brooklet_tail_next`.
+ Another call on the tail may revoke this completion. Errors are those of `brooklet_tail_next`.
 
  # Safety
  `tail` and `queue` were not freed, and no other thread uses the tail; `buffer` is valid for

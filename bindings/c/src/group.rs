@@ -87,19 +87,23 @@ fn commit_packed(store: &Store, operations: &[u8], defer: u64, wait: bool) -> Re
     })
 }
 
+/// Checks the place for numbers. A commit that was made must not be refused afterwards.
+fn check_seqs(seqs: *mut u64, most: usize) -> Result<(), Failure> {
+    match (seqs.is_null(), most) {
+        (true, 1..) => Err(Failure::Argument("the place for numbers is NULL, but has room")),
+        _ => Ok(()),
+    }
+}
+
 /// Stores the numbers of a ticket's entries, `most` of them at most.
 ///
 /// # Safety
 /// `seqs` is valid for writing `most` numbers.
-unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) -> Result<(), Failure> {
-    if seqs.is_null() && most > 0 {
-        return Err(Failure::Argument("the place for numbers is NULL, but has room"));
-    }
+unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) {
     for (at, seq) in ticket.seqs().iter().take(most).enumerate() {
         // SAFETY: the caller's promise; `at` is below `most`.
         unsafe { seqs.add(at).write(*seq) };
     }
-    Ok(())
 }
 
 /// Appends an entry without a ticket. Stores the entry's number at `seq`, and at `group` the tag of
@@ -173,13 +177,14 @@ pub unsafe extern "C" fn brooklet_queue_commit(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let commit = || {
+        check_seqs(seqs, most_seqs)?;
         // SAFETY: the caller's promise.
         let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
         // SAFETY: the caller's promise.
         let ticket = unsafe {
             let operations = bytes(operations, len)?;
             let ticket = commit_packed(store, operations, defer, wait)?;
-            give_seqs(&ticket, seqs, most_seqs)?;
+            give_seqs(&ticket, seqs, most_seqs);
             ticket
         };
         // SAFETY: the caller's promise.
@@ -210,12 +215,13 @@ pub unsafe extern "C" fn brooklet_commit_wait(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let commit = || {
+        check_seqs(seqs, most_seqs)?;
         // SAFETY: the caller's promise.
         unsafe {
             let (store, operations) = (of(store)?, bytes(operations, len)?);
             let ticket = commit_packed(store, operations, defer, true)?;
             ticket.wait()?;
-            give_seqs(&ticket, seqs, most_seqs)?;
+            give_seqs(&ticket, seqs, most_seqs);
             give(count, ticket.seqs().len());
         }
         Ok(BROOKLET_OK)
