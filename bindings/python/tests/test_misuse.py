@@ -328,6 +328,31 @@ def test_the_interpreter_ends_with_appends_in_flight(program: Program, path: Pat
         assert store.bounds("doc") == (0, 10_001)
 
 
+def test_a_tail_outlives_its_event_loop(program: Program) -> None:
+    child = program(
+        """
+        import asyncio, gc
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # As in tools of the command line.
+        store = brooklet.open(path)
+        opened = brooklet.AsyncStore(store)
+        tail = opened.tail("doc")
+        async def leave():
+            asyncio.ensure_future(tail.__anext__())
+            await asyncio.sleep(0)
+        async def append():
+            await opened.append("other", b"x")
+        asyncio.run(leave())
+        asyncio.run(append())  # Nothing of the first loop is left.
+        gc.collect()
+        store.append("doc", b"x").wait()
+        store.close()
+        print("lives")
+        """
+    )
+    out, err = child.communicate(timeout=120)
+    assert (child.returncode, out, err) == (0, "lives\n", "")
+
+
 def test_an_uncaught_exception_ends_the_program_as_ever(program: Program) -> None:
     child = program(
         """
@@ -338,6 +363,43 @@ def test_an_uncaught_exception_ends_the_program_as_ever(program: Program) -> Non
     )
     _, err = child.communicate(timeout=120)
     assert child.returncode == 1 and err.endswith("KeyError: 'mine'\n")
+
+
+def test_ctrl_c_ends_a_wait_of_a_child_whose_parent_was_a_thread(program: Program) -> None:
+    child = program(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Newer interpreters warn of forks with threads.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        store = brooklet.open(path)
+        reader, writer = os.pipe()
+        def work():
+            store.append("doc", b"x").wait()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    own = brooklet.open(path + ".child")
+                    os.write(writer, b"x")
+                    own.wait_for("doc", 9)
+                except KeyboardInterrupt:
+                    os._exit(7)
+            os.read(reader, 1)
+            for _ in range(200):
+                time.sleep(0.1)
+                os.kill(pid, signal.SIGINT)
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended: break
+            else:
+                os.kill(pid, signal.SIGKILL)
+                status = os.waitpid(pid, 0)[1]
+            print(os.waitstatus_to_exitcode(status))
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        """
+    )
+    out, err = child.communicate(timeout=120)
+    assert (out, err) == ("7\n", "")
 
 
 WAITS = ["next(store.tail('doc'))", "store.wait_for('doc', 9)", "store.tail('doc').next_timeout(9e9)"]
