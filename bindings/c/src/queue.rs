@@ -55,6 +55,8 @@ pub(crate) struct Ended {
 
 struct Waiting {
     completions: VecDeque<Ended>,
+    /// Whether the pipe has its byte.
+    has_byte: bool,
     /// Both ends of the pipe, which has one byte while completions wait.
     reader: PipeReader,
     writer: PipeWriter,
@@ -73,10 +75,10 @@ impl Shared {
 
     pub fn post(&self, ended: Ended) {
         let mut waiting = self.waiting();
-        if waiting.completions.is_empty() {
+        if !waiting.has_byte {
             // The pipe is empty, so this does not wait. If it fails, a thread that waits in
-            // `brooklet_queue_take` still gets the completion.
-            let _ = waiting.writer.write(&[1]);
+            // `brooklet_queue_take` still gets the completion, and the next one tries again.
+            waiting.has_byte = waiting.writer.write(&[1]).is_ok();
         }
         waiting.completions.push_back(ended);
         drop(waiting);
@@ -115,7 +117,7 @@ pub unsafe extern "C" fn brooklet_queue_new(
         let (reader, writer) =
             std::io::pipe().map_err(|error| Failure::Io("making the pipe of a queue", error))?;
         let readable = reader.as_raw_fd();
-        let waiting = Mutex::new(Waiting { completions: VecDeque::new(), reader, writer });
+        let waiting = Mutex::new(Waiting { completions: VecDeque::new(), has_byte: false, reader, writer });
         let (process, came, groups) = (Process::current(), Condvar::new(), Mutex::default());
         let shared = Shared { process, readable, waiting, came, groups };
         Ok(brooklet_queue { shared: Arc::new(shared) })
@@ -229,11 +231,11 @@ impl Shared {
         let count = waiting.completions.len().min(most);
         let taken: Vec<_> = waiting.completions.drain(..count).collect();
         if !taken.is_empty() {
-            if waiting.completions.is_empty() {
+            if !waiting.completions.is_empty() {
+                self.came.notify_one();
+            } else if std::mem::take(&mut waiting.has_byte) {
                 // The byte is there, so this does not wait.
                 let _ = waiting.reader.read(&mut [0]);
-            } else {
-                self.came.notify_one();
             }
         }
         taken

@@ -58,6 +58,10 @@ impl Work {
 struct Woken {
     /// Numbers of waits.
     waits: Vec<u64>,
+    /// Whether the pipe has its byte.
+    has_byte: bool,
+    /// Both ends of the pipe: a tail may wake a wait of an event loop that is gone.
+    reader: PipeReader,
     writer: PipeWriter,
 }
 
@@ -70,9 +74,9 @@ struct Waking {
 impl Wake for Waking {
     fn wake(self: Arc<Self>) {
         let mut woken = held(&self.woken);
-        if woken.waits.is_empty() {
-            // The pipe is empty, so this does not block.
-            let _ = woken.writer.write(&[1]);
+        if !woken.has_byte {
+            // The pipe is empty, so this does not block. If it fails, the next wake tries again.
+            woken.has_byte = woken.writer.write(&[1]).is_ok();
         }
         woken.waits.push(self.wait);
     }
@@ -100,7 +104,6 @@ static PORTS: Mutex<Vec<(u32, Weak<Pending>)>> = Mutex::new(Vec::new());
 #[pyclass(frozen, module = "brooklet")]
 pub struct Port {
     woken: Arc<Mutex<Woken>>,
-    reader: PipeReader,
     pending: Arc<Pending>,
 }
 
@@ -225,26 +228,26 @@ impl Port {
     #[new]
     fn new() -> PyResult<Self> {
         let (reader, writer) = std::io::pipe()?;
-        let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), writer }));
+        let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), has_byte: false, reader, writer }));
         let pending = Arc::new(Pending::default());
         let mut ports = held(&PORTS);
         ports.retain(|(_, port)| port.strong_count() > 0);
         ports.push((std::process::id(), Arc::downgrade(&pending)));
-        Ok(Self { woken, reader, pending })
+        Ok(Self { woken, pending })
     }
 
     /// The descriptor that is readable while woken waits are there.
     fn fileno(&self) -> i32 {
-        self.reader.as_raw_fd()
+        held(&self.woken).reader.as_raw_fd()
     }
 
     /// Polls the woken waits.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let woken = {
             let mut woken = held(&self.woken);
-            if !woken.waits.is_empty() {
+            if std::mem::take(&mut woken.has_byte) {
                 // The byte is there, so this does not block.
-                let _ = (&self.reader).read(&mut [0]);
+                let _ = woken.reader.read(&mut [0]);
             }
             std::mem::take(&mut woken.waits)
         };

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 from logging import Logger, getLogger
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Tuple, Union
@@ -25,6 +26,8 @@ _COPIED = 256 << 10
 
 # The stores that are open, by path, with the number of documents that use them.
 _open: Dict[str, Tuple[brooklet.AsyncStore, int]] = {}
+# Held while they change: each thread may run an event loop.
+_changing = threading.Lock()
 
 
 class BrookletYStore(BaseYStore):
@@ -60,8 +63,9 @@ class BrookletYStore(BaseYStore):
         if self._store is not None:
             raise RuntimeError("YStore already running")
         name = os.path.abspath(self.store_path)
-        store, users = _open.get(name) or (brooklet.AsyncStore(brooklet.open(name)), 0)
-        _open[name] = (store, users + 1)
+        with _changing:
+            store, users = _open.get(name) or (brooklet.AsyncStore(brooklet.open(name)), 0)
+            _open[name] = (store, users + 1)
         self._store, self._name, self._checked, self._squash_from = store, name, False, 0
         try:
             await super().start(**options)
@@ -77,13 +81,14 @@ class BrookletYStore(BaseYStore):
     async def _leave(self) -> None:
         if self._store is None:
             return
-        store, users = _open.pop(self._name)
         self._store = None
-        if users > 1:
-            _open[self._name] = (store, users - 1)
-        else:
-            # On this thread: another document may open the store next.
-            store.store.close()
+        with _changing:
+            store, users = _open.pop(self._name)
+            if users > 1:
+                _open[self._name] = (store, users - 1)
+            else:
+                # On this thread: another document may open the store next.
+                store.store.close()
 
     def _running(self) -> brooklet.AsyncStore:
         if self._store is None:
