@@ -1,5 +1,6 @@
 """Wrong calls, and the ends of programs: each gets a clear error, and loses nothing."""
 
+import asyncio
 import gc
 import signal
 import sys
@@ -400,6 +401,42 @@ def test_ctrl_c_ends_a_wait_of_a_child_whose_parent_was_a_thread(program: Progra
     )
     out, err = child.communicate(timeout=120)
     assert (out, err) == ("7\n", "")
+
+
+def test_an_interrupt_loses_no_entry(store: brooklet.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt  # As the handler of a signal, which runs when Python makes the result.
+
+    store.append_many("doc", [b"a", b"b"]).wait()
+    tail, entries, batches = store.tail("doc"), store.read("doc"), store.read("doc")
+    waiting = brooklet.AsyncStore(store).tail("doc")
+    with monkeypatch.context() as patch:
+        patch.setattr(brooklet.Entry, "__new__", interrupted)
+        calls: List[Callable[[], object]] = [
+            tail.try_next,
+            lambda: tail.next_timeout(60),
+            lambda: next(tail),
+            lambda: next(entries),
+            batches.take,
+        ]
+        for call in calls:
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        assert tail.position == 0
+
+        async def follow() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                await waiting.__anext__()
+
+        asyncio.run(follow())
+    both = [brooklet.Entry(0, b"a"), brooklet.Entry(1, b"b")]
+    assert [tail.next_timeout(60) for _ in both] == both
+    assert list(entries) == both and batches.take() == both
+
+    async def go_on() -> None:
+        assert await waiting.__anext__() == both[0]
+
+    asyncio.run(go_on())
 
 
 WAITS = ["next(store.tail('doc'))", "store.wait_for('doc', 9)", "store.tail('doc').next_timeout(9e9)"]
