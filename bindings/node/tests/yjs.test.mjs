@@ -183,6 +183,8 @@ test('bad input is refused, and loses nothing', async t => {
   const persistence = new BrookletPersistence(store)
   await assert.rejects(persistence.storeUpdate('a', null), TypeError)
   await assert.rejects(persistence.getYDoc(7), TypeError)
+  await assert.rejects(persistence.getYDoc('\ud800'), TypeError)
+  await assert.rejects(persistence.setMeta('a', '\ud800', 1), TypeError)
   await store.append('da', 'no update')
   await assert.rejects(persistence.getYDoc('a'), { code: 'BROOKLET_INVALID' })
   await assert.rejects(persistence.flushDocument('a'), { code: 'BROOKLET_INVALID' })
