@@ -5,6 +5,7 @@
 
 const Y = require('yjs')
 const any = require('lib0/buffer')
+const { key: bytesOf } = require('./argument.js')
 const { BrookletError, Commit, Store, open } = require('./index.js')
 
 const STATE = Buffer.of(1)
@@ -147,7 +148,7 @@ class BrookletPersistence {
     const before = [this.#turns.get(docName), this.#cleared]
     const result = (async () => {
       await Promise.all(before)
-      return call(await this.#store, Buffer.from(`${this.#prefix}d${docName}`))
+      return call(await this.#store, bytesOf(`${this.#prefix}d${docName}`))
     })()
     const turn = result.then(() => {}, () => {}).then(() => {
       if (this.#turns.get(docName) === turn) this.#turns.delete(docName)
@@ -161,10 +162,10 @@ class BrookletPersistence {
   }
 
   #meta (docName, metaKey) {
-    const name = Buffer.from(docName)
+    const name = bytesOf(docName)
     const length = Buffer.alloc(2)
     length.writeUInt16BE(name.length)
-    return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, Buffer.from(metaKey)])
+    return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, bytesOf(metaKey)])
   }
 }
 
