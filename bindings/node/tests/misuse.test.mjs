@@ -159,7 +159,7 @@ test('the garbage collector in mid-call', async t => {
       await again.close()
       break
     } catch (error) {
-      if (tries === 100 || error.code !== 'BROOKLET_CANNOT_OPEN') throw error
+      if (tries === 1000 || error.code !== 'BROOKLET_CANNOT_OPEN') throw error
     }
   }
 })
