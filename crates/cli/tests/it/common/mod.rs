@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use brooklet::{Options, Store};
@@ -86,6 +86,16 @@ impl Place {
         let line = message.lines().last().unwrap_or_default();
         assert!(line.starts_with("brooklet: "), "{message}");
         line.to_owned()
+    }
+}
+
+/// Waits until a killed process holds a store no more: the kernel keeps its lock until its last
+/// write has ended, which a busy disk may end late.
+pub fn unlocked(store: &Path) {
+    if let Ok(file) = File::open(store) {
+        file.lock().unwrap();
+        // Not by its end alone: a process that another test starts may have inherited it.
+        file.unlock().unwrap();
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Client;
 use super::replication::ask_until;
-use crate::common::Place;
+use crate::common::{Place, unlocked};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -67,6 +67,7 @@ impl Server {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
+            unlocked(&self.place.store);
         }
     }
 }

@@ -12,7 +12,7 @@ use brooklet::Options;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Client;
-use crate::common::Place;
+use crate::common::{Place, unlocked};
 
 /// Most time until a host serves.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -68,6 +68,7 @@ impl Host {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
+            unlocked(&self.place.store);
         }
     }
 
