@@ -144,7 +144,7 @@ fn kill_and_check(
 /// process a little longer than the process, until its last writes have ended. The call waits for
 /// this, and does not count the wait.
 fn open_again(path: &Path) -> Result<(Store, Duration), Failure> {
-    let give_up = Instant::now() + Duration::from_secs(5);
+    let give_up = Instant::now() + Duration::from_secs(60);
     loop {
         let start = Instant::now();
         match victim::options().create(Create::Never).open(path) {
