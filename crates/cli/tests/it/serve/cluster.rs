@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Client;
 use super::replication::ask_until;
-use crate::common::{Place, unlocked};
+use crate::common::{Place, free_port, unlocked};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -37,8 +37,7 @@ struct Server {
 
 impl Server {
     fn new(name: &'static str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { name, place: Place::new(), port, listen: None, child: None }
+        Self { name, place: Place::new(), port: free_port(), listen: None, child: None }
     }
 
     fn socket(&self) -> PathBuf {

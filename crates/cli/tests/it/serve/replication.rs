@@ -2,7 +2,7 @@
 //! the store over, whatever became of the owner.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -12,7 +12,7 @@ use brooklet::Options;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Client;
-use crate::common::{Place, unlocked};
+use crate::common::{Place, free_port, unlocked};
 
 /// Most time until a host serves.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -156,7 +156,7 @@ fn a_standby_sends_http_clients_to_the_owner_and_is_ready_once_it_serves() {
     let (mut owner, mut standby) = (Host::new(), Host::new());
     owner.start(bucket.path(), &["--advertise", "http://owner.example:8379/"]);
     owner.wait_ready();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let http = format!("127.0.0.1:{port}");
     standby.start(bucket.path(), &["--standby", "--http", &http]);
     let sent = ask_until(port, "PUT /v1/stream/a", "HTTP/1.1 307");
