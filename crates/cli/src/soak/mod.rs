@@ -40,6 +40,8 @@ const COMMIT: u32 = 1000;
 const SAMPLE: usize = 250;
 /// Checks take one in this number of parts of the time, besides the last check.
 const CHECKS: u32 = 6;
+/// Most time for which a killed process may hold the store.
+const LOCKED: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -229,8 +231,17 @@ impl<'a> Soak<'a> {
     /// else this does.
     fn compare(&mut self, round: u16, compare: impl FnOnce(&mut Audit, Eyes<'_>, &mut [Story], &mut Rng)) {
         let read_only = self.rng.percent(50);
-        let opened = Instant::now();
-        let store = match Options::new().read_only(read_only).create(Create::Never).open(self.plan.store) {
+        // The kernel may hold the file of a killed process longer than the process, until it has
+        // ended what was in flight.
+        let open = || Options::new().read_only(read_only).create(Create::Never).open(self.plan.store);
+        let begin = Instant::now();
+        let (opened, store) = loop {
+            let (opened, store) = (Instant::now(), open());
+            if !matches!(store, Err(brooklet::Error::Locked { .. })) || begin.elapsed() > LOCKED {
+                break (opened, store);
+            }
+        };
+        let store = match store {
             Ok(store) => store,
             Err(error) => return self.audit.wrong.push(format!("round {round}: opening the store: {error}")),
         };
