@@ -5,133 +5,29 @@
 //! event loop watches the pipe, and polls all woken waits in one turn. So no thread of the store
 //! runs Python code, and many ends cost one wake-up.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
-use brooklet::{Appending, Committing, Error};
+use brooklet::Error;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::argument::{Key, Payload};
 use crate::commit::Commit;
 use crate::error::{exception, invalid};
+use crate::pending::{LAST, Outcome, PORTS, Pending, Wait, Waking, Woken, Work, held};
 use crate::store::Store;
-use crate::tail::{Following, TailStream};
+use crate::tail::TailStream;
 use crate::ticket::Ticket;
-
-/// The future of the store.
-enum Work {
-    Append(Appending),
-    Commit(Committing),
-    Ticket(brooklet::Ticket),
-    Tail(Arc<Mutex<Following>>),
-    /// A write that ended before its event loop took the result.
-    Ended(Option<Result<Outcome, Error>>),
-}
-
-/// The result of a future.
-enum Outcome {
-    Seq(u64),
-    Seqs(Vec<u64>),
-    /// The write is acknowledged, or the tail has an event.
-    Done,
-}
-
-impl Work {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Outcome, Error>> {
-        match self {
-            Work::Append(append) => Pin::new(append).poll(context).map_ok(Outcome::Seq),
-            Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
-            Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Done),
-            Work::Tail(following) => held(following).poll(context).map(|()| Ok(Outcome::Done)),
-            Work::Ended(result) => Poll::Ready(result.take().unwrap_or(Err(Error::Closed))),
-        }
-    }
-}
-
-struct Woken {
-    /// Numbers of waits.
-    waits: Vec<u64>,
-    /// Whether the pipe has its byte.
-    has_byte: bool,
-    /// Both ends of the pipe: a tail may wake a wait of an event loop that is gone.
-    reader: PipeReader,
-    writer: PipeWriter,
-}
-
-/// Wakes one wait.
-struct Waking {
-    woken: Arc<Mutex<Woken>>,
-    wait: u64,
-}
-
-impl Wake for Waking {
-    fn wake(self: Arc<Self>) {
-        let mut woken = held(&self.woken);
-        if !woken.has_byte {
-            // The pipe is empty, so this does not block. If it fails, the next wake tries again.
-            woken.has_byte = woken.writer.write(&[1]).is_ok();
-        }
-        woken.waits.push(self.wait);
-    }
-}
-
-/// A wait that has not ended.
-struct Wait {
-    number: u64,
-    work: Work,
-    waker: Waker,
-    /// The future of `asyncio`.
-    future: Py<PyAny>,
-}
-
-/// The number of the last wait. No two ports use one number: a tail may move from one to another.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
-/// Waits by number. Only a thread with the interpreter's lock holds it: so none does in a fork.
-type Pending = Mutex<BTreeMap<u64, Wait>>;
-
-/// The waits of all ports, each with the process of its port: a child of a fork has copies.
-static PORTS: Mutex<Vec<(u32, Weak<Pending>)>> = Mutex::new(Vec::new());
 
 /// Where the waits of one event loop end.
 #[pyclass(frozen, module = "brooklet")]
 pub struct Port {
     woken: Arc<Mutex<Woken>>,
     pending: Arc<Pending>,
-}
-
-/// Ends the writes that have their results, for a store that was closed: a write holds its store
-/// until it ends, and its event loop may take the result later.
-pub fn end_writes(py: Python<'_>) {
-    let ports: Vec<Arc<Pending>> = {
-        let (ports, here) = (held(&PORTS), std::process::id());
-        ports.iter().filter(|port| port.0 == here).filter_map(|port| port.1.upgrade()).collect()
-    };
-    let mut ended = Vec::new();
-    for pending in ports {
-        for wait in held(&pending).values_mut() {
-            if !matches!(wait.work, Work::Append(_) | Work::Commit(_)) {
-                continue;
-            }
-            if let Poll::Ready(result) = wait.work.poll(&mut Context::from_waker(&wait.waker)) {
-                ended.push(std::mem::replace(&mut wait.work, Work::Ended(Some(result))));
-                wait.waker.wake_by_ref();
-            }
-        }
-    }
-    // It may be the last handle of another store.
-    py.detach(|| drop(ended));
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A wait that was polled.
@@ -145,12 +41,12 @@ impl Port {
         let waker = Waker::from(Arc::new(Waking { woken: port.woken.clone(), wait: number }));
         let awaited = future.clone_ref(py);
         port.advance(py, vec![Wait { number, work, waker, future }])?;
-        if !held(&port.pending).contains_key(&number) {
-            return Ok(None);
+        let may_end_early = held(&port.pending).get(&number).map(|wait| wait.work.may_end_early());
+        if may_end_early == Some(true) {
+            let leaving = Bound::new(py, Leaving { port: slf.clone().unbind(), wait: number })?;
+            awaited.bind(py).call_method1(intern!(py, "add_done_callback"), (leaving,))?;
         }
-        let leaving = Bound::new(py, Leaving { port: slf.clone().unbind(), wait: number })?;
-        awaited.bind(py).call_method1(intern!(py, "add_done_callback"), (leaving,))?;
-        Ok(Some(number))
+        Ok(may_end_early.map(|_| number))
     }
 
     /// Ends a wait that has not ended. That cancels a commit that waits for room or for a read.

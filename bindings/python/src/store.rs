@@ -12,7 +12,7 @@ use pyo3::types::PyTuple;
 use crate::argument::{Key, Payload, Seconds, range};
 use crate::commit::{Commit, retention};
 use crate::error::OrRaise;
-use crate::port::end_writes;
+use crate::pending::end_writes;
 use crate::read::{Entries, Logs};
 use crate::result::Named;
 use crate::tail::{Tail, TailStream};

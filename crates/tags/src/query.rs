@@ -152,8 +152,9 @@ impl Query {
         if let Some(tag) = named().find(|tag| tag.is_empty() || tag.len() > MAX_TAG) {
             return Err(Error::InvalidTag { len: tag.len() });
         }
-        // Tags and sets in memory are of one moment: a record that is replaced meanwhile has its old
-        // ordinal there. The logs of all other tags were written before, and are read afterwards.
+        // Tags and sets in memory are of one moment: a record that is replaced meanwhile has its
+        // old ordinal there. The logs of all other tags were written before, and are read
+        // afterwards.
         let (mut groups, glance, recent) = {
             let index = &mut self.shared.state().index;
             let groups: Vec<_> = self.prefixes.iter().map(|prefix| index.tags_with_prefix(prefix)).collect();

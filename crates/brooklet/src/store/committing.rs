@@ -106,6 +106,15 @@ impl Store {
 }
 
 impl Committing {
+    /// Returns whether the store has made the commit, or is making it. Then a drop of the future does not cancel it.
+    pub fn is_made(&self) -> bool {
+        match &self.step {
+            Step::New(_) => false,
+            Step::Queued(queued) => !matches!(*held(&queued.0), Slot::Waits(..)),
+            Step::Appended(_) | Step::Done => true,
+        }
+    }
+
     /// Makes a commit, or has a thread of the store make it.
     fn begin(&self, commit: Commit, waker: &Waker) -> Result<Step, Error> {
         let inner = self.store.shared();
@@ -229,6 +238,13 @@ impl Committing {
                 Step::Done => panic!("a commit that has ended is polled again"),
             };
         }
+    }
+}
+
+impl Appending {
+    /// Returns whether the store has made the append, or is making it. Then a drop of the future does not cancel it.
+    pub fn is_made(&self) -> bool {
+        self.0.is_made()
     }
 }
 

@@ -79,6 +79,8 @@ fn a_task_that_waits_for_room_blocks_no_thread() {
     let entry = |n: u64| store.append_async("queued", n.to_le_bytes());
     let mut waiting: Vec<_> = (0..8).map(entry).collect();
     assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    // The first one may be begun.
+    assert!(waiting[1..].iter().all(|committing| !committing.is_made()));
     assert_eq!(store.get_bounds("queued").unwrap(), None);
     // The first is being made by a thread, and the others wait behind it.
     let cancelled = waiting.remove(4);
