@@ -367,6 +367,26 @@ mod tests {
         assert_eq!(read(identity).await.unwrap(), ["c", "d"]);
     }
 
+    /// In the old state a read waited for the writer of its stream, who may wait for room, and some
+    /// such reads were all that may run at once.
+    #[test]
+    fn reads_do_not_wait_for_the_writer_of_their_stream() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = runtime.block_on(make(&streams, ["a", "b"]));
+        let identity = stream.seen().identity.unwrap();
+        let turn = stream.turn(&streams.store).unwrap();
+        let read = streams.read(&stream, &identity, 0, 2, true);
+        // Longer than that takes, however busy the machine is.
+        let forever = std::time::Duration::from_secs(120);
+        let read = runtime.block_on(async { tokio::time::timeout(forever, read).await });
+        drop(turn);
+        assert_eq!(read.expect("it does not wait").unwrap().messages, ["a", "b"]);
+    }
+
     #[tokio::test]
     async fn a_use_that_could_not_be_noted_is_noted_by_the_next() {
         let config = Config::default();
