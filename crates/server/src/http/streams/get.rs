@@ -178,7 +178,7 @@ impl Streams {
         let read = move |streams: &Self| {
             let chunk = streams.chunk(&stream.name, &identity, from, end, skips);
             // The store was asked by the name alone: by now that may be another stream's.
-            stream.is_still(&streams.store, &identity)?;
+            stream.is_still(&identity)?;
             chunk
         };
         let chunk = self.blocking(&self.reads, read).await?;
