@@ -193,4 +193,32 @@ mod tests {
             "{logs:?}"
         );
     }
+
+    /// In the old state a stream whose reader waited for longer than it may be idle was lost when
+    /// the server started anew, because nobody notes how long a reader waits.
+    #[tokio::test]
+    async fn a_stream_outlives_a_restart_while_a_reader_waits() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let longest = config.events.max(config.long_poll).as_millis() as u64;
+        let open = || {
+            let limits = Limits::new(&config);
+            Streams::new(store.clone(), config.clone(), limits, None, Default::default()).unwrap()
+        };
+        let streams = open();
+        let used = |stream: &Arc<Stream>, before: u64| {
+            let change = Change { touched: Some(time::now() - before), ..Change::default() };
+            let mut written = stream.turn(&streams.store).unwrap();
+            streams.commit(stream, &mut written, &change, &[]).unwrap();
+        };
+        // One had a reader until now, who came when the last use was noted; the other had none.
+        used(&make(&streams, "read", &[("stream-ttl", "10")]).await, longest);
+        used(&make(&streams, "idle", &[("stream-ttl", "10")]).await, 2 * longest);
+        store.flush().unwrap();
+        let again = open();
+        for (name, is_there) in [("read", true), ("idle", false)] {
+            let stream = again.open(&Name::new(name).unwrap(), true).await.unwrap();
+            assert_eq!(stream.seen().identity.is_some(), is_there, "{name}");
+        }
+    }
 }
