@@ -155,13 +155,15 @@ async fn a_reader_that_waits_keeps_a_stream() {
 /// and not for less.
 #[tokio::test]
 async fn use_is_remembered_when_the_server_starts_anew() {
-    let server = Server::new().await;
+    let wait = Duration::from_millis(100);
+    let config = brooklet_server::http::Config { long_poll: wait, events: wait, ..config() };
+    let server = Server::with(options().create_on(volume()).unwrap(), config.clone()).await;
     server.put("u", &[TEXT[0], ("stream-ttl", "4")], "x").await;
     tokio::time::sleep(Duration::from_millis(2_600)).await;
     assert_eq!(server.get("u").await.status, 200);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let store = server.stop().await;
-    let server = Server::with(store, config()).await;
+    let server = Server::with(store, config).await;
     // It would be over by now, were only its making noted.
     tokio::time::sleep(Duration::from_millis(1_700)).await;
     assert_eq!(server.head("u").await.status, 200);

@@ -88,8 +88,9 @@ impl Streams {
                 Err(error) => return Err(error),
             }
         }
+        let longest_wait = config.long_poll.max(config.events).as_millis() as u64;
         Ok(Arc::new(Self {
-            registry: Registry::new(config.cached),
+            registry: Registry::new(config.cached, longest_wait),
             family: Mutex::default(),
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),

@@ -32,6 +32,8 @@ pub struct Stream {
     seen: watch::Sender<Seen>,
     /// Readers that wait at it: it does not fall idle.
     readers: AtomicUsize,
+    /// How long a reader waits at most, in milliseconds.
+    longest_wait: u64,
     /// When it was last used, and what of that is noted in the store.
     touched: AtomicU64,
     noted: AtomicU64,
@@ -77,11 +79,11 @@ pub struct Seen {
 }
 
 impl Stream {
-    pub fn new(name: Name) -> Self {
+    pub fn new(name: Name, longest_wait: u64) -> Self {
         let (seen, _) = watch::channel(Seen::default());
         let (touched, noted) = (AtomicU64::new(0), AtomicU64::new(0));
         let (written, last) = (Mutex::default(), Mutex::default());
-        Self { name, written, last, seen, readers: AtomicUsize::new(0), touched, noted }
+        Self { name, written, last, seen, readers: AtomicUsize::new(0), longest_wait, touched, noted }
     }
 
     /// Takes the turn to write, and looks the stream up if that was not done yet. May read from the
@@ -145,8 +147,9 @@ impl Stream {
             Err(error) => return Err(error.into()),
         };
         if let Some(metadata) = &metadata {
-            // It may have been used since that was noted.
-            self.touched.fetch_max(metadata.touched.saturating_add(slack(&metadata.identity)), Relaxed);
+            // It may have been used since that was noted, last by a reader who then waited.
+            let later = slack(&metadata.identity).saturating_add(self.longest_wait);
+            self.touched.fetch_max(metadata.touched.saturating_add(later), Relaxed);
             self.noted.store(metadata.touched, Relaxed);
         }
         let (version, changes) = (written.version + 1, (payloads.len() as u64).saturating_sub(1));
@@ -295,8 +298,8 @@ impl Drop for HeldOpen {
 }
 
 /// How much later than it was noted a stream may have been used: an eighth of what it may be idle
-/// for, so that readers make few commits. After a crash a stream counts as used that much later,
-/// rather than expire too early.
+/// for, so that readers make few commits. A stream that is looked up counts as used that much later,
+/// and by a reader who then waited for as long as one may, rather than expire too early.
 fn slack(identity: &Identity) -> u64 {
     identity.ttl.map_or(0, |seconds| seconds.saturating_mul(125).clamp(1_000, 1 << 40))
 }

@@ -212,8 +212,8 @@ mod tests {
             streams.commit(stream, &mut written, &change, &[]).unwrap();
         };
         // One had a reader until now, who came when the last use was noted; the other had none.
-        used(&make(&streams, "read", &[("stream-ttl", "10")]).await, longest);
-        used(&make(&streams, "idle", &[("stream-ttl", "10")]).await, 2 * longest);
+        used(&make(&streams, "read", &[("stream-ttl", "50")]).await, longest);
+        used(&make(&streams, "idle", &[("stream-ttl", "50")]).await, 2 * longest);
         store.flush().unwrap();
         let again = open();
         for (name, is_there) in [("read", true), ("idle", false)] {
