@@ -4,6 +4,7 @@
 
 mod browse;
 mod client;
+mod memory;
 mod page;
 mod probes;
 mod stuck;
