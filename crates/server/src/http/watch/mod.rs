@@ -7,6 +7,7 @@
 
 mod browse;
 mod live;
+mod memory;
 mod page;
 mod point;
 mod probe;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::Response;
 use axum::routing::get;
 use brooklet::Store;
@@ -28,9 +29,12 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::hot_logs::HotLogs;
+use crate::http::Config;
+use crate::http::limits::Limits;
 use crate::http::strangers::welcome;
 use crate::replica::Upstream;
 use live::History;
+use memory::{LISTING, LOOK, within_memory};
 pub(crate) use probe::TEXT;
 use runs::Runs;
 
@@ -75,6 +79,8 @@ struct Inner {
     extras: RwLock<Vec<(String, Box<dyn Extra>)>>,
     appended: RwLock<Vec<Append>>,
     upstream: OnceLock<Arc<dyn Upstream>>,
+    /// The limits of all paths of HTTP, or own ones.
+    limits: OnceLock<Arc<Limits>>,
 }
 
 impl Watch {
@@ -92,6 +98,7 @@ impl Watch {
             extras: RwLock::default(),
             appended: RwLock::default(),
             upstream: OnceLock::new(),
+            limits: OnceLock::new(),
         }))
     }
 
@@ -106,6 +113,16 @@ impl Watch {
     pub(crate) fn follow(&self, upstream: Arc<dyn Upstream>) {
         // There is one for as long as the server serves.
         let _ = self.0.upstream.set(upstream);
+    }
+
+    /// The replies are to share the memory of other paths.
+    pub(crate) fn share(&self, limits: Arc<Limits>) {
+        // The first ones count, for as long as the server serves.
+        let _ = self.0.limits.set(limits);
+    }
+
+    fn limits(&self) -> &Limits {
+        self.0.limits.get_or_init(|| Limits::new(&Config::default()))
     }
 
     /// Notes that the server stops: clients should send nothing new.
@@ -170,13 +187,20 @@ impl Default for Watch {
 /// The routes: `/`, `/page/…`, `/api/…`, `/metrics`, `/healthz` and `/readyz`. All of them are only
 /// read.
 pub fn router(watch: Watch) -> Router {
-    let live = Router::new()
+    let looks = Router::new()
         .route("/metrics", get(probe::metrics))
-        .route("/healthz", get(probe::healthz))
-        .route("/readyz", get(probe::readyz))
         .route("/api/live", get(live::live))
+        .layer(from_fn_with_state((watch.clone(), LOOK), within_memory));
+    let listings = Router::new()
         .route("/api/logs", get(browse::logs))
         .route("/api/log", get(browse::log))
+        .layer(from_fn_with_state((watch.clone(), LISTING), within_memory));
+    // Probes have short replies, and are answered whatever the others hold.
+    let live = Router::new()
+        .route("/healthz", get(probe::healthz))
+        .route("/readyz", get(probe::readyz))
+        .merge(looks)
+        .merge(listings)
         .layer(map_response(fresh))
         .with_state(watch);
     let page = Router::new().route("/", get(page::index)).route("/page/{name}", get(page::part));
