@@ -285,7 +285,9 @@ async fn what_a_space_lets_go_leaves_streams_whole() {
     }
     let all = server.get("r").await;
     assert_eq!((all.status, all.text().len()), (200, 40), "from the beginning of what is kept");
-    assert_eq!(server.get(&format!("r?offset={ZERO}")).await.status, 410);
+    for live in ["", "&live=sse", "&live=long-poll"] {
+        assert_eq!(server.get(&format!("r?offset={ZERO}{live}")).await.status, 410, "{live}");
+    }
     tokio::time::sleep(std::time::Duration::from_millis(4_500)).await;
     let store = server.stop().await;
     let server = Server::with(store, config()).await;

@@ -218,4 +218,26 @@ mod tests {
         let next = follower.next().await.unwrap();
         assert!(next.starts_with(b"id: 2\nevent: update\n"));
     }
+
+    /// In the old state the status was 200, and the reply ended without an event, again and again.
+    #[tokio::test]
+    async fn events_that_cannot_begin_are_refused() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let face = Face::new(&store, &config, limits, None, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let events = async || {
+            let request = axum::http::Request::get("/v1/documents/doc").header("accept", "text/event-stream");
+            let request = request.body(Body::empty()).unwrap();
+            match face.answer(request).await {
+                Ok(response) => response.status().as_u16(),
+                Err(problem) => axum::response::IntoResponse::into_response(problem).status().as_u16(),
+            }
+        };
+        assert_eq!(events().await, 200);
+        let all = face.limits.replies.take(face.limits.replies.bytes()).await.unwrap();
+        assert_eq!(events().await, 503);
+        drop(all);
+    }
 }

@@ -333,4 +333,28 @@ mod tests {
         assert_eq!(next().await.unwrap().as_bytes(), NO_TEXT);
         assert_eq!(next().await, None);
     }
+
+    /// In the old state a reader read one message after the other, and looked at all of them again
+    /// after each.
+    #[tokio::test]
+    async fn text_whose_messages_never_end_with_a_character_ends_the_events() {
+        let config = crate::http::Config { chunk: 256, ..Default::default() };
+        let limits = crate::http::limits::Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let name = super::super::name::Name::new("s").unwrap();
+        let stream = streams.open(&name, false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+        streams.put(&stream, &request.into_parts().0, Bytes::from_static(b"\xe2")).await.unwrap();
+        // Each of these ends a character, and begins the next.
+        let more = vec![&b"\x82\xac\xe2"[..]; 1000];
+        streams.store.append_many(name.data(), more).unwrap().wait().unwrap();
+        streams.registry.remove(&name);
+        let stream = streams.open(&name, true).await.unwrap();
+        assert_eq!(stream.seen().end, Offset(1001));
+        let mut events = events(&streams, &stream).await;
+        assert_eq!(futures_util::StreamExt::next(&mut events).await.unwrap().as_bytes(), NO_TEXT);
+        assert_eq!(futures_util::StreamExt::next(&mut events).await, None);
+    }
 }
