@@ -37,7 +37,8 @@ struct Follower {
     face: Arc<Face>,
     /// `None` after the end, and while another thread has it.
     watch: Option<Watch<Json>>,
-    is_first: bool,
+    /// What is to be sent first, the last part first.
+    begin: Vec<Bytes>,
     /// When the connection last got bytes, and there was nothing more to send.
     returned: Option<Instant>,
     until: Instant,
@@ -45,7 +46,8 @@ struct Follower {
 }
 
 impl Face {
-    /// Answers with the events after a version.
+    /// Answers with the events after a version, the first of which are read before: what cannot be
+    /// read is refused. A client whose events end early asks again, and the status says why.
     pub async fn events(self: &Arc<Self>, name: Vec<u8>, asked: &Asked) -> Result<Response<Body>, Problem> {
         let from = match (asked.last_event, asked.part) {
             // A client that connects again keeps the query of its first request.
@@ -60,14 +62,19 @@ impl Face {
         let watch = self
             .blocking(&self.reads, move |face| Ok(face.documents.watch(name, from)?.without_undo()))
             .await?;
-        let follower = Follower {
+        let mut follower = Follower {
             face: self.clone(),
             watch: Some(watch),
-            is_first: true,
+            begin: Vec::new(),
             returned: None,
             until: Instant::now() + self.config.events,
             _place: place,
         };
+        match follower.there().await? {
+            Some(events) => follower.begin.push(events),
+            None => follower.returned = Some(Instant::now()),
+        }
+        follower.begin.push(Bytes::from_static(RETRY.as_bytes()));
         let body = stream::unfold(follower, async |mut follower| {
             let events = follower.next().await?;
             Some((Ok::<_, Infallible>(events), follower))
@@ -82,14 +89,22 @@ impl Face {
 impl Follower {
     /// Returns what is to be sent next; `None` at the end of the reply.
     async fn next(&mut self) -> Option<Bytes> {
-        if std::mem::take(&mut self.is_first) {
-            return Some(Bytes::from_static(RETRY.as_bytes()));
+        if let Some(bytes) = self.begin.pop() {
+            return Some(bytes);
         }
         // New entries are in memory. Older ones are in files, which another thread reads.
-        if self.returned.is_none_or(|returned| returned.elapsed() > LATE)
-            && let Some(events) = self.there().await?
-        {
-            return Some(events);
+        if self.returned.is_none_or(|returned| returned.elapsed() > LATE) {
+            if Instant::now() >= self.until || self.face.stop.is_cancelled() {
+                return None;
+            }
+            match self.there().await {
+                Ok(Some(events)) => return Some(events),
+                Ok(None) => {}
+                Err(problem) => {
+                    tracing::debug!(?problem, "events of a document end early");
+                    return None;
+                }
+            }
         }
         let face = self.face.clone();
         loop {
@@ -129,15 +144,12 @@ impl Follower {
         bytes
     }
 
-    /// Returns the events that are there, up to a chunk: they may be in files, which another thread
-    /// reads. `Some(None)` if there are none, and `None` at the end.
-    async fn there(&mut self) -> Option<Option<Bytes>> {
-        if Instant::now() >= self.until || self.face.stop.is_cancelled() {
-            return None;
-        }
-        let mut watch = self.watch.take()?;
+    /// Returns the events that are there, up to a chunk, if there are any: they may be in files,
+    /// which another thread reads.
+    async fn there(&mut self) -> Result<Option<Bytes>, Problem> {
+        let Some(mut watch) = self.watch.take() else { return Ok(None) };
         let chunk = self.face.config.chunk;
-        let mut share = self.face.limits.replies.take(chunk).await.ok()?;
+        let mut share = self.face.limits.replies.take(chunk).await?;
         let work = move |_: &Face| {
             let mut events = String::new();
             while events.len() < chunk
@@ -147,18 +159,10 @@ impl Follower {
             }
             Ok((watch, events))
         };
-        match self.face.blocking(&self.face.reads, work).await {
-            Ok((watch, events)) => {
-                self.watch = Some(watch);
-                self.face.limits.replies.grow(&mut share, events.len()).await.ok()?;
-                Some((!events.is_empty()).then(|| hold(events.into(), Some(share))))
-            }
-            Err(problem) => {
-                // The client asks again, and the status says why.
-                tracing::debug!(?problem, "events of a document end early");
-                None
-            }
-        }
+        let (watch, events) = self.face.blocking(&self.face.reads, work).await?;
+        self.watch = Some(watch);
+        self.face.limits.replies.grow(&mut share, events.len()).await?;
+        Ok((!events.is_empty()).then(|| hold(events.into(), Some(share))))
     }
 }
 
@@ -202,7 +206,7 @@ mod tests {
         face.documents.create("doc", "1", &json!({}).into()).unwrap();
         let mut follower = Follower {
             watch: Some(face.documents.watch("doc", 1).unwrap()),
-            is_first: false,
+            begin: Vec::new(),
             returned: Some(Instant::now()),
             until: Instant::now() + Duration::from_secs(60),
             _place: face.limits.place().unwrap(),

@@ -122,7 +122,7 @@ impl Streams {
         let identity = seen.alive(&stream.name)?;
         self.note_use(&stream, &identity);
         match request.live {
-            Some(Live::Events) => self.events(stream, request, seen),
+            Some(Live::Events) => self.events(stream, request, seen).await,
             Some(Live::LongPoll) => self.long_poll(&stream, request, seen).await,
             None => {
                 let from = self.first_of(&request, &seen)?;
