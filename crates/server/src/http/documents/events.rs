@@ -149,7 +149,8 @@ impl Follower {
     async fn there(&mut self) -> Result<Option<Bytes>, Problem> {
         let Some(mut watch) = self.watch.take() else { return Ok(None) };
         let chunk = self.face.config.chunk;
-        let mut share = self.face.limits.replies.take(chunk).await?;
+        let share = self.face.limits.replies.take(chunk).await?;
+        // The share goes with the work, which goes on where the client leaves.
         let work = move |_: &Face| {
             let mut events = String::new();
             while events.len() < chunk
@@ -157,9 +158,9 @@ impl Follower {
             {
                 events.push_str(&line(&event));
             }
-            Ok((watch, events))
+            Ok((watch, events, share))
         };
-        let (watch, events) = self.face.blocking(&self.face.reads, work).await?;
+        let (watch, events, mut share) = self.face.blocking(&self.face.reads, work).await?;
         self.watch = Some(watch);
         self.face.limits.replies.grow(&mut share, events.len()).await?;
         Ok((!events.is_empty()).then(|| hold(events.into(), Some(share))))

@@ -148,8 +148,10 @@ impl Face {
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<(T, Vec<u8>), Problem> + Send + 'static,
     ) -> Result<(T, Bytes), Problem> {
-        let mut share = self.limits.replies.take(self.config.chunk).await?;
-        let (found, body) = self.blocking(&self.reads, work).await?;
+        let share = self.limits.replies.take(self.config.chunk).await?;
+        // The share goes with the work, which goes on where the client leaves.
+        let work = move |face: &Self| work(face).map(|made| (made, share));
+        let ((found, body), mut share) = self.blocking(&self.reads, work).await?;
         self.limits.replies.grow(&mut share, body.len()).await?;
         Ok((found, hold(body.into(), Some(share))))
     }

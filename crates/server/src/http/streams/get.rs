@@ -173,15 +173,16 @@ impl Streams {
         if from >= end {
             return Ok(Chunk { messages: Vec::new(), next: from, share: None });
         }
-        let mut share = self.limits.replies.take(self.config.chunk).await?;
+        let share = self.limits.replies.take(self.config.chunk).await?;
         let (stream, identity) = (stream.clone(), identity.clone());
+        // The share goes with the work, which goes on where the client leaves.
         let read = move |streams: &Self| {
             let chunk = streams.chunk(&stream.name, &identity, from, end, skips);
             // The store was asked by the name alone: by now that may be another stream's.
             stream.is_still(&identity)?;
-            chunk
+            chunk.map(|chunk| (chunk, share))
         };
-        let chunk = self.blocking(&self.reads, read).await?;
+        let (chunk, mut share) = self.blocking(&self.reads, read).await?;
         // The last message of a chunk may be much longer than the chunk.
         self.limits.replies.grow(&mut share, chunk.size()).await?;
         Ok(Chunk { share: Some(share), ..chunk })

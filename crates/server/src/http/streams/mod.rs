@@ -192,11 +192,11 @@ impl Streams {
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
             Method::POST => {
-                let (body, _share) = self.limits.bodies.collect(body).await?;
+                let body = self.limits.bodies.collect(body).await?;
                 self.post(&self.open(&name, false).await?, &head.headers, body).await
             }
             Method::PUT => {
-                let (body, _share) = self.limits.bodies.collect(body).await?;
+                let body = self.limits.bodies.collect(body).await?;
                 self.put(&self.open(&name, false).await?, &head, body).await
             }
             Method::DELETE => self.delete(&self.open(&name, false).await?).await,
