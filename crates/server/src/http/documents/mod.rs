@@ -240,4 +240,36 @@ mod tests {
             assert_eq!(request.await.unwrap().unwrap(), StatusCode::OK);
         }
     }
+
+    /// In the old state a client that came with a version of the owner was refused for good.
+    #[tokio::test]
+    async fn a_replica_that_is_behind_asks_for_patience() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let (limits, gate) = (Limits::new(&config), Some(Gate::default()));
+        let face = Face::new(&store, &config, limits, gate, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let ask = async |method: &str, query: &str, name: &str, value: &str| {
+            let request = Request::builder().method(method).uri(format!("{PREFIX}doc{query}"));
+            let request = request.header(name, value).body(Body::empty()).unwrap();
+            face.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+        };
+        for (method, query, name, value, status) in [
+            ("GET", "?since=1", "accept", "*/*", 200),
+            ("GET", "?since=2", "accept", "*/*", 503),
+            ("GET", "?at=2", "accept", "*/*", 503),
+            ("GET", "", "if-match", "\"2\"", 503),
+            ("HEAD", "", "if-match", "\"2\"", 503),
+            ("GET", "", "if-match", "\"0\"", 412),
+        ] {
+            let response = ask(method, query, name, value).await;
+            assert_eq!(response.status(), status, "{method} {query} {value}");
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), status == 503);
+        }
+        // A browser connects again after the end of a reply, and never after a refusal.
+        let response = ask("GET", "?since=2", "accept", "text/event-stream").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert_eq!(body, "retry: 1000\n\n");
+    }
 }
