@@ -27,6 +27,9 @@ const ALIVE: Duration = Duration::from_secs(15);
 /// The first lines: how soon a client connects again after the end of the reply, in milliseconds.
 const RETRY: &str = "retry: 100\n\n";
 
+/// The only lines for a client that is ahead of a read replica: it connects again a second later.
+const LATER: &str = "retry: 1000\n\n";
+
 /// A connection that takes events later than this has a slow client.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -79,11 +82,21 @@ impl Face {
             let events = follower.next().await?;
             Some((Ok::<_, Infallible>(events), follower))
         });
-        let mut response = Response::new(Body::from_stream(body));
-        set(response.headers_mut(), header::CONTENT_TYPE, "text/event-stream");
-        set(response.headers_mut(), header::CACHE_CONTROL, "no-cache");
-        Ok(response)
+        Ok(reply(Body::from_stream(body)))
     }
+}
+
+/// Answers that events will come later. A browser connects again after the end of a reply, and never
+/// after a refusal.
+pub fn later() -> Response<Body> {
+    reply(Body::from(LATER))
+}
+
+fn reply(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    set(response.headers_mut(), header::CONTENT_TYPE, "text/event-stream");
+    set(response.headers_mut(), header::CACHE_CONTROL, "no-cache");
+    response
 }
 
 impl Follower {

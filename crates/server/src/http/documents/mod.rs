@@ -156,14 +156,44 @@ impl Face {
         Ok((found, hold(body.into(), Some(share))))
     }
 
+    /// Returns the version of a document here, if this is a read replica that is behind the version
+    /// which a client asks for.
+    fn behind(&self, problem: &Problem, newest: u64) -> Option<u64> {
+        problem.version().filter(|version| self.gate.is_some() && *version < newest)
+    }
+
+    async fn read(
+        self: &Arc<Self>,
+        method: Method,
+        name: Vec<u8>,
+        asked: Asked,
+    ) -> Result<Response<Body>, Problem> {
+        let (newest, wants_events) = (asked.newest(), asked.wants_events);
+        let read = match method {
+            Method::HEAD => self.head(name, asked).await,
+            _ if wants_events => self.events(name, &asked).await,
+            _ => self.get(name, asked).await,
+        };
+        let problem = match read {
+            Err(problem) => problem,
+            read => return read,
+        };
+        match self.behind(&problem, newest) {
+            Some(_) if wants_events && method == Method::GET => Ok(events::later()),
+            Some(version) => {
+                let why = format!("this read replica has version {version}, and not yet {newest}: ask again");
+                Err(Problem::busy(why))
+            }
+            None => Err(problem),
+        }
+    }
+
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Problem> {
         let (head, body) = request.into_parts();
         let name = name::of_path(head.uri.path())?;
         let asked = Asked::of(&head)?;
         match head.method {
-            Method::GET if asked.wants_events => self.events(name, &asked).await,
-            Method::GET => self.get(name, asked).await,
-            Method::HEAD => self.head(name, asked).await,
+            Method::GET | Method::HEAD => self.read(head.method, name, asked).await,
             Method::PUT => {
                 let body = Taken::collect(&self.limits, body).await?;
                 self.put(name, asked, body).await
@@ -255,7 +285,7 @@ mod tests {
             face.answer(request).await.unwrap_or_else(IntoResponse::into_response)
         };
         for (method, query, name, value, status) in [
-            ("GET", "?since=1", "accept", "*/*", 200),
+            ("GET", "?since=1", "accept", "*/*", 200_u16),
             ("GET", "?since=2", "accept", "*/*", 503),
             ("GET", "?at=2", "accept", "*/*", 503),
             ("GET", "", "if-match", "\"2\"", 503),
