@@ -191,12 +191,26 @@ impl Listener {
         }
     }
 
-    /// Waits for the next client.
+    /// Waits for the next client. A client that has gone again keeps no other client out.
+    ///
+    /// # Errors
+    /// An error of the process: usually no descriptors are left.
     pub async fn accept(&self) -> io::Result<Incoming> {
+        loop {
+            match self.accept_one().await {
+                Err(error) if is_of_client(&error) => {}
+                accepted => return accepted,
+            }
+        }
+    }
+
+    async fn accept_one(&self) -> io::Result<Incoming> {
         match self {
             Self::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                // On some systems, a socket whose peer has gone takes no option.
+                let is_set = stream.set_nodelay(true);
+                is_set.map_err(|error| io::Error::new(io::ErrorKind::ConnectionReset, error))?;
                 let to = name_of(stream.local_addr());
                 let stream = match tls {
                     Some(tls) => Stream::Opening(Box::new(tls.accept(stream))),
@@ -245,6 +259,12 @@ impl Drop for Listener {
             drop(std::fs::remove_file(path));
         }
     }
+}
+
+/// Returns whether an error is one of a client, and not of the process.
+fn is_of_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 fn name_of(address: io::Result<SocketAddr>) -> String {
@@ -426,6 +446,19 @@ mod tests {
         drop(clients.join().unwrap());
         let threads = threads.0.lock().unwrap();
         assert_eq!((threads.len(), threads.contains(&thread::current().id())), (8, false));
+    }
+
+    #[test]
+    fn only_errors_of_the_process_pause_the_clients() {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, OutOfMemory};
+        for of_client in [ConnectionAborted, ConnectionRefused, ConnectionReset] {
+            assert!(is_of_client(&of_client.into()), "{of_client}");
+        }
+        // No descriptors are left in the system, or in the process.
+        let descriptors = [23, 24].map(io::Error::from_raw_os_error);
+        for of_process in descriptors.into_iter().chain([OutOfMemory.into()]) {
+            assert!(!is_of_client(&of_process), "{of_process}");
+        }
     }
 
     #[test]
