@@ -1,9 +1,9 @@
 //! What the engine and HTTP leave for each other: the data of the page and of the metrics, and
 //! wrong passwords.
 //!
-//! A commit that waits for room has the engine locked meanwhile, maybe for long. So HTTP never locks
-//! the engine: the engine leaves its data here each second, and takes the wrong passwords whenever
-//! it is locked.
+//! A commit that waits for room has the engine locked meanwhile, maybe for long. So HTTP never
+//! locks the engine: the engine leaves its data here each second, and takes the wrong passwords
+//! whenever it is locked.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};

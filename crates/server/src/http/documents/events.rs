@@ -86,8 +86,8 @@ impl Face {
     }
 }
 
-/// Answers that events will come later. A browser connects again after the end of a reply, and never
-/// after a refusal.
+/// Answers that events will come later. A browser connects again after the end of a reply, and
+/// never after a refusal.
 pub fn later() -> Response<Body> {
     reply(Body::from(LATER))
 }

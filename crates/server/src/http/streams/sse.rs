@@ -144,7 +144,8 @@ impl Events {
     }
 
     /// Reads on. Of a text, only messages that end with a character, since an event has characters.
-    /// Returns `None` if what follows is no text, or no message of two chunks ends with a character.
+    /// Returns `None` if what follows is no text, or no message of two chunks ends with a
+    /// character.
     async fn read(&mut self, seen: &Seen) -> Result<Option<Chunk>, Refusal> {
         let (streams, stream, identity) = (&self.streams, &self.stream, &self.identity);
         let mut chunk = streams.read(stream, identity, self.next, seen.end.0, self.skips).await?;

@@ -298,8 +298,8 @@ impl Drop for HeldOpen {
 }
 
 /// How much later than it was noted a stream may have been used: an eighth of what it may be idle
-/// for, so that readers make few commits. A stream that is looked up counts as used that much later,
-/// and by a reader who then waited for as long as one may, rather than expire too early.
+/// for, so that readers make few commits. A stream that is looked up counts as used that much
+/// later, and by a reader who then waited for as long as one may, rather than expire too early.
 fn slack(identity: &Identity) -> u64 {
     identity.ttl.map_or(0, |seconds| seconds.saturating_mul(125).clamp(1_000, 1 << 40))
 }
