@@ -106,7 +106,8 @@ impl Store {
 }
 
 impl Committing {
-    /// Returns whether the store has made the commit, or is making it. Then a drop of the future does not cancel it.
+    /// Returns whether the store has made the commit, or is making it. Then a drop of the future
+    /// does not cancel it.
     pub fn is_made(&self) -> bool {
         match &self.step {
             Step::New(_) => false,
@@ -242,7 +243,8 @@ impl Committing {
 }
 
 impl Appending {
-    /// Returns whether the store has made the append, or is making it. Then a drop of the future does not cancel it.
+    /// Returns whether the store has made the append, or is making it. Then a drop of the future
+    /// does not cancel it.
     pub fn is_made(&self) -> bool {
         self.0.is_made()
     }

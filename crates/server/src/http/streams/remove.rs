@@ -113,7 +113,8 @@ impl Streams {
         }
         let change = Change { forks: Some(forks), ..Change::default() };
         written.draft_change(&source.name, &change, &mut draft);
-        let ticket = self.commit_removal(&draft, leaving).inspect_err(|refusal| written.invalidate(refusal))?;
+        let ticket =
+            self.commit_removal(&draft, leaving).inspect_err(|refusal| written.invalidate(refusal))?;
         written.changed(&change);
         source.announce(&mut written, &ticket);
         Ok(ticket)
