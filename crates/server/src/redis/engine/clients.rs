@@ -7,7 +7,7 @@
 use std::collections::BinaryHeap;
 use std::collections::btree_map::Entry;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::Engine;
 use crate::redis::acl::{Denied, Entry as Refusal};
