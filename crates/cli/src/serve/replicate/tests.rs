@@ -229,6 +229,33 @@ fn a_file_that_is_made_anew_begins_with_its_backup_offloaded() {
     assert!(entries(&alone) == before, "the file has all runs");
 }
 
+/// Its runs are in the backup that it was made from. The next owner backs up a file with other runs.
+#[test]
+fn a_file_that_was_made_anew_is_sound_after_the_backup_of_another_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    append_kept(&store, &first.replica);
+    assert!(first.back_up(&store, || true).unwrap());
+    drop((store, first));
+    // It ends before it has copied the runs.
+    let made = succeed(folder.path());
+    assert!(made.info().unwrap().runs.iter().any(|run| run.offloaded));
+    made.close().unwrap();
+    drop(made);
+    let mut other = host(folder.path(), Waits::Kept);
+    other.path = folder.path().join("lost");
+    let store = open(&other).unwrap();
+    append_kept(&store, &other.replica);
+    append_kept(&store, &other.replica);
+    store.compact().unwrap();
+    assert!(other.back_up(&store, || true).unwrap());
+    let made = host(folder.path(), Waits::Kept);
+    let found = made.with_parts(&options()).read_only(true).open(&made.path);
+    assert_eq!(found.unwrap().bounds("log").unwrap().next, 2);
+}
+
 /// Returns how many files were moved aside.
 pub fn aside(folder: &Path) -> usize {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
