@@ -282,6 +282,10 @@ impl Replication {
                 Err(error @ (brooklet::Error::Locked { .. } | brooklet::Error::Full { .. })) => {
                     return Err(Error::Store(error));
                 }
+                // No other file would take these blocks.
+                Err(error) if is_unreadable(&error) && !are_whole(&kept.blocks) => {
+                    return Err(Error::Store(error));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the file of the store cannot catch up with the log");
                     "the log has more, and the file cannot catch up"
@@ -391,6 +395,12 @@ impl Replication {
 fn is_unreadable(error: &brooklet::Error) -> bool {
     use brooklet::Error::{Damaged, NotAStore, Shrunk};
     matches!(error, Damaged { .. } | NotAStore { .. } | Shrunk { .. })
+}
+
+/// Returns whether blocks follow one another, and this build can read each.
+fn are_whole(blocks: &[SealedBlock]) -> bool {
+    let follows = |pair: &[SealedBlock]| (pair[1].begin, pair[1].previous) == (pair[0].end, pair[0].sum);
+    blocks.windows(2).all(follows) && blocks.iter().all(|block| block.records().is_some())
 }
 
 /// Returns the name of this host, unless the settings have one.
