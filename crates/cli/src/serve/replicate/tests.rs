@@ -148,18 +148,44 @@ fn a_store_that_stopped_ends_the_server_and_its_signs() {
 /// A backup is due once the log is long, whatever the time.
 #[test]
 fn a_long_log_is_backed_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut host = host(folder.path(), Waits::Local);
-    let store = open(&host).unwrap();
-    let (replica, shipper) = (host.replica.clone(), host.replica.shipper().unwrap());
-    host.backup_at = 1;
-    for _ in 0..2 {
-        append_kept(&store, &replica);
+    let long = Length { bytes: 1, objects: u64::MAX };
+    // A takeover reads one object for each, however small they are.
+    let many = Length { bytes: u64::MAX, objects: 2 };
+    for backup_at in [long, many] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut host = host(folder.path(), Waits::Local);
+        let store = open(&host).unwrap();
+        let (replica, shipper) = (host.replica.clone(), host.replica.shipper().unwrap());
+        host.backup_at = backup_at;
+        for _ in 0..2 {
+            append_kept(&store, &replica);
+        }
+        let guard = host.guard(store).unwrap();
+        until(|| replica.status().unwrap().record.is_some());
+        assert!(shipper.error().is_none());
+        guard.end(None).unwrap();
     }
-    let guard = host.guard(store).unwrap();
-    until(|| replica.status().unwrap().record.is_some());
-    assert!(shipper.error().is_none());
-    guard.end(None).unwrap();
+}
+
+/// The objects that the opening found count, too.
+#[test]
+fn a_log_of_many_small_objects_is_long() {
+    let folder = tempfile::tempdir().unwrap();
+    for found in [0, 3] {
+        let host = host(folder.path(), Waits::Kept);
+        let store = open(&host).unwrap();
+        assert!(host.replica.status().unwrap().found_objects >= found);
+        for _ in 0..3 {
+            append_kept(&store, &host.replica);
+        }
+        let log = Length::of(&host.replica.status().unwrap());
+        assert!(log.objects >= found + 3 && log.bytes > 0);
+        store.close().unwrap();
+    }
+    let log = |objects| Length { bytes: 10, objects };
+    let backed_up = log(LONG.objects);
+    assert!(!log(2 * LONG.objects - 1).behind(backed_up).reaches(LONG));
+    assert!(log(2 * LONG.objects).behind(backed_up).reaches(LONG));
 }
 
 /// The newest backup and the one before it stay: a takeover may read it.
