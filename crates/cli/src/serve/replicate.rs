@@ -29,7 +29,7 @@ use brooklet_server::{CancellationToken, Config};
 
 use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
-use guard::Guard;
+use guard::{Guard, Length};
 pub use lives::Lives;
 use member::Member;
 pub use member::refusal;
@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Time between two reports on the making of a file.
 const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
-const LONG: u64 = 256 << 20;
+const LONG: Length = Length { bytes: 256 << 20, objects: 20_000 };
 
 /// Why a file is moved aside that ends before the log begins.
 const OUTDATED: &str =
@@ -76,8 +76,8 @@ pub struct Replication {
     server: Config,
     silence: Duration,
     backup_every: Duration,
-    /// Bytes of the log behind the last backup that call for the next one: a takeover reads them.
-    backup_at: u64,
+    /// Length of the log behind the last backup that calls for the next one: a takeover reads it.
+    backup_at: Length,
     /// Least time between two backups of a log that is long.
     pause: Duration,
     keep_backups: Duration,
