@@ -340,7 +340,7 @@ impl Shipper {
         self.shared.report();
     }
 
-    /// Cuts an object of the blocks so far, without waiting for the next cut.
+    /// Cuts objects of the blocks so far, without waiting for the next cut.
     pub fn flush(&self) {
         self.input(Input::Flush);
     }
