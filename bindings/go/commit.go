@@ -20,6 +20,7 @@ type Commit struct {
 	appends  int
 	deferred bool
 	within   time.Duration
+	durable  bool
 	failure  error
 }
 
@@ -130,6 +131,13 @@ func (c *Commit) Defer(bound time.Duration) *Commit {
 		c.failure = invalid("the bound of a deferred commit is negative")
 		return c
 	}
-	c.deferred, c.within = true, bound
+	c.deferred, c.within, c.durable = true, bound, false
+	return c
+}
+
+// Durable has the store acknowledge the commit once it is on stable media, also in a space whose
+// commits are deferred.
+func (c *Commit) Durable() *Commit {
+	c.deferred, c.durable = false, true
 	return c
 }

@@ -11,7 +11,8 @@
 // [Store.AppendAsync] and [Store.CommitAsync] return a [Ticket] at once: the numbers of the entries
 // are known, the acknowledgement follows.
 //
-// A context ends a wait. It does not cancel the write, which becomes durable all the same.
+// A context ends a wait, also one for room. It does not cancel a write that has begun, which becomes
+// durable all the same.
 //
 // # Errors
 //

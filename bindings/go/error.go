@@ -53,11 +53,11 @@ type Error struct {
 	// Next is the number that the log's next entry will get, if HasNext. So a caller that lost
 	// against another writer need not ask for the bounds.
 	Next uint64
-	// HasNext reports whether the store told the end of the log.
+	// HasNext reports whether the store reported the end of the log.
 	HasNext bool
 	// First is the number of the first entry that the log still has, if HasFirst.
 	First uint64
-	// HasFirst reports whether the store told the first entry of the log.
+	// HasFirst reports whether the store reported the first entry of the log.
 	HasFirst bool
 }
 

@@ -38,6 +38,8 @@ type core struct {
 	freed   atomic.Bool
 	closing sync.Once
 	failure error
+	// released is closed once the handles are freed, and with them the file.
+	released chan struct{}
 
 	// driving has a place for each goroutine whose thread waits for the device itself.
 	driving chan struct{}
@@ -65,6 +67,7 @@ func Open(path string, options *Options) (*Store, error) {
 	defer C.free(unsafe.Pointer(text))
 
 	c := &core{driving: make(chan struct{}, mostDriving), waiting: make(chan struct{}, mostWaiting)}
+	c.released = make(chan struct{})
 	c.acks.groups = make(map[uint64]*group)
 	c.notices.waiting = make(map[uint64]chan struct{})
 	var told *C.brooklet_error
@@ -104,6 +107,8 @@ func (c *core) close() error {
 		status := C.brooklet_close(c.store, &told)
 		c.failure = failed(status, told)
 	})
+	// Another call may be the last one that uses the handles. None runs code of the user then.
+	<-c.released
 	return c.failure
 }
 
@@ -134,6 +139,7 @@ func (c *core) free() {
 	c.acks.fail(closed())
 	C.brooklet_queue_free(c.queue)
 	C.brooklet_store_free(c.store)
+	close(c.released)
 }
 
 // enter takes a place among the calls that may wait within the C library.

@@ -143,6 +143,9 @@ func TestCommitsAreAtomic(t *testing.T) {
 	}
 	must(t, ticket.Wait(background))
 	equal(t, fmt.Sprint(ticket.Seq(), ticket.Seqs()), "2 [2]")
+	seqs, err = store.Commit(background, commit.Clear().Append("a", nil).Defer(time.Hour).Durable())
+	must(t, err)
+	equal(t, fmt.Sprint(seqs), "[3]")
 	_, err = store.Commit(background, new(Commit))
 	is(t, err, ErrInvalid, "no operation")
 }

@@ -44,6 +44,57 @@ func TestManyGoroutinesWaitWithoutThreads(t *testing.T) {
 	equal(t, len(store.acks.groups), 0)
 }
 
+// stalled returns a write that has to wait for room, and gets it once release is closed. It reports
+// each wait.
+func stalled[W any](busy, done W, waits chan<- struct{}, release <-chan struct{}) func(*core, bool) W {
+	return func(_ *core, wait bool) W {
+		if !wait {
+			return busy
+		}
+		waits <- struct{}{}
+		<-release
+		return done
+	}
+}
+
+func TestAContextEndsAWaitForRoom(t *testing.T) {
+	store := opened(t)
+	ctx, cancel := context.WithCancel(background)
+	over, end := context.WithCancel(background)
+	end()
+	done, _, err := store.write(over, nil, nil)
+	is(t, err, context.Canceled, "")
+	busy := done
+	for status, kind := range kinds {
+		if kind == ErrBusy {
+			busy.status = status
+		}
+	}
+	waits, release := make(chan struct{}, mostWaiting), make(chan struct{})
+	stall := stalled(busy, done, waits, release)
+	ended := make(chan error)
+	for range mostWaiting {
+		go func() {
+			_, _, err := store.write(ctx, stall, func() writing { return stall })
+			ended <- err
+		}()
+	}
+	for range mostWaiting {
+		<-waits
+	}
+	cancel()
+	for range mostWaiting {
+		is(t, <-ended, context.Canceled, "")
+	}
+	close(release)
+	// The calls that went on give their places back.
+	must(t, store.Flush(background))
+	_, err = store.Append(ctx, "k", nil)
+	is(t, err, context.Canceled, "")
+	_, err = store.Append(background, "k", nil)
+	must(t, err)
+}
+
 func TestTailsWaitWithoutThreads(t *testing.T) {
 	store := opened(t)
 	const tails = 1000
@@ -123,16 +174,17 @@ func TestCloseRacesWithCalls(t *testing.T) {
 			}()
 		}
 		must(t, store.Close())
+		// The file is released when a close returns, also beside calls that have not returned.
+		again, err := Open(path, small)
 		all.Wait()
-		store, err = Open(path, small)
 		must(t, err)
 		for g, count := range acknowledged {
-			bounds, err := store.Bounds(fmt.Sprint(g))
+			bounds, err := again.Bounds(fmt.Sprint(g))
 			if count > 0 && (err != nil || int(bounds.Next) < count) {
 				t.Errorf("%d acknowledged entries, and the log has %v, %v", count, bounds, err)
 			}
 		}
-		must(t, store.Close())
+		must(t, again.Close())
 	}
 }
 

@@ -7,14 +7,15 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 )
 
 // Append appends an entry to a log, and waits until it is on stable media. The first entry creates
 // the log. Append returns the entry's number.
 //
-// If the context ends before, Append returns its error; the number is valid if the write had begun,
-// and the write continues.
+// If the context ends before, Append returns its error, and the write continues if it has begun. The
+// number is valid if the write did not wait for room any more.
 func (s *Store) Append(ctx context.Context, key string, payload []byte) (uint64, error) {
 	text, textLen := textOf(key)
 	bytes, bytesLen := bytesOf(payload)
@@ -56,10 +57,10 @@ func (s *Store) drive(ctx context.Context, call func(c *core) C.shim_written) (C
 // AppendAsync appends an entry like [Store.Append], but does not wait for its acknowledgement. It
 // waits for room. The payload may be changed when the call has returned.
 func (s *Store) AppendAsync(ctx context.Context, key string, payload []byte) (Ticket, error) {
-	written, group, err := s.write(ctx, func(c *core, wait bool) C.shim_written {
-		text, textLen := textOf(key)
-		bytes, bytesLen := bytesOf(payload)
-		return C.shim_append(c.queue, c.store, text, textLen, bytes, bytesLen, C.bool(wait))
+	call := func(c *core, wait bool) C.shim_written { return c.append(key, payload, wait) }
+	written, group, err := s.write(ctx, call, func() writing {
+		payload := slices.Clone(payload)
+		return func(c *core, wait bool) C.shim_written { return c.append(key, payload, wait) }
 	})
 	if err != nil {
 		return Ticket{}, err
@@ -67,39 +68,94 @@ func (s *Store) AppendAsync(ctx context.Context, key string, payload []byte) (Ti
 	return Ticket{group: group, seq: uint64(written.seq), single: true}, nil
 }
 
+func (c *core) append(key string, payload []byte, wait bool) C.shim_written {
+	text, textLen := textOf(key)
+	bytes, bytesLen := bytesOf(payload)
+	return C.shim_append(c.queue, c.store, text, textLen, bytes, bytesLen, C.bool(wait))
+}
+
+func (c *core) commit(packed []byte, bound C.uint64_t, seqs []uint64, wait bool) C.shim_written {
+	operations, operationsLen := bytesOf(packed)
+	numbers := (*C.uint64_t)(unsafe.SliceData(seqs))
+	return C.shim_commit(c.queue, c.store, operations, operationsLen, bound, C.bool(wait), numbers,
+		C.size_t(len(seqs)))
+}
+
+// writing makes a write. With wait, it waits for room within the C library.
+type writing func(c *core, wait bool) C.shim_written
+
 // write makes a write. As few goroutines as there are places wait for room within the C library; the
-// others ask without waiting before they wait for a place.
-func (s *Store) write(ctx context.Context, call func(c *core, wait bool) C.shim_written) (C.shim_written, *group, error) {
-	var none C.shim_written
+// others ask without waiting before they wait for a place. So do those whose wait a context may end:
+// they leave a write that has to wait to another goroutine. Such a write is made by own, and has
+// copies of the caller's bytes.
+func (s *Store) write(ctx context.Context, call writing, own func() writing) (C.shim_written, *group, error) {
 	if err := ended(ctx); err != nil {
-		return none, nil, err
+		return C.shim_written{}, nil, err
 	}
 	c := s.handles()
 	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
-		return none, nil, err
+		return C.shim_written{}, nil, err
 	}
 	defer c.release()
-	var written C.shim_written
-	select {
-	case c.waiting <- struct{}{}:
-		written = call(c, true)
-		c.leave()
-	default:
-		written = call(c, false)
-		if written.status == C.BROOKLET_BUSY {
-			C.brooklet_error_free(written.error)
-			if err := c.enter(ctx); err != nil {
-				return none, nil, err
-			}
-			written = call(c, true)
-			c.leave()
-		}
+	place := c.waiting
+	if ctx.Done() != nil {
+		place = nil
 	}
+	select {
+	case place <- struct{}{}:
+		defer c.leave()
+		return c.joined(call(c, true))
+	default:
+	}
+	written := call(c, false)
+	if written.status != C.BROOKLET_BUSY {
+		return c.joined(written)
+	}
+	C.brooklet_error_free(written.error)
+	if err := c.enter(ctx); err != nil {
+		return C.shim_written{}, nil, err
+	}
+	if ctx.Done() == nil {
+		defer c.leave()
+		return c.joined(call(c, true))
+	}
+	return c.apart(ctx, own())
+}
+
+// joined returns a write with the group that it has joined, or its error.
+func (c *core) joined(written C.shim_written) (C.shim_written, *group, error) {
 	if written.error != nil {
-		return none, nil, failed(written.status, written.error)
+		return C.shim_written{}, nil, failed(written.status, written.error)
 	}
 	return written, c.acks.join(uint64(written.group)), nil
+}
+
+// apart makes a write on another goroutine, and gives the caller's place back there. If the context
+// ends before, the write goes on without its caller.
+func (c *core) apart(ctx context.Context, call writing) (C.shim_written, *group, error) {
+	if err := c.acquire(); err != nil {
+		c.leave()
+		return C.shim_written{}, nil, err
+	}
+	type result struct {
+		written C.shim_written
+		group   *group
+		err     error
+	}
+	made := make(chan result, 1)
+	go func() {
+		defer c.release()
+		defer c.leave()
+		written, group, err := c.joined(call(c, true))
+		made <- result{written, group, err}
+	}()
+	select {
+	case made := <-made:
+		return made.written, made.group, made.err
+	case <-ctx.Done():
+		return C.shim_written{}, nil, ctx.Err()
+	}
 }
 
 // AppendMany appends several entries to a log with consecutive numbers, all or none, and waits until
@@ -155,12 +211,11 @@ func (s *Store) CommitAsync(ctx context.Context, commit *Commit) (Ticket, error)
 	if err := commit.check(); err != nil {
 		return Ticket{}, err
 	}
-	seqs := make([]uint64, commit.appends)
-	written, group, err := s.write(ctx, func(c *core, wait bool) C.shim_written {
-		operations, operationsLen := bytesOf(commit.packed)
-		numbers := (*C.uint64_t)(unsafe.SliceData(seqs))
-		return C.shim_commit(c.queue, c.store, operations, operationsLen, commit.bound(), C.bool(wait), numbers,
-			C.size_t(len(seqs)))
+	seqs, packed, bound := make([]uint64, commit.appends), commit.packed, commit.bound()
+	call := func(c *core, wait bool) C.shim_written { return c.commit(packed, bound, seqs, wait) }
+	written, group, err := s.write(ctx, call, func() writing {
+		packed := slices.Clone(packed)
+		return func(c *core, wait bool) C.shim_written { return c.commit(packed, bound, seqs, wait) }
 	})
 	if err != nil {
 		return Ticket{}, err
@@ -181,10 +236,14 @@ func (c *Commit) check() error {
 }
 
 func (c *Commit) bound() C.uint64_t {
-	if !c.deferred {
+	switch {
+	case c.durable:
+		return math.MaxUint64 - 1
+	case c.deferred:
+		return C.uint64_t(c.within)
+	default:
 		return math.MaxUint64
 	}
-	return C.uint64_t(c.within)
 }
 
 // one makes a commit of one operation, and waits for it.

@@ -585,6 +585,14 @@ brooklet_status brooklet_commit_expect_absent(brooklet_commit *commit,
 void brooklet_commit_defer(brooklet_commit *commit, uint64_t bound);
 
 /*
+ Has the store acknowledge the commit once it is on stable media, also in a deferred space.
+
+ # Safety
+ `commit` is NULL (the call then does nothing) or a commit that was not freed.
+ */
+void brooklet_commit_durable(brooklet_commit *commit);
+
+/*
  Commits the operations. The ticket has the numbers of the appended entries. The commit stays as
  it is, and may be committed again. With `wait` false, a call that would have to wait for room
  returns `BROOKLET_BUSY`.
@@ -658,7 +666,7 @@ brooklet_status brooklet_error_status(const brooklet_error *error);
 const char *brooklet_error_message(const brooklet_error *error);
 
 /*
- Returns whether the error tells the end of the log (`next`: the number that the next entry will
+ Returns whether the error names the end of the log (`next`: the number that the next entry will
  get), and stores it at `next`. So a caller that lost against another writer
  (`BROOKLET_CONFLICT`), or asked for an entry outside of the log (`BROOKLET_NOT_FOUND`), need not
  ask for the bounds. `next` may be NULL.
@@ -669,7 +677,7 @@ const char *brooklet_error_message(const brooklet_error *error);
 bool brooklet_error_next(const brooklet_error *error, uint64_t *next);
 
 /*
- Returns whether the error tells the first entry that the log still has, and stores its number at
+ Returns whether the error names the first entry that the log still has, and stores its number at
  `first`. `first` may be NULL.
 
  # Safety
@@ -699,7 +707,7 @@ void brooklet_error_free(brooklet_error *error);
  the completion that the queue gets when the entry is acknowledged or has failed. Writes that
  reach stable media together have one such tag, and one completion, which counts them (`writes`).
  The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
- their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+ their highest bit set, so pass tags without that bit to `brooklet_ticket_notify`.
 
  With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
 
@@ -722,8 +730,9 @@ brooklet_status brooklet_queue_append(const brooklet_queue *queue,
  Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
  appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
  appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
- `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
- `brooklet_queue_append`, which also explains `wait` and `group`.
+ `brooklet_commit_defer`), `UINT64_MAX - 1` for a durable one (see `brooklet_commit_durable`), or
+ `UINT64_MAX`. The queue gets a completion as for `brooklet_queue_append`, which also explains
+ `wait` and `group`.
 
  # Safety
  `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is
@@ -945,7 +954,7 @@ brooklet_status brooklet_logs_fill(brooklet_logs *logs,
  never waits. If an event of another kind follows the entries, the call stores it at `event`, and
  otherwise an event of the kind `BROOKLET_TAIL_ENTRY`. If there is neither, the call returns
  `BROOKLET_TIMEOUT`, and the queue gets a completion with `tag` once it is worth another call.
- Errors are those of `brooklet_tail_next`.
+ Another call on the tail may revoke this completion. Errors are those of `brooklet_tail_next`.
 
  # Safety
  `tail` and `queue` were not freed, and no other thread uses the tail; `buffer` is valid for
@@ -1162,7 +1171,7 @@ brooklet_status brooklet_checkpoint(const brooklet_store *store, brooklet_error 
 
 /*
  Appends an entry to a log; the first entry creates the log. The ticket has the entry's number,
- and tells when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
+ and shows when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
 
  # Safety
  `store` is a store that was not freed; `key` and `payload` are valid for reading so many bytes;

@@ -12,6 +12,9 @@ use crate::error::Failure;
 /// A time without end, in nanoseconds.
 pub(crate) const FOREVER: u64 = u64::MAX;
 
+/// The bound of a commit that is not deferred, also in a deferred space.
+pub(crate) const DURABLE: u64 = u64::MAX - 1;
+
 /// Returns the object of a handle.
 ///
 /// # Safety
@@ -69,7 +72,7 @@ pub(crate) unsafe fn give<T>(place: *mut T, value: T) {
     }
 }
 
-/// Stores a new handle for the caller.
+/// Stores a new handle for the caller, in the body of a [`call_for`](crate::error::call_for) it.
 ///
 /// # Safety
 /// `place` is null, or valid for writing.
@@ -80,8 +83,6 @@ pub(crate) unsafe fn give_handle<T>(
     if place.is_null() {
         return Err(Failure::Argument("the place for the new handle is NULL"));
     }
-    // SAFETY: the caller's promise. A failed call leaves no old handle there to be freed twice.
-    unsafe { place.write(std::ptr::null_mut()) };
     let made = make()?;
     // SAFETY: the caller's promise.
     unsafe { place.write(Box::into_raw(Box::new(made))) };

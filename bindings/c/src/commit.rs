@@ -6,7 +6,7 @@ use std::time::Duration;
 use brooklet::{Commit, Durability};
 
 use crate::arguments::{bytes, free, give_handle, object, object_mut, retention};
-use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::store::{brooklet_store, of};
 use crate::ticket::brooklet_ticket;
 
@@ -294,6 +294,18 @@ pub unsafe extern "C" fn brooklet_commit_defer(commit: *mut brooklet_commit, bou
     }
 }
 
+/// Has the store acknowledge the commit once it is on stable media, also in a deferred space.
+///
+/// # Safety
+/// `commit` is NULL (the call then does nothing) or a commit that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_commit_durable(commit: *mut brooklet_commit) {
+    // SAFETY: the caller's promise.
+    if let Some(commit) = unsafe { commit.as_mut() } {
+        commit.commit.durability(Durability::Durable);
+    }
+}
+
 /// Commits the operations. The ticket has the numbers of the appended entries. The commit stays as
 /// it is, and may be committed again. With `wait` false, a call that would have to wait for room
 /// returns `BROOKLET_BUSY`.
@@ -318,5 +330,5 @@ pub unsafe extern "C" fn brooklet_commit_to(
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, commit) }
+    unsafe { call_for(ticket, error, commit) }
 }

@@ -1,12 +1,11 @@
 //! The first and the last entry of a log, and whether the log exists.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use brooklet::{Entry, Store};
 
 use crate::arguments::{bytes, give, give_handle};
-use crate::error::{BROOKLET_END, BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_END, BROOKLET_OK, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::read::{brooklet_entries, brooklet_entry};
 use crate::store::{brooklet_store, of};
 
@@ -25,8 +24,6 @@ unsafe fn lend(
         if entries.is_null() {
             return Err(Failure::Argument("the place for the new handle is NULL"));
         }
-        // SAFETY: the caller's promise. An old handle there is not freed twice.
-        unsafe { entries.write(ptr::null_mut()) };
         // SAFETY: the caller's promise.
         let found = unsafe { find(of(store)?, bytes(key, key_len)?) }?;
         let Some(found) = found else { return Ok(BROOKLET_END) };
@@ -40,7 +37,7 @@ unsafe fn lend(
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, lend) }
+    unsafe { call_for(entries, error, lend) }
 }
 
 /// Stores the first entry of a log at `entry`. Its payload is lent until `entries` is freed.

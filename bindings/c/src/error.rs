@@ -157,6 +157,24 @@ pub(crate) unsafe fn call(
     status
 }
 
+/// Runs the body of a call that stores a new handle at `place`. If the call fails, whichever
+/// argument is wrong, no old handle stays there to be freed twice.
+///
+/// # Safety
+/// `place` and `error` are null, or valid for writing.
+pub(crate) unsafe fn call_for<T>(
+    place: *mut *mut T,
+    error: *mut *mut brooklet_error,
+    work: impl FnOnce() -> Result<brooklet_status, Failure>,
+) -> brooklet_status {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { place.write(ptr::null_mut()) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { call(error, work) }
+}
+
 /// Returns the status of an error; `BROOKLET_OK` for NULL.
 ///
 /// # Safety
@@ -178,7 +196,7 @@ pub unsafe extern "C" fn brooklet_error_message(error: *const brooklet_error) ->
     unsafe { error.as_ref() }.map_or(c"".as_ptr(), |error| error.message.as_ptr())
 }
 
-/// Returns whether the error tells the end of the log (`next`: the number that the next entry will
+/// Returns whether the error names the end of the log (`next`: the number that the next entry will
 /// get), and stores it at `next`. So a caller that lost against another writer
 /// (`BROOKLET_CONFLICT`), or asked for an entry outside of the log (`BROOKLET_NOT_FOUND`), need not
 /// ask for the bounds. `next` may be NULL.
@@ -193,7 +211,7 @@ pub unsafe extern "C" fn brooklet_error_next(error: *const brooklet_error, next:
     unsafe { store_at(next, told) }
 }
 
-/// Returns whether the error tells the first entry that the log still has, and stores its number at
+/// Returns whether the error names the first entry that the log still has, and stores its number at
 /// `first`. `first` may be NULL.
 ///
 /// # Safety

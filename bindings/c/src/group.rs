@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use brooklet::{Commit, Durability, Store, Ticket};
 
-use crate::arguments::{FOREVER, bytes, give, object};
+use crate::arguments::{DURABLE, FOREVER, bytes, give, object};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
 use crate::grouping::Groups;
 use crate::packed::add_operations;
@@ -74,33 +74,43 @@ fn commit(store: &Store, commit: &Commit, wait: bool) -> Result<Ticket, Failure>
 fn commit_packed(store: &Store, operations: &[u8], defer: u64, wait: bool) -> Result<Ticket, Failure> {
     with_commit(operations.len(), |built| {
         add_operations(built, operations)?;
-        if defer != FOREVER {
-            built.durability(Durability::Deferred(Duration::from_nanos(defer)));
+        match defer {
+            FOREVER => {}
+            DURABLE => {
+                built.durability(Durability::Durable);
+            }
+            bound => {
+                built.durability(Durability::Deferred(Duration::from_nanos(bound)));
+            }
         }
         commit(store, built, wait)
     })
+}
+
+/// Checks the place for numbers. A commit that was made must not be refused afterwards.
+fn check_seqs(seqs: *mut u64, most: usize) -> Result<(), Failure> {
+    match (seqs.is_null(), most) {
+        (true, 1..) => Err(Failure::Argument("the place for numbers is NULL, but has room")),
+        _ => Ok(()),
+    }
 }
 
 /// Stores the numbers of a ticket's entries, `most` of them at most.
 ///
 /// # Safety
 /// `seqs` is valid for writing `most` numbers.
-unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) -> Result<(), Failure> {
-    if seqs.is_null() && most > 0 {
-        return Err(Failure::Argument("the place for numbers is NULL, but has room"));
-    }
+unsafe fn give_seqs(ticket: &Ticket, seqs: *mut u64, most: usize) {
     for (at, seq) in ticket.seqs().iter().take(most).enumerate() {
         // SAFETY: the caller's promise; `at` is below `most`.
         unsafe { seqs.add(at).write(*seq) };
     }
-    Ok(())
 }
 
 /// Appends an entry without a ticket. Stores the entry's number at `seq`, and at `group` the tag of
 /// the completion that the queue gets when the entry is acknowledged or has failed. Writes that
 /// reach stable media together have one such tag, and one completion, which counts them (`writes`).
 /// The tag is 0 if the entry is acknowledged already: no completion follows. The other tags have
-/// their highest bit set, so give tags without that bit to `brooklet_ticket_notify`.
+/// their highest bit set, so pass tags without that bit to `brooklet_ticket_notify`.
 ///
 /// With `wait` false, a call that would have to wait for room returns `BROOKLET_BUSY`.
 ///
@@ -144,8 +154,9 @@ pub unsafe extern "C" fn brooklet_queue_append(
 /// Commits packed operations (see `brooklet_operation`) without a ticket. Stores the numbers of the
 /// appended entries at `seqs`, `most_seqs` of them at most, and how many entries the commit
 /// appended at `count`. `defer` is the bound of a deferred commit in nanoseconds (see
-/// `brooklet_commit_defer`), or `UINT64_MAX`. The queue gets a completion as for
-/// `brooklet_queue_append`, which also explains `wait` and `group`.
+/// `brooklet_commit_defer`), `UINT64_MAX - 1` for a durable one (see `brooklet_commit_durable`), or
+/// `UINT64_MAX`. The queue gets a completion as for `brooklet_queue_append`, which also explains
+/// `wait` and `group`.
 ///
 /// # Safety
 /// `queue` and `store` were not freed; `operations` is valid for reading `len` bytes; `seqs` is
@@ -166,13 +177,14 @@ pub unsafe extern "C" fn brooklet_queue_commit(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let commit = || {
+        check_seqs(seqs, most_seqs)?;
         // SAFETY: the caller's promise.
         let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
         // SAFETY: the caller's promise.
         let ticket = unsafe {
             let operations = bytes(operations, len)?;
             let ticket = commit_packed(store, operations, defer, wait)?;
-            give_seqs(&ticket, seqs, most_seqs)?;
+            give_seqs(&ticket, seqs, most_seqs);
             ticket
         };
         // SAFETY: the caller's promise.
@@ -203,16 +215,51 @@ pub unsafe extern "C" fn brooklet_commit_wait(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let commit = || {
+        check_seqs(seqs, most_seqs)?;
         // SAFETY: the caller's promise.
         unsafe {
             let (store, operations) = (of(store)?, bytes(operations, len)?);
             let ticket = commit_packed(store, operations, defer, true)?;
             ticket.wait()?;
-            give_seqs(&ticket, seqs, most_seqs)?;
+            give_seqs(&ticket, seqs, most_seqs);
             give(count, ticket.seqs().len());
         }
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
     unsafe { call(error, commit) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use brooklet::{Class, Options, SpaceConfig};
+
+    use super::*;
+    use crate::packed::brooklet_operation_kind::BROOKLET_APPEND;
+
+    #[test]
+    fn a_durable_commit_is_durable_in_a_deferred_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+        let options = Options::new().ring_size(1 << 20).max_payload(1 << 16);
+        let store = options.clone().open(&path).unwrap();
+        let hour = Duration::from_secs(3600);
+        store.create_space("deferred", SpaceConfig::new().class(Class::Deferred(hour))).unwrap();
+        let key = b"deferred/log";
+        let mut packed = Vec::new();
+        packed.extend((BROOKLET_APPEND as u32).to_ne_bytes());
+        packed.extend((key.len() as u32).to_ne_bytes());
+        packed.extend(1u64.to_ne_bytes());
+        packed.extend(key);
+        packed.push(b'x');
+        let Ok(ticket) = commit_packed(&store, &packed, u64::MAX - 1, true) else {
+            panic!("the commit was refused");
+        };
+        ticket.wait().unwrap();
+        // The copy is what a kill leaves now.
+        fs::copy(&path, &copy).unwrap();
+        assert!(options.open(&copy).unwrap().exists(key).unwrap());
+    }
 }

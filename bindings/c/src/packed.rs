@@ -13,7 +13,7 @@ use brooklet::{Commit, LogInfo, TailEvent};
 use crate::arguments::{bytes, free, give, give_handle, object_mut, retention};
 use crate::commit::brooklet_commit;
 use crate::error::{
-    BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call,
+    BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call, call_for,
 };
 use crate::queue::{Poster, brooklet_queue};
 use crate::read::{brooklet_entries, brooklet_logs, entries_of};
@@ -159,7 +159,21 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn new(place: *mut c_void, size: usize) -> Result<Self, Failure> {
+    /// Takes the caller's buffer, and reports that it is empty: a call may copy nothing.
+    ///
+    /// # Safety
+    /// `used` and `count` are null or valid for writing.
+    unsafe fn empty(
+        place: *mut c_void,
+        size: usize,
+        used: *mut usize,
+        count: *mut usize,
+    ) -> Result<Self, Failure> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(used, 0);
+            give(count, 0);
+        }
         match (place.is_null(), size) {
             (true, 1..) => Err(Failure::Argument("the buffer is NULL, but its size is not 0")),
             (_, size) => Ok(Self { place: place.cast(), size, used: 0, count: 0, needs: 0 }),
@@ -250,7 +264,8 @@ pub unsafe extern "C" fn brooklet_entries_fill(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let fill = || {
-        let mut buffer = Buffer::new(buffer, size)?;
+        // SAFETY: the caller's promise.
+        let mut buffer = unsafe { Buffer::empty(buffer, size, used, count) }?;
         // SAFETY: the caller's promise.
         unsafe {
             let entries = object_mut(entries, "the entries are NULL")?;
@@ -284,7 +299,8 @@ pub unsafe extern "C" fn brooklet_read_fill(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let fill = || {
-        let mut buffer = Buffer::new(buffer, size)?;
+        // SAFETY: the caller's promise.
+        let mut buffer = unsafe { Buffer::empty(buffer, size, used, count) }?;
         let mut status = BROOKLET_OK;
         // SAFETY: the caller's promise.
         unsafe {
@@ -302,7 +318,7 @@ pub unsafe extern "C" fn brooklet_read_fill(
         Ok(status)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, fill) }
+    unsafe { call_for(entries, error, fill) }
 }
 
 /// Copies logs into the caller's buffer, each as a `brooklet_packed_log` and its key. Otherwise as
@@ -320,7 +336,8 @@ pub unsafe extern "C" fn brooklet_logs_fill(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let fill = || {
-        let mut buffer = Buffer::new(buffer, size)?;
+        // SAFETY: the caller's promise.
+        let mut buffer = unsafe { Buffer::empty(buffer, size, used, count) }?;
         // SAFETY: the caller's promise.
         let logs = unsafe { object_mut(logs, "the logs are NULL") }?;
         let mut status = BROOKLET_END;
@@ -360,7 +377,7 @@ impl Wake for Notice {
 /// never waits. If an event of another kind follows the entries, the call stores it at `event`, and
 /// otherwise an event of the kind `BROOKLET_TAIL_ENTRY`. If there is neither, the call returns
 /// `BROOKLET_TIMEOUT`, and the queue gets a completion with `tag` once it is worth another call.
-/// Errors are those of `brooklet_tail_next`.
+/// Another call on the tail may revoke this completion. Errors are those of `brooklet_tail_next`.
 ///
 /// # Safety
 /// `tail` and `queue` were not freed, and no other thread uses the tail; `buffer` is valid for
@@ -378,7 +395,8 @@ pub unsafe extern "C" fn brooklet_tail_fill(
     error: *mut *mut brooklet_error,
 ) -> brooklet_status {
     let fill = || {
-        let mut buffer = Buffer::new(buffer, size)?;
+        // SAFETY: the caller's promise.
+        let mut buffer = unsafe { Buffer::empty(buffer, size, used, count) }?;
         // SAFETY: the caller's promise.
         let (tail, poster) = unsafe { (object_mut(tail, "the tail is NULL")?, Poster::of(queue)?) };
         let waker = Waker::from(Arc::new(Notice { poster, tag }));

@@ -13,7 +13,7 @@ use brooklet::Error;
 use brooklet_io::Process;
 
 use crate::arguments::{free, give, give_handle, object, time};
-use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::grouping::Groups;
 
 /// The end of a write.
@@ -55,6 +55,8 @@ pub(crate) struct Ended {
 
 struct Waiting {
     completions: VecDeque<Ended>,
+    /// Whether the pipe has its byte.
+    has_byte: bool,
     /// Both ends of the pipe, which has one byte while completions wait.
     reader: PipeReader,
     writer: PipeWriter,
@@ -73,10 +75,10 @@ impl Shared {
 
     pub fn post(&self, ended: Ended) {
         let mut waiting = self.waiting();
-        if waiting.completions.is_empty() {
+        if !waiting.has_byte {
             // The pipe is empty, so this does not wait. If it fails, a thread that waits in
-            // `brooklet_queue_take` still gets the completion.
-            let _ = waiting.writer.write(&[1]);
+            // `brooklet_queue_take` still gets the completion, and the next one tries again.
+            waiting.has_byte = waiting.writer.write(&[1]).is_ok();
         }
         waiting.completions.push_back(ended);
         drop(waiting);
@@ -115,13 +117,13 @@ pub unsafe extern "C" fn brooklet_queue_new(
         let (reader, writer) =
             std::io::pipe().map_err(|error| Failure::Io("making the pipe of a queue", error))?;
         let readable = reader.as_raw_fd();
-        let waiting = Mutex::new(Waiting { completions: VecDeque::new(), reader, writer });
+        let waiting = Mutex::new(Waiting { completions: VecDeque::new(), has_byte: false, reader, writer });
         let (process, came, groups) = (Process::current(), Condvar::new(), Mutex::default());
         let shared = Shared { process, readable, waiting, came, groups };
         Ok(brooklet_queue { shared: Arc::new(shared) })
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, || give_handle(queue, make).map(|()| BROOKLET_OK)) }
+    unsafe { call_for(queue, error, || give_handle(queue, make).map(|()| BROOKLET_OK)) }
 }
 
 /// Frees a queue. Completions that come later are lost; their writes are not. NULL is allowed.
@@ -229,11 +231,11 @@ impl Shared {
         let count = waiting.completions.len().min(most);
         let taken: Vec<_> = waiting.completions.drain(..count).collect();
         if !taken.is_empty() {
-            if waiting.completions.is_empty() {
+            if !waiting.completions.is_empty() {
+                self.came.notify_one();
+            } else if std::mem::take(&mut waiting.has_byte) {
                 // The byte is there, so this does not wait.
                 let _ = waiting.reader.read(&mut [0]);
-            } else {
-                self.came.notify_one();
             }
         }
         taken

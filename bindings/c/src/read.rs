@@ -6,7 +6,7 @@ use std::ptr;
 use brooklet::{Entries, Entry, LogInfo, Logs, Store};
 
 use crate::arguments::{bytes, free, give, give_handle, object_mut};
-use crate::error::{BROOKLET_END, BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_END, BROOKLET_OK, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::store::{brooklet_store, of};
 
 /// An entry. The payload is lent by the iterator that returned it.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn brooklet_read(
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, read) }
+    unsafe { call_for(entries, error, read) }
 }
 
 /// Stores the next entry at `entry`. Its payload is lent until the next call on `entries`. Returns
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn brooklet_scan(
         Ok::<_, Failure>(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, scan) }
+    unsafe { call_for(logs, error, scan) }
 }
 
 /// Stores the next log at `log`. Its key is lent until the next call on `logs`. Returns

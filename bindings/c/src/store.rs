@@ -6,7 +6,7 @@ use std::time::Duration;
 use brooklet::{Error, Store, Ticket};
 
 use crate::arguments::{bytes, free, give, give_handle, object, path, retention, time};
-use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call};
+use crate::error::{BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call, call_for};
 use crate::options::brooklet_options;
 use crate::ticket::brooklet_ticket;
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn brooklet_open(
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, open) }
+    unsafe { call_for(store, error, open) }
 }
 
 /// Closes the store: waits until all commits are on stable media. Later writes return
@@ -138,11 +138,11 @@ unsafe fn write(
         Ok(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, write) }
+    unsafe { call_for(ticket, error, write) }
 }
 
 /// Appends an entry to a log; the first entry creates the log. The ticket has the entry's number,
-/// and tells when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
+/// and shows when the entry is on stable media. May wait for room: `brooklet_try_commit` does not.
 ///
 /// # Safety
 /// `store` is a store that was not freed; `key` and `payload` are valid for reading so many bytes;

@@ -10,7 +10,7 @@ use brooklet::{Entry, Tail, TailEvent};
 
 use crate::arguments::{bytes, free, give, give_handle, object_mut, time};
 use crate::error::{
-    BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call,
+    BROOKLET_END, BROOKLET_OK, BROOKLET_TIMEOUT, Failure, brooklet_error, brooklet_status, call, call_for,
 };
 use crate::read::brooklet_entry;
 use crate::store::{brooklet_store, of};
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn brooklet_tail_open(
         Ok::<_, Failure>(BROOKLET_OK)
     };
     // SAFETY: the caller's promise.
-    unsafe { call(error, open) }
+    unsafe { call_for(tail, error, open) }
 }
 
 /// Stores the next event at `event`. Waits for it for `timeout` nanoseconds (0: not at all), and

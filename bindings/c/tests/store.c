@@ -130,6 +130,13 @@ static void commits(brooklet_store *store) {
     assert(brooklet_ticket_is_done(ticket));
     assert(brooklet_ticket_seqs(ticket, &count) == NULL && count == 0);
     brooklet_ticket_free(ticket);
+    brooklet_commit_clear(commit);
+    ok(brooklet_commit_append(commit, KEY("a"), "5", 1, &error), &error);
+    brooklet_commit_defer(commit, SECOND);
+    brooklet_commit_durable(commit);
+    ok(brooklet_commit_to(commit, store, true, &ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, &error), &error);
+    brooklet_ticket_free(ticket);
     ok(brooklet_flush(store, &error), &error);
     brooklet_commit_free(commit);
 }
@@ -291,6 +298,8 @@ static void groups(brooklet_store *store) {
     seqs[0] = 9;
     ok(brooklet_commit_wait(store, packed, len, UINT64_MAX, seqs, 1, &count, &error), &error);
     assert(count == 1 && seqs[0] == 0);
+    ok(brooklet_commit_wait(store, packed, len, UINT64_MAX - 1, seqs, 1, &count, &error), &error);
+    assert(count == 1 && seqs[0] == 1);
     refused(brooklet_commit_wait(store, packed, len - 1, UINT64_MAX, NULL, 0, NULL, &error), &error, BROOKLET_INVALID,
             "within an operation");
 

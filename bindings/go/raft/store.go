@@ -39,9 +39,22 @@ type Store struct {
 	lock  sync.RWMutex
 	known *bounds
 
-	// stable guards the values that were stored or read.
+	// stable guards the stable state, as it is known. A key without a cell had no log when the group
+	// was opened.
 	stable sync.RWMutex
-	values map[string][]byte
+	cells  map[string]cell
+}
+
+// cell is the log of a key of the stable state, as this Store knows it.
+type cell struct {
+	// next is the number of the log's next entry, if the log exists.
+	next   uint64
+	exists bool
+	// unknown reports that a write has failed: the log has to be read again.
+	unknown bool
+	// value is the last value, if it was stored or read.
+	value []byte
+	read  bool
 }
 
 // draft has the memory of a write. All groups share drafts, so that an idle group needs none.
@@ -91,14 +104,20 @@ func Open(store *brooklet.Store, group string) (*Store, error) {
 		return nil, fmt.Errorf("opening the Raft group %q: %w", group, err)
 	}
 	s := &Store{
-		store:  store,
-		log:    group + "/log",
-		state:  group + "/state/",
-		most:   int(min(mostAtOnce, info.RingSize/6)),
-		values: make(map[string][]byte),
+		store: store,
+		log:   group + "/log",
+		state: group + "/state/",
+		most:  int(min(mostAtOnce, info.RingSize/6)),
+		cells: make(map[string]cell),
 	}
 	if _, err := s.bounds(); err != nil {
 		return nil, err
+	}
+	for log, err := range store.Scan(s.state) {
+		if err != nil {
+			return nil, fmt.Errorf("listing the state %q: %w", s.state, err)
+		}
+		s.cells[log.Key[len(s.state):]] = cell{next: log.Next, exists: true}
 	}
 	return s, nil
 }
@@ -259,7 +278,10 @@ func (s *Store) takeBack(d *draft, begin, front uint64, err error) error {
 	return err
 }
 
+// finish makes the commit of a draft, and waits until it is on stable media, also in a space whose
+// commits are deferred.
 func (s *Store) finish(d *draft) error {
+	d.commit.Durable()
 	_, err := s.store.Commit(context.Background(), &d.commit)
 	return err
 }
@@ -308,29 +330,64 @@ func (s *Store) DeleteRange(low, high uint64) error {
 func (s *Store) Set(key, value []byte) error {
 	s.stable.Lock()
 	defer s.stable.Unlock()
-	if _, err := s.store.Snapshot(context.Background(), s.state+string(key), value); err != nil {
-		delete(s.values, string(key)) // It may be the old one or the new one.
-		return fmt.Errorf("storing the state %q: %w", s.state+string(key), err)
+	name, log := string(key), s.state+string(key)
+	known, err := s.cell(name)
+	if err != nil {
+		return fmt.Errorf("reading the state %q: %w", log, err)
 	}
-	s.values[string(key)] = bytes.Clone(value)
+	d := take()
+	defer d.giveBack()
+	if known.exists {
+		d.commit.ExpectNext(log, known.next)
+	} else {
+		d.commit.ExpectAbsent(log)
+	}
+	d.commit.Snapshot(log, value)
+	if err := s.finish(d); err != nil {
+		s.cells[name] = cell{unknown: true} // It may be the old one or the new one.
+		return fmt.Errorf("storing the state %q: %w", log, err)
+	}
+	s.cells[name] = cell{next: known.next + 1, exists: true, value: bytes.Clone(value), read: true}
 	return nil
+}
+
+// cell returns the log of a key, and reads its bounds after a write that failed.
+func (s *Store) cell(name string) (cell, error) {
+	known := s.cells[name]
+	if !known.unknown {
+		return known, nil
+	}
+	found, err := s.store.Bounds(s.state + name)
+	exists := !errors.Is(err, brooklet.ErrNotFound)
+	if err != nil && exists {
+		return cell{}, err
+	}
+	known = cell{next: found.Next, exists: exists}
+	s.cells[name] = known
+	return known, nil
 }
 
 // Get returns the value of a key; nil if it has none.
 func (s *Store) Get(key []byte) ([]byte, error) {
 	s.stable.RLock()
-	value, known := s.values[string(key)]
+	known := s.cells[string(key)]
 	s.stable.RUnlock()
-	if known {
-		return bytes.Clone(value), nil
+	if known.read {
+		return bytes.Clone(known.value), nil
 	}
 	s.stable.Lock()
 	defer s.stable.Unlock()
-	entry, _, err := s.store.First(s.state + string(key))
-	if err != nil {
-		return nil, fmt.Errorf("reading the state %q: %w", s.state+string(key), err)
+	name, log := string(key), s.state+string(key)
+	known, err := s.cell(name)
+	var entry brooklet.Entry
+	if err == nil {
+		entry, _, err = s.store.First(log)
 	}
-	s.values[string(key)] = entry.Payload
+	if err != nil {
+		return nil, fmt.Errorf("reading the state %q: %w", log, err)
+	}
+	known.value, known.read = entry.Payload, true
+	s.cells[name] = known
 	return bytes.Clone(entry.Payload), nil
 }
 

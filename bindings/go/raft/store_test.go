@@ -318,6 +318,43 @@ func TestASecondWriterIsRefused(t *testing.T) {
 	expect(t, other, 0, 0)
 }
 
+func TestASecondWriterOfTheStateIsRefused(t *testing.T) {
+	group := opener(t)()
+	second, err := Open(group.store, "raft/1")
+	must(t, err)
+	term := []byte("CurrentTerm")
+	is := func(group *Store, want uint64) {
+		t.Helper()
+		if found, err := group.GetUint64(term); err != nil || found != want {
+			t.Fatalf("%d, %v, and not %d", found, err, want)
+		}
+	}
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, brooklet.ErrConflict) {
+			t.Fatal(err)
+		}
+	}
+	must(t, group.SetUint64(term, 5))
+	refused(second.SetUint64(term, 3))
+	is(group, 5)
+	is(second, 5) // It has read the state again.
+	// A handle of before that reads a state of after may not write it.
+	third, err := Open(group.store, "raft/1")
+	must(t, err)
+	must(t, group.SetUint64(term, 6))
+	is(third, 6)
+	refused(third.SetUint64(term, 4))
+	must(t, group.SetUint64(term, 7))
+	is(group, 7)
+	fresh, err := Open(group.store, "raft/1")
+	must(t, err)
+	is(fresh, 7)
+	must(t, fresh.SetUint64(term, 8))
+	refused(group.SetUint64(term, 9))
+	is(group, 8)
+}
+
 func TestAClosedStoreAndDamagedEntries(t *testing.T) {
 	group := opener(t)()
 	must(t, group.StoreLogs(entries(1, 3)))

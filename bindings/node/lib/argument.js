@@ -18,9 +18,20 @@ function wrongType (name, expected, found) {
   return Object.assign(new TypeError(`${name} is ${expected}, not ${described(found)}`), { code: 'ERR_INVALID_ARG_TYPE' })
 }
 
+/** Returns whether a string has bytes in UTF-8: a lone surrogate has none. Node 18 lacks the method. */
+const isWellFormed = typeof ''.isWellFormed === 'function'
+  ? text => text.isWellFormed()
+  : text => !/\p{Surrogate}/u.test(text)
+
 /** Returns the bytes of a string, in UTF-8, or of a Uint8Array. */
 function bytes (value, name) {
-  if (typeof value === 'string') return value === '' ? NOTHING : Buffer.from(value, 'utf8')
+  if (typeof value === 'string') {
+    if (!isWellFormed(value)) {
+      const message = `${name} has a lone surrogate, and so no bytes in UTF-8: use a Uint8Array`
+      throw Object.assign(new TypeError(message), { code: 'ERR_INVALID_ARG_VALUE' })
+    }
+    return value === '' ? NOTHING : Buffer.from(value, 'utf8')
+  }
   if (!(value instanceof Uint8Array)) throw wrongType(name, 'a string or a Uint8Array', value)
   if (value.length > MOST_BYTES) {
     const message = `${name} has ${value.length} bytes: the store takes at most ${MOST_BYTES}, and fewer by its maxPayload`

@@ -55,4 +55,4 @@ function drain () {
   }
 }
 
-module.exports = { forget, wait, waitEach }
+module.exports = { drain, forget, wait, waitEach }

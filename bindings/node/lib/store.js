@@ -6,7 +6,7 @@ const { NOTHING, boolean, key, options, payload, signal, text, whole, wrongType 
 const { Commit, nativeOf } = require('./commit.js')
 const { answer } = require('./error.js')
 const { Items } = require('./items.js')
-const { forget, wait } = require('./port.js')
+const { drain, forget, wait } = require('./port.js')
 const rows = require('./rows.js')
 
 const OPTIONS = {
@@ -146,7 +146,8 @@ class Store {
   async checkpoint () { await answer(this.#current.checkpoint()) }
 
   async close () {
-    this.#closing ??= answer(this.#current.close())
+    // The writes have ended, but their waits hold the file until they are taken.
+    this.#closing ??= answer(this.#current.close()).finally(drain)
     await this.#closing
   }
 }

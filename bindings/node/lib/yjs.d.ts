@@ -5,9 +5,12 @@ import type { OpenOptions, Store } from './index.js'
 export class BrookletPersistence {
   /** `location` is the path of a store, which `destroy` closes; or an open store, which it leaves open. */
   constructor(location: string | Store, options?: { prefix?: string, openOptions?: OpenOptions })
-  /** Returns a document with all updates that were stored. Merges them in the store if they are more than 500. */
+  /**
+   * Returns a document with all updates that were stored. Merges them in the store if they are more than 500. The document
+   * comes also if the store cannot merge them: `flushDocument` returns that error.
+   */
   getYDoc(docName: string): Promise<Doc>
-  /** Stores an update. Resolves with its number when the update is on stable media. */
+  /** Stores an update. Resolves with its number when the update is on stable media. Refuses bytes that are no update. */
   storeUpdate(docName: string, update: Uint8Array): Promise<number>
   /** Returns the state vector of a document. */
   getStateVector(docName: string): Promise<Uint8Array>

@@ -5,6 +5,7 @@
 
 const Y = require('yjs')
 const any = require('lib0/buffer')
+const { key: bytesOf } = require('./argument.js')
 const { BrookletError, Commit, Store, open } = require('./index.js')
 
 const STATE = Buffer.of(1)
@@ -36,13 +37,14 @@ class BrookletPersistence {
   getYDoc (docName) {
     return this.#turn(docName, async (store, log) => {
       const { doc, count, next } = await loaded(store, log)
-      if (count > MOST_UPDATES) await flush(store, log, doc, next)
+      if (count > MOST_UPDATES) await tryFlush(store, log, doc, next)
       return doc
     })
   }
 
-  storeUpdate (docName, update) {
-    return this.#turn(docName, (store, log) => store.append(log, Buffer.concat([UPDATE, update])))
+  async storeUpdate (docName, update) {
+    const entry = entryOf(update)
+    return this.#turn(docName, (store, log) => store.append(log, entry))
   }
 
   async getStateVector (docName) {
@@ -50,7 +52,9 @@ class BrookletPersistence {
   }
 
   async getDiff (docName, stateVector) {
-    return Y.encodeStateAsUpdate(await this.getYDoc(docName), stateVector)
+    // A copy: the bytes are the caller's again when the call returns.
+    const vector = stateVector === undefined ? undefined : Uint8Array.from(stateVector)
+    return Y.encodeStateAsUpdate(await this.getYDoc(docName), vector)
   }
 
   flushDocument (docName) {
@@ -68,9 +72,10 @@ class BrookletPersistence {
     })
   }
 
-  setMeta (docName, metaKey, value) {
+  async setMeta (docName, metaKey, value) {
+    const entry = Buffer.from(any.encodeAny(value))
     return this.#turn(docName, async store => {
-      await store.snapshot(this.#meta(docName, metaKey), Buffer.from(any.encodeAny(value)))
+      await store.snapshot(this.#meta(docName, metaKey), entry)
     })
   }
 
@@ -143,7 +148,7 @@ class BrookletPersistence {
     const before = [this.#turns.get(docName), this.#cleared]
     const result = (async () => {
       await Promise.all(before)
-      return call(await this.#store, Buffer.from(`${this.#prefix}d${docName}`))
+      return call(await this.#store, bytesOf(`${this.#prefix}d${docName}`))
     })()
     const turn = result.then(() => {}, () => {}).then(() => {
       if (this.#turns.get(docName) === turn) this.#turns.delete(docName)
@@ -157,11 +162,23 @@ class BrookletPersistence {
   }
 
   #meta (docName, metaKey) {
-    const name = Buffer.from(docName)
+    const name = bytesOf(docName)
     const length = Buffer.alloc(2)
     length.writeUInt16BE(name.length)
-    return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, Buffer.from(metaKey)])
+    return Buffer.concat([Buffer.from(`${this.#prefix}m`), length, name, bytesOf(metaKey)])
   }
+}
+
+/** Returns the entry of an update, a copy. A document with other bytes could not be read any more. */
+function entryOf (update) {
+  if (!(update instanceof Uint8Array)) throw new TypeError('an update is a Uint8Array')
+  const entry = Buffer.concat([UPDATE, update])
+  try {
+    Y.decodeUpdate(entry.subarray(1))
+  } catch (error) {
+    throw new BrookletError({ code: 'BROOKLET_INVALID', message: `the bytes are no update of Yjs: ${error.message}` })
+  }
+  return entry
 }
 
 /** Returns the keys of the first logs with a prefix. */
@@ -202,6 +219,15 @@ async function flush (store, log, doc, next) {
   } catch (error) {
     // Another object wrote to the log. Its updates stay, and the next flush merges them.
     if (error.code !== 'BROOKLET_CONFLICT') throw error
+  }
+}
+
+/** Flushes a document that is read. The document is whole without it, and a later read tries again. */
+async function tryFlush (store, log, doc, next) {
+  try {
+    await flush(store, log, doc, next)
+  } catch (error) {
+    if (!(error instanceof BrookletError)) throw error
   }
 }
 

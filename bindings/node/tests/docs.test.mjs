@@ -18,7 +18,7 @@ test('the programs of the README', t => {
     // Below the folder with the package, so that it is found.
     const file = join(here, `program-${n}.mjs`)
     writeFileSync(file, program)
-    const { status, stdout, stderr } = spawnSync(process.execPath, [file], { cwd: dir, encoding: 'utf8', timeout: 60_000 })
+    const { status, stdout, stderr } = spawnSync(process.execPath, [file], { cwd: dir, encoding: 'utf8', timeout: 300_000 })
     assert.equal(status, 0, stderr)
     return stdout
   })

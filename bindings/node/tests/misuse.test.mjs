@@ -31,6 +31,21 @@ test('wrong types are refused, and nothing is written', async t => {
   assert.equal(await store.exists('log'), false)
 })
 
+test('strings without UTF-8 bytes are refused, and nothing is written', async t => {
+  const { store } = await opened(t)
+  const value = { name: 'TypeError', code: 'ERR_INVALID_ARG_VALUE' }
+  for (const wrong of ['\ud800', 'a\udc00b', '\udc00\ud800']) {
+    await assert.rejects(store.append(wrong, 'a'), value)
+    await assert.rejects(store.append('log', wrong), value)
+    await assert.rejects(store.bounds(wrong), value)
+    assert.throws(() => store.read(wrong), value)
+    assert.throws(() => new Commit().append('log', wrong), value)
+  }
+  assert.deepEqual(await all(store.scan()), [])
+  await store.append('\u{1f30a}', '\u{1f30a}')
+  assert.deepEqual(plain(await all(store.read('\u{1f30a}'))), [[0, '\u{1f30a}']])
+})
+
 test('wrong numbers are refused', async t => {
   const { store } = await opened(t)
   await store.appendMany('log', ['a', 'b'])
@@ -144,7 +159,7 @@ test('the garbage collector in mid-call', async t => {
       await again.close()
       break
     } catch (error) {
-      if (tries === 100 || error.code !== 'BROOKLET_CANNOT_OPEN') throw error
+      if (tries === 1000 || error.code !== 'BROOKLET_CANNOT_OPEN') throw error
     }
   }
 })

@@ -12,7 +12,7 @@ import { all, folder } from './common.mjs'
 import { payload } from './kill-writer.mjs'
 
 const here = fileURLToPath(new URL('.', import.meta.url))
-const run = (program, path) => spawnSync(process.execPath, ['--input-type=module', '-e', program, path], { cwd: here, encoding: 'utf8', timeout: 60_000 })
+const run = (program, path) => spawnSync(process.execPath, ['--input-type=module', '-e', program, path], { cwd: here, encoding: 'utf8', timeout: 300_000 })
 const OPEN = "import { open } from 'brooklet'; const store = await open(process.argv[1]);"
 
 test('an open store does not keep the process, and its writes are kept', async t => {

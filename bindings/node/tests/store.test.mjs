@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
+import { join } from 'node:path'
 import test from 'node:test'
 import { BrookletError, Commit, Store, open } from 'brooklet'
-import { all, opened, plain } from './common.mjs'
+import { all, folder, opened, plain } from './common.mjs'
 
 test('appends and reads', async t => {
   const { store } = await opened(t)
@@ -118,6 +119,21 @@ test('a number that JavaScript cannot represent is an error', async t => {
   const found = []
   await assert.rejects(async () => { for await (const { seq } of store.read('log')) found.push(seq) }, { code: 'BROOKLET_UNSAFE_NUMBER' })
   assert.deepEqual(found, [Number.MAX_SAFE_INTEGER])
+})
+
+test('a store opens again at once after a close beside appends', async t => {
+  const path = join(folder(t), 'store')
+  const moment = new Int32Array(new SharedArrayBuffer(4))
+  for (let n = 0; n < 5; n++) {
+    const store = await open(path)
+    const appended = store.append('log', 'x')
+    const closed = store.close()
+    // The store closes meanwhile, and no turn of the event loop takes the end of the append.
+    Atomics.wait(moment, 0, 0, 100)
+    await closed
+    await (await open(path)).close()
+    assert.equal(await appended, n)
+  }
 })
 
 test('one library, however it is loaded', () => {

@@ -61,6 +61,26 @@ test('a flush merges, also by itself, and loses nothing', async t => {
   await store.append('the store', 'is still open')
 })
 
+test('a document that cannot be merged is read all the same', async t => {
+  const path = join(folder(t), 'store')
+  const whole = 'x'.repeat(200 * 501)
+  const first = new BrookletPersistence(path)
+  const { text: edited, writes } = stored(first, 'notes')
+  for (let n = 0; n < 501; n++) edited.insert(0, 'x'.repeat(200))
+  await Promise.all(writes)
+  await first.destroy()
+  for (const openOptions of [{ readOnly: true }, { maxPayload: 64 << 10 }]) {
+    const persistence = new BrookletPersistence(path, { openOptions })
+    assert.equal(await text(persistence, 'notes'), whole)
+    assert.ok((await persistence.getStateVector('notes')).length > 0)
+    await assert.rejects(persistence.flushDocument('notes'), { name: 'BrookletError' })
+    await persistence.destroy()
+  }
+  const last = new BrookletPersistence(path)
+  assert.equal(await text(last, 'notes'), whole)
+  await last.destroy()
+})
+
 test('metadata, and a clear', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store)
@@ -125,11 +145,46 @@ test('a clear of all waits for the calls before, and those after wait for it', a
   assert.deepEqual(await persistence.getAllDocNames(), [])
 })
 
+test('the bytes and values of a caller may change after the call', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  const doc = new Y.Doc()
+  doc.getText('text').insert(0, 'hello')
+  const update = Buffer.from(Y.encodeStateAsUpdate(doc))
+  const value = { version: 1 }
+  const calls = [persistence.storeUpdate('a', update), persistence.setMeta('a', 'key', value)]
+  update.fill(0)
+  value.version = 2
+  await Promise.all(calls)
+  assert.equal(await text(persistence, 'a'), 'hello')
+  assert.deepEqual(await persistence.getMeta('a', 'key'), { version: 1 })
+  const vector = Buffer.from(Y.encodeStateVector(doc))
+  const diff = persistence.getDiff('a', vector)
+  vector.fill(0)
+  assert.deepEqual(await diff, Y.encodeStateAsUpdate(doc, Y.encodeStateVector(doc)))
+})
+
+test('bytes that are no update are refused, and the document stays', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  const { text: edited, writes } = stored(persistence, 'a')
+  edited.insert(0, 'hello')
+  await Promise.all(writes)
+  for (const wrong of [new Uint8Array(0), Uint8Array.of(1), Uint8Array.of(255, 255), Uint8Array.of(0)]) {
+    await assert.rejects(persistence.storeUpdate('a', wrong), { code: 'BROOKLET_INVALID' })
+  }
+  await assert.rejects(persistence.storeUpdate('a', 'text'), TypeError)
+  assert.equal(await text(persistence, 'a'), 'hello')
+  assert.deepEqual(await store.bounds('da'), { first: 0, next: 1 })
+})
+
 test('bad input is refused, and loses nothing', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store)
   await assert.rejects(persistence.storeUpdate('a', null), TypeError)
   await assert.rejects(persistence.getYDoc(7), TypeError)
+  await assert.rejects(persistence.getYDoc('\ud800'), TypeError)
+  await assert.rejects(persistence.setMeta('a', '\ud800', 1), TypeError)
   await store.append('da', 'no update')
   await assert.rejects(persistence.getYDoc('a'), { code: 'BROOKLET_INVALID' })
   await assert.rejects(persistence.flushDocument('a'), { code: 'BROOKLET_INVALID' })

@@ -14,6 +14,7 @@ mod argument;
 mod callback;
 mod commit;
 mod error;
+mod pending;
 mod port;
 mod read;
 mod result;

@@ -5,98 +5,29 @@
 //! event loop watches the pipe, and polls all woken waits in one turn. So no thread of the store
 //! runs Python code, and many ends cost one wake-up.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
-use brooklet::{Appending, Committing, Error};
+use brooklet::Error;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::argument::{Key, Payload};
 use crate::commit::Commit;
 use crate::error::{exception, invalid};
+use crate::pending::{LAST, Outcome, PORTS, Pending, Wait, Waking, Woken, Work, held};
 use crate::store::Store;
-use crate::tail::{Following, TailStream};
+use crate::tail::TailStream;
 use crate::ticket::Ticket;
-
-/// The future of the store.
-enum Work {
-    Append(Appending),
-    Commit(Committing),
-    Ticket(brooklet::Ticket),
-    Tail(Arc<Mutex<Following>>),
-}
-
-/// The result of a future.
-enum Outcome {
-    Seq(u64),
-    Seqs(Vec<u64>),
-    /// The write is acknowledged, or the tail has an event.
-    Done,
-}
-
-impl Work {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Outcome, Error>> {
-        match self {
-            Work::Append(append) => Pin::new(append).poll(context).map_ok(Outcome::Seq),
-            Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
-            Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Done),
-            Work::Tail(following) => held(following).poll(context).map(|()| Ok(Outcome::Done)),
-        }
-    }
-}
-
-struct Woken {
-    /// Numbers of waits.
-    waits: Vec<u64>,
-    writer: PipeWriter,
-}
-
-/// Wakes one wait.
-struct Waking {
-    woken: Arc<Mutex<Woken>>,
-    wait: u64,
-}
-
-impl Wake for Waking {
-    fn wake(self: Arc<Self>) {
-        let mut woken = held(&self.woken);
-        if woken.waits.is_empty() {
-            // The pipe is empty, so this does not block.
-            let _ = woken.writer.write(&[1]);
-        }
-        woken.waits.push(self.wait);
-    }
-}
-
-/// A wait that has not ended.
-struct Wait {
-    number: u64,
-    work: Work,
-    waker: Waker,
-    /// The future of `asyncio`.
-    future: Py<PyAny>,
-}
-
-/// The number of the last wait. No two ports use one number: a tail may move from one to another.
-static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Where the waits of one event loop end.
 #[pyclass(frozen, module = "brooklet")]
 pub struct Port {
     woken: Arc<Mutex<Woken>>,
-    reader: PipeReader,
-    pending: Mutex<BTreeMap<u64, Wait>>,
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pending: Arc<Pending>,
 }
 
 /// A wait that was polled.
@@ -104,11 +35,26 @@ type Polled = (Wait, Poll<Result<Outcome, Error>>);
 
 impl Port {
     /// Begins a wait, and returns its number if it has not ended.
-    fn begin(&self, py: Python<'_>, work: Work, future: Py<PyAny>) -> PyResult<Option<u64>> {
+    fn begin(slf: &Bound<'_, Self>, work: Work, future: Py<PyAny>) -> PyResult<Option<u64>> {
+        let (py, port) = (slf.py(), slf.get());
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let waker = Waker::from(Arc::new(Waking { woken: self.woken.clone(), wait: number }));
-        self.advance(py, vec![Wait { number, work, waker, future }])?;
-        Ok(held(&self.pending).contains_key(&number).then_some(number))
+        let waker = Waker::from(Arc::new(Waking { woken: port.woken.clone(), wait: number }));
+        let awaited = future.clone_ref(py);
+        port.advance(py, vec![Wait { number, work, waker, future }])?;
+        let may_end_early = held(&port.pending).get(&number).map(|wait| wait.work.may_end_early());
+        if may_end_early == Some(true) {
+            let leaving = Bound::new(py, Leaving { port: slf.clone().unbind(), wait: number })?;
+            awaited.bind(py).call_method1(intern!(py, "add_done_callback"), (leaving,))?;
+        }
+        Ok(may_end_early.map(|_| number))
+    }
+
+    /// Ends a wait that has not ended. That cancels a commit that waits for room or for a read.
+    fn forget(&self, py: Python<'_>, number: u64) {
+        let left = held(&self.pending).remove(&number);
+        if let Some(wait) = left {
+            py.detach(|| drop(wait.work));
+        }
     }
 
     /// Polls waits. Ends those that are ready, and keeps the others.
@@ -134,6 +80,21 @@ impl Port {
         // The last handle of a store may be among them, and closing it takes time.
         py.detach(|| drop(ended));
         settled
+    }
+}
+
+/// Ends a wait with its future. `asyncio` calls it when the future is done: nobody waits for a
+/// future that was cancelled.
+#[pyclass(frozen, module = "brooklet")]
+struct Leaving {
+    port: Py<Port>,
+    wait: u64,
+}
+
+#[pymethods]
+impl Leaving {
+    fn __call__(&self, py: Python<'_>, _future: &Bound<'_, PyAny>) {
+        self.port.get().forget(py, self.wait);
     }
 }
 
@@ -163,22 +124,26 @@ impl Port {
     #[new]
     fn new() -> PyResult<Self> {
         let (reader, writer) = std::io::pipe()?;
-        let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), writer }));
-        Ok(Self { woken, reader, pending: Mutex::new(BTreeMap::new()) })
+        let woken = Arc::new(Mutex::new(Woken { waits: Vec::new(), has_byte: false, reader, writer }));
+        let pending = Arc::new(Pending::default());
+        let mut ports = held(&PORTS);
+        ports.retain(|(_, port)| port.strong_count() > 0);
+        ports.push((std::process::id(), Arc::downgrade(&pending)));
+        Ok(Self { woken, pending })
     }
 
     /// The descriptor that is readable while woken waits are there.
     fn fileno(&self) -> i32 {
-        self.reader.as_raw_fd()
+        held(&self.woken).reader.as_raw_fd()
     }
 
     /// Polls the woken waits.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         let woken = {
             let mut woken = held(&self.woken);
-            if !woken.waits.is_empty() {
+            if std::mem::take(&mut woken.has_byte) {
                 // The byte is there, so this does not block.
-                let _ = (&self.reader).read(&mut [0]);
+                let _ = woken.reader.read(&mut [0]);
             }
             std::mem::take(&mut woken.waits)
         };
@@ -208,46 +173,46 @@ impl Port {
 
     /// Appends, and ends `future` with the number when the entry is acknowledged.
     fn append(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         store: &Store,
         key: Key,
         payload: Payload,
         future: Py<PyAny>,
     ) -> PyResult<()> {
-        let store = store.handle(py)?;
+        let store = store.handle(slf.py())?;
         let work = Work::Append(store.append_async(&key, &payload));
-        py.detach(|| drop(store));
-        self.begin(py, work, future).map(drop)
+        slf.py().detach(|| drop(store));
+        Self::begin(slf, work, future).map(drop)
     }
 
     /// Commits, and ends `future` with the numbers when the commit is acknowledged.
-    fn commit(&self, py: Python<'_>, store: &Store, commit: &Commit, future: Py<PyAny>) -> PyResult<()> {
-        let store = store.handle(py)?;
+    fn commit(slf: &Bound<'_, Self>, store: &Store, commit: &Commit, future: Py<PyAny>) -> PyResult<()> {
+        let store = store.handle(slf.py())?;
         let work = Work::Commit(store.commit_async(commit.commit.clone()));
-        py.detach(|| drop(store));
-        self.begin(py, work, future).map(drop)
+        slf.py().detach(|| drop(store));
+        Self::begin(slf, work, future).map(drop)
     }
 
     /// Ends `future` when a write is acknowledged.
-    fn ticket(&self, py: Python<'_>, ticket: &Ticket, future: Py<PyAny>) -> PyResult<()> {
-        self.begin(py, Work::Ticket(ticket.ticket.clone()), future).map(drop)
+    fn ticket(slf: &Bound<'_, Self>, ticket: &Ticket, future: Py<PyAny>) -> PyResult<()> {
+        Self::begin(slf, Work::Ticket(ticket.ticket.clone()), future).map(drop)
     }
 
     /// Ends `future` when a tail has its next event, which stays in the tail.
-    fn tail(&self, py: Python<'_>, tail: &TailStream, future: Py<PyAny>) -> PyResult<()> {
+    fn tail(slf: &Bound<'_, Self>, tail: &TailStream, future: Py<PyAny>) -> PyResult<()> {
+        let (py, pending) = (slf.py(), &slf.get().pending);
         let former = held(&tail.waits).take();
-        let former = former.and_then(|number| held(&self.pending).remove(&number));
+        let former = former.and_then(|number| held(pending).remove(&number));
         if let Some(wait) = former {
             if !is_done(wait.future.bind(py))? {
                 let number = wait.number;
-                held(&self.pending).insert(number, wait);
+                held(pending).insert(number, wait);
                 *held(&tail.waits) = Some(number);
                 return Err(invalid(py, "another task waits for the tail: give each task its own"));
             }
             drop(wait);
         }
-        let waits = self.begin(py, Work::Tail(tail.following.clone()), future)?;
+        let waits = Self::begin(slf, Work::Tail(tail.following.clone()), future)?;
         *held(&tail.waits) = waits;
         Ok(())
     }

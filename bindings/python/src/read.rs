@@ -69,21 +69,25 @@ impl<T: Size + Named + Send, I: Iterator<Item = Result<T, Error>> + Send> Ahead<
         if self.ready.is_empty() && !self.over {
             py.detach(|| self.fill());
         }
-        match self.ready.pop_front() {
-            Some(item) => item.named(py).map(Some),
-            None => self.failed.take().map_or(Ok(()), Err).or_raise(py).map(|()| None),
-        }
+        let Some(item) = self.ready.front() else {
+            return self.failed.take().map_or(Ok(()), Err).or_raise(py).map(|()| None);
+        };
+        let named = item.named(py)?;
+        self.ready.pop_front();
+        Ok(Some(named))
     }
 
     /// Returns the next batch; an empty one at the end.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let batch = PyList::empty(py);
-        while let Some(item) = self.next(py)? {
-            batch.append(item)?;
-            if self.ready.is_empty() {
-                break;
-            }
+        if self.ready.is_empty() && !self.over {
+            py.detach(|| self.fill());
         }
+        if self.ready.is_empty() {
+            self.failed.take().map_or(Ok(()), Err).or_raise(py)?;
+        }
+        let named = self.ready.iter().map(|item| item.named(py)).collect::<PyResult<Vec<_>>>()?;
+        let batch = PyList::new(py, named)?;
+        self.ready.clear();
         Ok(batch)
     }
 }

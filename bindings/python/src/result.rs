@@ -30,35 +30,36 @@ static TRIMMED: Class = Class::new("Trimmed");
 static TRUNCATED: Class = Class::new("Truncated");
 static DELETED: Class = Class::new("Deleted");
 
-/// A result of the store that Python has a named tuple for.
+/// A result of the store that Python has a named tuple for. Python runs handlers of signals while
+/// it makes one, and these may raise exceptions: no result is taken before it has its tuple.
 pub trait Named {
-    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>>;
+    fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
 }
 
 impl Named for Entry {
-    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         ENTRY.get(py)?.call1((self.seq, PyBytes::new(py, &self.payload)))
     }
 }
 
 impl Named for Bounds {
-    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         BOUNDS.get(py)?.call1((self.first, self.next))
     }
 }
 
 impl Named for LogInfo {
-    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         LOG_INFO.get(py)?.call1((PyBytes::new(py, &self.key), self.bounds.named(py)?))
     }
 }
 
 impl Named for TailEvent {
-    fn named(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self {
             TailEvent::Entry(entry) => entry.named(py),
             TailEvent::Trimmed(range) => TRIMMED.get(py)?.call1((range.start, range.end)),
-            TailEvent::Truncated { next } => TRUNCATED.get(py)?.call1((next,)),
+            TailEvent::Truncated { next } => TRUNCATED.get(py)?.call1((*next,)),
             TailEvent::Deleted => DELETED.get(py)?.call0(),
             _ => Err(invalid(py, "the event is newer than this library")),
         }

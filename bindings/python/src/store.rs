@@ -12,6 +12,7 @@ use pyo3::types::PyTuple;
 use crate::argument::{Key, Payload, Seconds, range};
 use crate::commit::{Commit, retention};
 use crate::error::OrRaise;
+use crate::pending::end_writes;
 use crate::read::{Entries, Logs};
 use crate::result::Named;
 use crate::tail::{Tail, TailStream};
@@ -29,8 +30,12 @@ impl Store {
     /// Returns a handle of the store, if it is open. The last handle closes the store, which takes
     /// time, and callbacks may need the interpreter: drop it in `detach`.
     pub fn handle(&self, py: Python<'_>) -> PyResult<brooklet::Store> {
+        self.opened().or_raise(py)
+    }
+
+    fn opened(&self) -> Result<brooklet::Store, Error> {
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
-        store.ok_or(Error::Closed).or_raise(py)
+        store.ok_or(Error::Closed)
     }
 
     fn take(&self) -> Option<brooklet::Store> {
@@ -263,10 +268,9 @@ impl Store {
     /// Returns whether the log has reached the number. Ctrl-C ends the wait.
     #[pyo3(signature = (key, next, timeout = None))]
     fn wait_for(&self, py: Python<'_>, key: Key, next: u64, timeout: Option<Seconds>) -> PyResult<bool> {
-        let store = self.handle(py)?;
-        let reached = wait(py, timeout, |time: Duration| Ok(store.wait_for(&key, next, time)?.then_some(())));
-        py.detach(|| drop(store));
-        Ok(reached?.is_some())
+        // A handle that waits for the interpreter's lock would keep the file after a close.
+        let step = |time: Duration| Ok(self.opened()?.wait_for(&key, next, time)?.then_some(()));
+        Ok(wait(py, timeout, step)?.is_some())
     }
 
     /// Waits until every commit so far is on stable media, deferred ones too.
@@ -283,13 +287,13 @@ impl Store {
     /// nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(store) = self.take() else { return Ok(()) };
-        let close = move || {
-            let closed = store.close();
-            // The file is released with the last handle.
-            drop(store);
-            closed
-        };
-        py.detach(close).or_raise(py)
+        let closed = py.detach(|| store.close());
+        if !matches!(closed, Err(Error::Forked)) {
+            end_writes(py);
+        }
+        // The file is released with the last handle.
+        py.detach(|| drop(store));
+        closed.or_raise(py)
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

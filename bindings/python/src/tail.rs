@@ -25,12 +25,28 @@ pub struct Tail {
 
 struct State {
     tail: brooklet::Tail,
+    /// The next event, if it came and Python did not get it.
+    kept: Option<TailEvent>,
     failed: bool,
+}
+
+impl State {
+    /// Hands over the next event, which stays the next one if that fails.
+    fn hand<'py>(
+        &mut self,
+        py: Python<'py>,
+        event: Option<TailEvent>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.kept = event;
+        let named = self.kept.as_ref().map(|event| event.named(py)).transpose()?;
+        self.kept = None;
+        Ok(named)
+    }
 }
 
 impl Tail {
     pub fn new(tail: brooklet::Tail) -> Self {
-        Self { state: Mutex::new(State { tail, failed: false }) }
+        Self { state: Mutex::new(State { tail, kept: None, failed: false }) }
     }
 }
 
@@ -39,15 +55,22 @@ impl Tail {
     /// The number of the next entry that the tail returns.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(locked(py, &self.state)?.tail.position())
+        let state = locked(py, &self.state)?;
+        Ok(match &state.kept {
+            Some(TailEvent::Entry(entry)) => entry.seq,
+            _ => state.tail.position(),
+        })
     }
 
     /// Returns the next event, or None if the tail would wait for it.
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = locked(py, &self.state)?;
-        let tail = &mut state.tail;
-        let event = py.detach(|| tail.try_next()).or_raise(py)?;
-        event.map(|event| event.named(py)).transpose()
+        let mut event = state.kept.take();
+        if event.is_none() {
+            let tail = &mut state.tail;
+            event = py.detach(|| tail.try_next()).or_raise(py)?;
+        }
+        state.hand(py, event)
     }
 
     /// Returns the next event. Waits for `timeout` seconds at most, and then returns None.
@@ -57,9 +80,12 @@ impl Tail {
         timeout: Option<Seconds>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = locked(py, &self.state)?;
-        let tail = &mut state.tail;
-        let event = wait(py, timeout, |time| tail.next_timeout(time))?;
-        event.map(|event| event.named(py)).transpose()
+        let mut event = state.kept.take();
+        if event.is_none() {
+            let tail = &mut state.tail;
+            event = wait(py, timeout, |time| tail.next_timeout(time))?;
+        }
+        state.hand(py, event)
     }
 
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -71,11 +97,15 @@ impl Tail {
         if state.failed {
             return Ok(None);
         }
-        let mut failed = false;
-        let tail = &mut state.tail;
-        let event = wait(py, None, |time| tail.next_timeout(time).inspect_err(|_| failed = true));
-        state.failed = failed;
-        event?.map(|event| event.named(py)).transpose()
+        let mut event = state.kept.take();
+        if event.is_none() {
+            let mut failed = false;
+            let tail = &mut state.tail;
+            let next = wait(py, None, |time| tail.next_timeout(time).inspect_err(|_| failed = true));
+            state.failed = failed;
+            event = next?;
+        }
+        state.hand(py, event)
     }
 }
 
@@ -129,7 +159,9 @@ impl TailStream {
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let event = py.detach(|| self.following().ready.take());
         match event.unwrap_or(Ok(None)).or_raise(py)? {
-            Some(event) => event.named(py),
+            Some(event) => event.named(py).inspect_err(|_| {
+                py.detach(|| self.following().ready = Some(Ok(Some(event))));
+            }),
             None => Err(PyStopAsyncIteration::new_err(())),
         }
     }

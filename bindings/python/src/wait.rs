@@ -18,18 +18,22 @@ use crate::error::{OrRaise, invalid};
 const SLICE: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// Whether this thread is Python's main thread, once asked.
-    static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
+    /// Whether this thread is Python's main thread, once asked, and the process: in a child of a
+    /// fork, another thread is it.
+    static IS_MAIN: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
 }
 
 fn is_main(py: Python<'_>) -> PyResult<bool> {
-    if let Some(known) = IS_MAIN.get() {
+    let process = std::process::id();
+    if let Some((asked, known)) = IS_MAIN.get()
+        && asked == process
+    {
         return Ok(known);
     }
     let threading = py.import("threading")?;
     let main = threading.call_method0("main_thread")?.getattr("ident")?;
     let is_main = main.eq(threading.call_method0("get_ident")?)?;
-    IS_MAIN.set(Some(is_main));
+    IS_MAIN.set(Some((process, is_main)));
     Ok(is_main)
 }
 

@@ -1,6 +1,7 @@
 """The calls of a store, for coroutines."""
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -129,6 +130,84 @@ def test_a_cancelled_wait_leaves_its_event_in_the_tail(path: Path) -> None:
     run(path, body)
 
 
+def test_a_cancelled_commit_that_waits_for_room_is_not_made(path: Path) -> None:
+    async def waits(store: brooklet.AsyncStore, n: int) -> bool:
+        def fill() -> "List[asyncio.Future[Any]]":
+            # Several times the ring: the later calls wait for room, and are made in their order.
+            return [store.append(f"full/{n}/{i % 50}", bytes(60_000)) for i in range(200)]
+
+        calls = [*fill(), store.append(f"before/{n}", b"x"), *fill()]
+        cancelled = store.commit(Commit().append(f"cancelled/{n}", b"x"))
+        calls.append(store.append(f"after/{n}", b"x"))
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        has_left_in_time = not store.store.exists(f"before/{n}")
+        await asyncio.gather(*calls)
+        assert not (has_left_in_time and store.store.exists(f"cancelled/{n}"))
+        return has_left_in_time
+
+    async def body(store: brooklet.AsyncStore) -> None:
+        for n in range(50):  # A slow turn of the loop may come after the room.
+            if await waits(store, n):
+                break
+        else:
+            raise AssertionError("no commit waited for room")
+
+    run(path, body)
+
+
+def test_a_cancelled_wait_leaves_nothing_behind(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        kind = type(asyncio.get_running_loop().create_future())
+        for _ in range(500):
+            # Each tail has its own wait, and its log never changes.
+            task = asyncio.ensure_future(store.tail("none").__anext__())
+            await asyncio.sleep(0)
+            task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert sum(type(found) is kind for found in gc.get_objects()) < 100
+
+    run(path, body)
+
+
+def test_other_tasks_run_beside_a_tail_of_old_entries(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        await store.append_many("doc", [b"x"] * 5000)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counter = asyncio.ensure_future(count())
+        seen = 0
+        async for _ in store.tail("doc"):
+            seen += 1
+            if seen == 5000:
+                break
+        assert turns >= 10
+        counter.cancel()
+
+        async def follow() -> None:
+            nonlocal seen
+            async for _ in store.tail("doc"):
+                seen += 1
+
+        seen = 0
+        task = asyncio.ensure_future(follow())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen < 5000
+
+    run(path, body)
+
+
 def test_an_event_that_came_before_the_cancellation_stays_in_the_tail(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         from brooklet import _aio
@@ -241,6 +320,20 @@ def test_event_loops_of_many_threads_come_and_go(path: Path) -> None:
             assert store.bounds("other") == Bounds(0, 200)
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_close_releases_the_file_beside_waits(path: Path) -> None:
+    async def main() -> None:
+        store = brooklet.open(path, **SMALL)
+        appended = brooklet.AsyncStore(store).append("doc", b"x")
+        committed = brooklet.AsyncStore(store).commit(Commit().append("doc", b"y"))
+        store.close()
+        # No turn of the loop has taken the ends of the waits.
+        with brooklet.open(path) as again:
+            assert again.bounds("doc") == Bounds(0, 2)
+        assert (await appended, await committed) == (0, [1])
+
+    asyncio.run(main())
 
 
 def test_opening_is_awaited(path: Path) -> None:

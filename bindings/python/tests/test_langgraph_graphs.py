@@ -151,11 +151,11 @@ GRAPH = """
 def test_a_killed_process_is_resumed(program: Program) -> None:
     begin = 'graph.invoke({"steps": []}, thread, durability="sync")\n'
     killed = program("KILL = True\n" + GRAPH.replace("\n    ", "\n") + begin)
-    out, err = killed.communicate(timeout=60)
+    out, err = killed.communicate(timeout=300)
     assert killed.returncode == -9 and sorted(out.split()) == ["beside", "first", "killed"], err
     code = "KILL = False\n" + GRAPH.replace("\n    ", "\n")
     resumed = program(code + 'print(*sorted(graph.invoke(None, thread)["steps"]))\nstore.close()\n')
-    out, err = resumed.communicate(timeout=60)
+    out, err = resumed.communicate(timeout=300)
     # Neither the step before, nor the task beside that had ended, runs again.
     assert out.split("\n")[:-1] == ["killed", "last", "beside first killed last"], err
 

@@ -138,6 +138,18 @@ def test_a_tail_follows(store: brooklet.Store) -> None:
     assert next(late) == Truncated(2)
 
 
+def test_each_event_of_a_tail_is_true(store: brooklet.Store) -> None:
+    store.append("doc", b"").wait()
+    tail = store.tail("doc")
+    assert tail.next_timeout(60) == Entry(0, b"")
+    store.delete("doc").wait()
+    seen: List[object] = []
+    while event := tail.next_timeout(60 if not seen else 0):
+        seen.append(event)
+    assert seen == [Deleted()]
+    assert all([Entry(0, b""), Trimmed(0, 0), Truncated(0), Deleted()])
+
+
 def test_a_tail_ends_with_its_store(store: brooklet.Store) -> None:
     tail = store.tail("doc")
     threading.Timer(0.05, store.close).start()

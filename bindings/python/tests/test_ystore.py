@@ -1,17 +1,19 @@
 """The store of documents for pycrdt-store. `tests/run` also runs that project's own tests with it."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any, List
 
 import pytest
 
 import brooklet
+from conftest import SMALL
 
 pycrdt = pytest.importorskip("pycrdt")
 pytest.importorskip("pycrdt.store")
 
-from brooklet.ystore import BrookletYStore  # noqa: E402
+from brooklet.ystore import BrookletYStore, _open  # noqa: E402
 
 
 def made(path: Path, squash: Any = None) -> Any:
@@ -81,3 +83,63 @@ def test_squashed_updates_are_the_same_document(path: Path) -> None:
             assert document.get("array", type=pycrdt.Array).to_py() == [float(n) for n in range(95)]
 
     asyncio.run(main())
+
+
+def test_an_update_counts_although_the_squash_fails(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        # Each update fits into the store, and the whole does not.
+        store = brooklet.open(path, **{**SMALL, "max_payload": 64 << 10})
+        _open[os.path.abspath(path)] = (brooklet.AsyncStore(store), 0)
+        async with made(path, 5)("doc") as document:
+            source: Any = pycrdt.Doc()
+            array = source.get("array", type=pycrdt.Array)
+            for n in range(12):
+                before = source.get_state()
+                array.append("x" * 20_000)
+                await document.write(source.get_update(before))
+            assert len([update async for update, _, _ in document.read()]) == 12
+
+    asyncio.run(main())
+    # It is tried again when as many updates have come once more.
+    assert len([message for message in caplog.messages if "squash" in message]) == 2
+
+
+def test_a_move_of_another_version_that_was_cancelled_is_made_again(path: Path) -> None:
+    class Cancels(brooklet.AsyncStore):
+        """Cancels the task at its second write."""
+
+        writes = 0
+
+        def append(self, key: Any, payload: Any) -> Any:
+            self.count()
+            return super().append(key, payload)
+
+        def commit(self, commit: Any) -> Any:
+            self.count()
+            return super().commit(commit)
+
+        def count(self) -> None:
+            self.writes += 1
+            if self.writes == 2:
+                raise asyncio.CancelledError
+
+    async def main() -> None:
+        kind = made(path)
+        async with kind("doc") as document:
+            for _ in range(5):
+                await document.write(bytes(100_000))
+        _open[os.path.abspath(path)] = (Cancels(brooklet.open(path)), 0)
+        newer = kind("doc")
+        newer.version = kind.version + 1
+        async with newer:
+            with pytest.raises(asyncio.CancelledError):
+                async for _ in newer.read():
+                    pass
+            await newer.write(b"new")
+            assert [update async for update, _, _ in newer.read()] == [b"new"]
+
+    asyncio.run(main())
+    with brooklet.open(path) as store:
+        assert store.bounds("doc") == (0, 1)
+        # The copy that was begun stays.
+        assert store.bounds("doc(2)") == (0, 5)

@@ -98,8 +98,8 @@ pub struct Status {
     pub ended: bool,
 }
 
-/// A thread that backs up a store again and again. Dropping the archiver ends the thread, and gives
-/// up an upload in progress.
+/// A thread that backs up a store again and again. Dropping the archiver ends the thread, and
+/// aborts an upload in progress.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

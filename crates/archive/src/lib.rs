@@ -3,8 +3,9 @@
 //!
 //! An [`Archive`] backs up a store while it is in use. A backup has all logs as of one moment. It
 //! uploads only the data that the store wrote since the previous backup, in objects of 16 MiB: the
-//! number of requests depends on bytes, not on logs. An [`Archiver`] takes a backup every 30
-//! minutes in a thread of its own, and removes old backups.
+//! number of requests depends on bytes, not on logs. An [`Archiver`] makes a backup every 30
+//! minutes by default, in a thread of its own, and removes old backups if its [`Schedule`] has a
+//! limit.
 //!
 //! Between backups an archiver can [ship](Schedule::ship) commits, every few seconds. A lost
 //! machine then costs those seconds only, and logs can be restored as of any moment. A moment that
@@ -41,7 +42,7 @@
 //! # }
 //! ```
 //!
-//! # Whose an archive is
+//! # The owner of an archive
 //!
 //! One store has one archive, and one host writes to it. Each backup has the next number. Its
 //! record is created only if the bucket has no record of that number; all services named above

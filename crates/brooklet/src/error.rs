@@ -1,5 +1,5 @@
-//! The errors of all calls. A message states the failure, its place and the remedy. A kind says how
-//! to react.
+//! The errors of all calls. A message states the failure, its place and the remedy. The kind of an
+//! error determines the reaction.
 
 use std::fmt;
 use std::io;
@@ -167,7 +167,7 @@ pub enum Error {
     Shrunk {
         /// The volume.
         name: String,
-        /// Bytes of the volume that the store was given.
+        /// Bytes of the volume that the store uses.
         needed: u64,
         /// Bytes of the volume now.
         size: u64,
@@ -283,7 +283,7 @@ impl fmt::Debug for Error {
 pub enum ErrorKind {
     /// The call is wrong: change it.
     Invalid,
-    /// The log or the range does not exist.
+    /// The log, the space or the range does not exist.
     NotFound,
     /// Another commit was first: read the log again and retry.
     Conflict,
@@ -293,11 +293,13 @@ pub enum ErrorKind {
     CannotOpen,
     /// Data is damaged: restore it.
     Damaged,
-    /// No room: free some room and retry.
+    /// No room on the volume, in the memory of a space or in a quota: free some room and retry.
     Full,
-    /// The call would have to wait: retry later.
+    /// The call would have to wait: retry later. Or a reader beside a writer needs replaced data:
+    /// open it again.
     Busy,
-    /// The store does not accept writes any more: reopen it.
+    /// The store does not accept writes, or not any more: after a failed write, after a close, in a
+    /// store that is open read-only, or in a forked process. Open it again, for writing.
     Stopped,
     /// The operating system refused an operation.
     Io,

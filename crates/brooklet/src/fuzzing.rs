@@ -1,4 +1,4 @@
-//! What the fuzz targets need of the private parts: the formats, from both sides.
+//! The private parts that the fuzz targets use: the formats, from both sides.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub const COPIES: usize = superblock::COPIES;
 /// Where the ring starts.
 pub const RING_OFFSET: u64 = superblock::RING_OFFSET;
 
-/// What a slot of the superblock holds.
+/// The content of a slot of the superblock.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// A superblock; its bytes as they would be written now.
@@ -40,7 +40,7 @@ pub struct Chosen {
     pub heap_offset: u64,
     /// Bytes of the volume that the store may use; 0: no limit.
     pub capacity: u64,
-    /// Whether the ring lies on a volume of its own.
+    /// Whether the ring is on a volume of its own.
     pub ring_apart: bool,
     /// Where the ring is read from: position and number.
     pub trim: (u64, u64),
@@ -84,7 +84,7 @@ pub fn note(bytes: &[u8]) -> Option<String> {
     superblock::read_note(bytes)
 }
 
-/// What a manifest says, as far as others build on it.
+/// The content of a manifest, as far as others build on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     manifest: Manifest,
@@ -92,8 +92,8 @@ pub struct Listed {
     pub tables: Vec<[u64; 3]>,
 }
 
-/// Manifests to begin with: of no run, of some that are being merged, and of one that lies
-/// elsewhere.
+/// Returns manifests to begin with: of no run, of some that are being merged, and of an offloaded
+/// one.
 pub fn sample_manifests() -> Vec<Listed> {
     let table = |offset, first: &[u8]| TableMeta {
         offset,
@@ -126,7 +126,7 @@ pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Listed, &'static str> {
     Ok(Listed { manifest, tables })
 }
 
-/// Encodes a manifest; gives its checksum, too.
+/// Encodes a manifest, and returns its checksum, too.
 pub fn encode_manifest(listed: &Listed) -> (Vec<u8>, u64) {
     let bytes = listed.manifest.encode();
     let sum = manifest::sum_of(&bytes);
@@ -167,9 +167,9 @@ pub struct Change {
     pub key: Vec<u8>,
     /// What happens to it.
     pub does: Does,
-    /// The log's bounds before, where they are told.
+    /// The log's bounds before, if the record has them.
     pub before: Option<Bounds>,
-    /// The log's terms before, where they are told, as they are encoded.
+    /// The log's encoded terms before, if the record has them.
     pub terms: Option<Vec<u8>>,
     /// An append's payload.
     pub payload: Vec<u8>,
@@ -209,7 +209,7 @@ pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
     Some(changes)
 }
 
-/// Encodes a record, and gives the most bytes that appending would have set aside for it.
+/// Encodes a record, and returns the most bytes that appending would have reserved for it.
 pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
     let (mut bytes, mut bound, mut previous) = (Vec::new(), 0, None);
     for change in changes {

@@ -38,8 +38,9 @@
 //!
 //! # Limits
 //!
-//! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A
-//! commit: at most a third of the ring. Sequence numbers: 64 bits.
+//! A key has 1 to 1,024 bytes ([`MAX_KEY`]). A payload has at most 16 MiB by default, and at most
+//! about a third of the ring; so has a commit. Numbers of entries have 64 bits; a log begins at
+//! most at number 2^62 ([`MAX_SEQ`]).
 //!
 //! # Features
 //!
@@ -49,7 +50,7 @@
 //!   LZ4 only. A build without this feature refuses a ring that has such blocks
 //!   ([`Error::FeatureNeeded`]), until a checkpoint of a build with it has freed them.
 //! - `metrics`: metrics for recorders of the crate `metrics`.
-//! - `testing`: calls for simulations and crash tests.
+//! - `testing`: calls for simulations and crash tests, without a promise of stability.
 //!
 //! # Where things are
 //!

@@ -143,8 +143,8 @@ impl Options {
     ///
     /// Closing waits for the mirror if [commits do](crate::Waits::Kept), and fails if the mirror
     /// has ended. If the mirror does not answer, end it first. With
-    /// [`Waits::Local`](crate::Waits::Local) closing does not wait: the next opening gives the
-    /// mirror the rest.
+    /// [`Waits::Local`](crate::Waits::Local) closing does not wait: the next opening passes the
+    /// rest to the mirror.
     pub fn mirror(mut self, mirror: MirrorOptions) -> Self {
         self.mirror = Some(mirror);
         self
@@ -258,8 +258,9 @@ impl Options {
     /// of 16 KiB or less. One such read then shows that a run does not have a log. These reads go
     /// through the system's page cache, which may answer them and is not part of the budget.
     ///
-    /// Unused data leaves memory after some ten seconds, and unused filters after a minute and a
-    /// half. A store that is open read-only has no thread for this work, and keeps the data.
+    /// Unused blocks of entries leave memory after 10 to 20 seconds, and unused filters and indexes
+    /// after 50 to 90 seconds. A store that is open read-only has no thread for this work, and
+    /// keeps the data.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self
@@ -340,10 +341,10 @@ impl Options {
     /// Sets whether the store is open for reading only, while another process may have it open for
     /// writing. Default: `false`. Implies [`read_only`](Self::read_only).
     ///
-    /// The store shows what was on stable media at the opening, and does not change. The last
-    /// commits before the opening may be missing, for as long as the writer has not recorded that
-    /// they are acknowledged: until its next commits, or a moment later if it rests. Logs of a
-    /// space in memory are shown as of the last dump.
+    /// The store shows the state that was on stable media at the opening, and this state does not
+    /// change. The last commits before the opening may be missing, for as long as the writer has
+    /// not recorded that they are acknowledged: until its next commits, or a moment later if it
+    /// rests. Logs of a space in memory are shown as of the last dump.
     ///
     /// The writer goes on, and may replace data that this store has not read yet. The read then
     /// fails with [`Error::Replaced`](crate::Error::Replaced): open the store again.

@@ -179,7 +179,7 @@ fn append_line(
     })
 }
 
-/// A line as `read --json` prints it. The store gives the entry a new number.
+/// A line as `read --json` prints it. The store assigns a new number to the entry.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {

@@ -1,9 +1,9 @@
 //! `export`: logs as they are at one moment, as lines of JSON or as a codex file.
 //!
-//! Of the lines, the first says that they are an export. Each log has a line of its own, with its
-//! bounds and what it keeps, as `list --json` prints it; its entries follow, each with the log's
-//! key and its number, and its payload as `read --json` prints it. The last line has the numbers of
-//! logs and entries. An export that was cut, or left out damage, lacks that line.
+//! The first line marks an export. Each log has a line of its own, with its bounds and its
+//! retention, as `list --json` prints it. The entries of the log follow, each with the log's key
+//! and its number, and its payload as `read --json` prints it. The last line has the numbers of
+//! logs and entries. An export that was cut, or that left out damage, lacks the last line.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -27,7 +27,7 @@ use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
 
-/// So many bytes are written before more is told of them.
+/// Number of bytes between two progress reports.
 const AT_ONCE: u64 = 1 << 20;
 
 /// Most moments at which an export begins.
@@ -110,7 +110,7 @@ struct Job<'a> {
     bar: &'a ProgressBar,
 }
 
-/// What was exported, and the damage that was left out.
+/// The exported data, and the damage that was left out.
 type Written = (Exported, Option<Failure>);
 
 impl Job<'_> {
@@ -123,8 +123,8 @@ impl Job<'_> {
         }
     }
 
-    /// Writes the export. Where the writer of the store replaces what is still to be read, the
-    /// export begins again as of a later moment, behind `begin_again`: it never mixes two moments.
+    /// Writes the export. If the writer of the store replaces data before it is read, the export
+    /// begins again as of a later moment, behind `begin_again`: it never mixes two moments.
     fn run<W: Write>(
         &self,
         reader: &mut Reader<'_>,
@@ -156,13 +156,13 @@ impl Job<'_> {
     }
 }
 
-/// Drops what was written to a file.
+/// Drops all bytes that were written to a file.
 fn empty(to: &mut BufWriter<NamedTempFile>) -> io::Result<()> {
     to.rewind()?;
     to.get_ref().as_file().set_len(0)
 }
 
-/// What to export.
+/// The selection of logs to export.
 #[derive(Clone, Copy)]
 enum Chosen<'a> {
     Prefix(&'a [u8]),
@@ -177,7 +177,7 @@ fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exporte
     Ok(Exported { logs, entries, bytes })
 }
 
-/// Writes what there is; also returns the damage that it left out.
+/// Writes all readable logs; also returns the damage that it left out.
 fn lines(view: &View, chosen: Chosen<'_>, to: &mut Watched<'_>) -> Result<Written, Stop> {
     let (walk, only) = match chosen {
         Chosen::Prefix(prefix) => (view.salvage(prefix)?, None),
@@ -242,7 +242,7 @@ fn folder(target: &Path) -> &Path {
     target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Brings a file to the medium, and gives it its name.
+/// Makes a file durable, and renames it to its final name.
 fn publish(file: NamedTempFile, target: &Path, replace: bool) -> Result<(), Failure> {
     let doing = || format!("writing {}", target.display());
     file.as_file().sync_all().map_err(Failure::io(doing()))?;
@@ -255,7 +255,7 @@ fn publish(file: NamedTempFile, target: &Path, replace: bool) -> Result<(), Fail
     File::open(folder(target)).and_then(|folder| folder.sync_all()).map_err(Failure::io(doing()))
 }
 
-/// Counts the bytes that are written, tells of them, and fails once it was asked to stop.
+/// Counts and reports the written bytes, and fails once the command is asked to stop.
 struct Watched<'a> {
     to: &'a mut dyn Write,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: one line for people, one code for scripts.
+//! The failure of a command: one line for people, one exit code for scripts.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::colours::bad;
 /// The exit codes, for `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0  fine
-  1  the answer is no: a check found something, texts differ
+  0  success
+  1  the result is negative: a check has findings, texts differ, another commit was first
   2  the call is wrong: arguments, keys, malformed input files
-  3  not found: no such log, or the range lies outside it
+  3  not found: no such log, or a range outside the log
   4  the store cannot be opened: missing, locked, not a store, written by a newer version
   5  the store is damaged
   6  no room left
   7  the system refused, or the store stopped writing
 130  stopped by Ctrl-C or a signal";
 
-/// Why a command failed; its number is the exit code.
+/// The kind of a failure; its number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -42,43 +42,43 @@ pub enum Kind {
     Full = 6,
     /// The system refused, or the store stopped.
     Io = 7,
-    /// A signal asked for it; as shells tell of one that Ctrl-C ended.
+    /// A signal stopped the command. Shells use this code for a command that Ctrl-C ended.
     Interrupted = 130,
 }
 
-/// A command that did not do what was asked.
+/// The failure of a command.
 #[derive(Debug, Serialize)]
 pub struct Failure {
-    /// One line: what happened, where, what to do.
+    /// One line: the failure, its place and the remedy.
     #[serde(rename = "error")]
     pub message: String,
-    /// How to react.
+    /// The kind, which determines the reaction.
     pub kind: Kind,
 }
 
 impl Failure {
-    /// A failure of a kind.
+    /// Returns a failure of a kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { message: message.into(), kind }
     }
 
-    /// The command worked, and its answer is no.
+    /// Returns the failure of a command that worked, and whose answer is no.
     pub fn no(message: impl Into<String>) -> Self {
         Self::new(Kind::No, message)
     }
 
-    /// An input file does not hold what it should.
+    /// Returns the failure for a malformed input file.
     pub fn malformed(file: &Path, what: impl std::fmt::Display) -> Self {
         Self::new(Kind::Usage, format!("{}: {what}", file.display()))
     }
 
-    /// The system refused something that was done for `doing`.
+    /// Returns the failure for an operation, named by `doing`, that the system refused.
     pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |error| Self::new(Kind::Io, format!("{doing} failed: {error}"))
     }
 
-    /// Tells of the failure on the standard error and gives the exit code.
+    /// Prints the failure on the standard error, and returns the exit code.
     pub fn end(&self, json: bool) -> ExitCode {
         if self.kind != Kind::PipeClosed {
             let line = if json {
@@ -86,13 +86,13 @@ impl Failure {
             } else {
                 format!("{} {}", bad("brooklet:").for_stderr(), self.message)
             };
-            // Where even this cannot be told, the code still tells it.
+            // If this line cannot be written, the exit code still reports the failure.
             let _ = writeln!(io::stderr(), "{line}");
         }
         self.code()
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }

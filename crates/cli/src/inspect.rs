@@ -1,4 +1,5 @@
-//! What a store is made of, and whether it is sound: `inspect`, `check`, `checkpoint`, `compact`.
+//! The structure of a store, its checks and its upkeep: `inspect`, `check`, `checkpoint`,
+//! `compact`.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -78,7 +79,7 @@ pub fn check(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     }
 }
 
-/// Writes what is recent to a run.
+/// Writes recent entries to a run.
 pub fn checkpoint(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     upkeep(&args, store_args, out, Store::checkpoint)
 }

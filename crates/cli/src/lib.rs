@@ -1,9 +1,14 @@
-//! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
+//! The `brooklet` command.
 //!
-//! `append`, `logs` and `inspect` hold the everyday commands, `help` adds examples to their help,
-//! `format` makes stores on devices, `export` and `import` move whole logs, `archive` holds those
-//! for object storage, `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo`
-//! and `soak` are the trials; `out` prints, `failure` describes failures and gives the exit code.
+//! - Logs: `append`, `logs`, `space`, `tags`, `doc`.
+//! - Whole stores: `format` (stores on devices), `inspect` (structure, checks, checkpoints),
+//!   `export` and `import` (whole logs), `archive` (object storage), `top` (a store at work).
+//! - Servers: `serve`, `cluster`.
+//! - Sorted files: `codex`.
+//! - Measurements and trials: `bench`, `probe`, `replay`, `demo`, `soak`.
+//! - Parts of all subcommands: `store_args` (opening stores), `beside` (reading beside a writer),
+//!   `output` (printing), `failure` (failures and exit codes), `help` (examples), `missing`
+//!   (subcommands that this build lacks).
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
@@ -226,7 +231,7 @@ impl Command {
         match self {
             Command::Read(_) | Command::List(_) | Command::Export(_) | Command::Inspect(_) => true,
             Command::Top(_) | Command::Check(_) | Command::Completions(_) => true,
-            // They measure, and print what they found.
+            // They measure, and print their findings.
             Command::Bench(_) | Command::Probe(_) | Command::Replay(_) => true,
             #[cfg(feature = "archive")]
             Command::Backups(_) => true,
@@ -239,8 +244,8 @@ impl Command {
     }
 }
 
-/// Has all files that the command creates belong to its user alone: stores, archives and exports
-/// hold the same data. The man pages are for everybody.
+/// Makes all files that the command creates private to its user: stores, archives and exports hold
+/// the same data. The man pages are for everybody.
 fn keep_private(command: &Command) {
     if !matches!(command, Command::Man(_)) {
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
@@ -298,7 +303,7 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Soak(args) => soak::run(args, out),
         Command::SoakWriter(args) => soak::writer::run(&args),
     };
-    // What was found before a failure is printed in any case.
+    // Findings before a failure are printed in any case.
     let flushed = out.flush();
     done.and(flushed)
 }

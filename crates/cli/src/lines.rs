@@ -27,7 +27,7 @@ pub fn read_line(
     Ok(Ok(read > 0))
 }
 
-/// Returns what is wrong with a line of more than `most` bytes.
+/// Returns the message about a line of more than `most` bytes.
 pub fn too_long(most: u64) -> String {
     format!("it is longer than {most} bytes, the longest that is accepted")
 }

@@ -156,7 +156,7 @@ pub fn truncate(args: Truncate, store_args: &StoreArgs, out: &mut Output) -> Res
     change(&args.log, store_args, out, |store, key| store.truncate(key, args.from))
 }
 
-/// Does something to a log that is there, and prints what is left.
+/// Changes an existing log, and prints its new bounds.
 fn change(
     log: &Log,
     store_args: &StoreArgs,
@@ -170,7 +170,7 @@ fn change(
     out.put(&LogRow::new(log.key(), bounds, retention))
 }
 
-/// Sets what a log keeps; those limits that are not told are lifted.
+/// Sets the retention of a log. Removes the limits that the arguments do not name.
 pub fn retain(args: Retain, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let Limits { entries, bytes, age, none: _ } = args.limits;
     let mut retention = Retention::new();
@@ -244,7 +244,7 @@ impl fmt::Display for Deleted<'_> {
     }
 }
 
-/// A log, its bounds and what it keeps.
+/// A log, its bounds and its retention.
 #[derive(Serialize)]
 pub struct LogRow<'a> {
     #[serde(flatten)]

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Kind};
 
-/// Whatever arguments such a command is given.
+/// The arguments of such a command, which are ignored.
 #[cfg(not(feature = "replicate"))]
 #[derive(clap::Args)]
 pub struct Args {
@@ -10,7 +10,7 @@ pub struct Args {
     _arguments: Vec<String>,
 }
 
-/// Refuses what needs a feature that this build lacks.
+/// Returns the failure of a command that needs a feature which this build lacks.
 pub fn refuse(what: &str, feature: &str) -> Failure {
     let message = format!(
         "this build has no {what}: build the command with `--features {feature}`, or with `--features full`"

@@ -1,4 +1,4 @@
-//! What a command prints: values that know how to be read by people and by programs.
+//! The output of a command: values that are printed for people, or as JSON for programs.
 //!
 //! Only values go to the standard output; progress goes to the standard error, and only where that
 //! is a terminal. A reader that leaves early (`brooklet list … | head`) is no failure: it ends a
@@ -18,7 +18,7 @@ use crate::failure::{Failure, Kind};
 pub struct Output {
     json: bool,
     to: BufWriter<Stdout>,
-    /// Whether the command goes on once nobody reads what it prints.
+    /// Whether the command goes on once nobody reads its output.
     outlives: bool,
     /// Whether nobody reads it any more, and the command goes on.
     is_closed: bool,
@@ -96,8 +96,8 @@ pub fn progress(len: u64, what: &'static str) -> ProgressBar {
     ProgressBar::new(len).with_style(style).with_message(what)
 }
 
-/// A line that tells how far something is whose end is not known, on the standard error, where that
-/// is a terminal.
+/// Returns a progress line for work of unknown length, on the standard error, if that is a
+/// terminal.
 pub fn spinner() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a fixed template");
     ProgressBar::new_spinner().with_style(style)

@@ -1,7 +1,7 @@
-//! Being asked to stop: by Ctrl-C, or by a signal that ends a process unless it listens.
+//! Requests to stop: by Ctrl-C, or by a signal that ends a process unless it listens.
 //!
-//! The first time, whatever is at work ends soon and gives its place back as it was found; the
-//! second time the process ends at once.
+//! At the first request, the work ends soon, and its place is as it was before. At the second
+//! request, the process ends at once.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// Listens from now on.
 ///
 /// # Errors
-/// The system refuses, or somebody listens already.
+/// The system refuses, or the process listens already.
 pub fn listen() -> Result<(), Failure> {
     let listening = ctrlc::set_handler(|| {
         if ASKED.swap(true, Ordering::Relaxed) {
@@ -29,7 +29,7 @@ pub fn listen() -> Result<(), Failure> {
 /// Listens from now on, for work that leaves nothing to restore.
 ///
 /// # Errors
-/// The system refuses, or somebody listens already.
+/// The system refuses, or the process listens already.
 pub fn listen_quietly() -> Result<(), Failure> {
     let listening = ctrlc::set_handler(|| {
         if ASKED.swap(true, Ordering::Relaxed) {
@@ -39,17 +39,17 @@ pub fn listen_quietly() -> Result<(), Failure> {
     listening.map_err(|e| Failure::new(Kind::Io, format!("listening for Ctrl-C failed: {e}")))
 }
 
-/// Whether it was asked for.
+/// Returns whether a stop was requested.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// What whoever watches long work answers.
+/// Returns `Break` if a stop was requested: for the progress functions of long calls.
 pub fn go_on() -> ControlFlow<()> {
     if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// The same, where what was done stays.
+/// Fails if a stop was requested, for work whose completed part stays.
 pub fn check_done() -> Result<(), Failure> {
     if asked() {
         return Err(Failure::new(Kind::Interrupted, "stopped on request; completed work stays"));
@@ -57,7 +57,7 @@ pub fn check_done() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails once it was asked for.
+/// Fails if a stop was requested.
 pub fn check() -> Result<(), Failure> {
     if asked() {
         return Err(Failure::new(Kind::Interrupted, "stopped on request; nothing is left behind"));

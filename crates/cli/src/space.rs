@@ -116,10 +116,10 @@ enum Full {
     DropOldest,
 }
 
-/// Bytes of memory of a space, where nothing is said.
+/// Default memory of a space, in bytes.
 const MEMORY: u64 = 64 << 20;
 
-/// How soon what is deferred is on stable media, where nothing is said.
+/// Default bound of deferred commits.
 const WITHIN: Duration = Duration::from_millis(100);
 
 /// A limit, or that there is none.
@@ -199,7 +199,7 @@ impl Asks {
         }
     }
 
-    /// What is asked of a space of which `config` was.
+    /// Returns `config` with the requested changes.
     fn of(&self, mut config: SpaceConfig) -> SpaceConfig {
         fn set<T: Copy>(limit: &mut Option<T>, asked: Option<Limit<T>>) {
             if let Some(Limit(asked)) = asked {
@@ -272,7 +272,7 @@ pub fn note_uncounted() {
     );
 }
 
-/// Tells what a space is by now.
+/// Prints a space as it is now.
 fn show(store: &Store, name: &str, out: &mut Output) -> Result<(), Failure> {
     out.put(&Row::of(&store.space(name)?.info()?))?;
     Ok(store.close()?)
@@ -290,7 +290,7 @@ impl fmt::Display for Removed {
     }
 }
 
-/// What a dump wrote.
+/// The result of a dump.
 #[derive(Serialize)]
 struct Written {
     logs: u64,

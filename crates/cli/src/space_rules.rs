@@ -9,7 +9,7 @@ use crate::output::Octets;
 use crate::size::size;
 use crate::time::{Span, age};
 
-/// What `--rule` asks for.
+/// A value of `--rule`.
 #[derive(Clone)]
 pub enum Rule {
     /// No rules.
@@ -19,7 +19,7 @@ pub enum Rule {
 }
 
 /// Parses a rule: `PATTERN=LIMITS` with one or more of `entries:N`, `bytes:SIZE` and `age:TIME`, or
-/// `PATTERN=none`; `none` alone stands for no rules.
+/// `PATTERN=none`; `none` alone means no rules.
 pub fn rule(text: &str) -> Result<Rule, String> {
     if text == "none" {
         return Ok(Rule::None);

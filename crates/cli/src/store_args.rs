@@ -1,4 +1,4 @@
-//! What a store needs beside its own file or device, and opening it with that.
+//! The arguments for opening a store, besides the path of its file or device.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use brooklet_archive::{Bucket, Parts};
 use crate::failure::Failure;
 use crate::mode::Mode;
 
-/// Memory for reading ahead in what was offloaded, in bytes.
+/// Memory for reading ahead in offloaded runs, in bytes.
 #[cfg(feature = "archive")]
 const READ_AHEAD: usize = 32 << 20;
-/// How often a store tells what it counts.
+/// The interval at which a store writes its metrics file.
 const TOLD: Duration = Duration::from_secs(1);
 
 /// Other places of a store's data.
@@ -34,12 +34,12 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Whether there is anything.
+    /// Returns whether no argument is set.
     pub fn is_empty(&self) -> bool {
         self.ring.is_none() && self.archive.is_none() && self.metrics.is_none()
     }
 
-    /// Options of a store that is there.
+    /// Returns the options of an existing store.
     pub fn options(&self) -> Result<Options, Failure> {
         let mut options = Options::new().create(Create::Never);
         if let Some(ring) = &self.ring {
@@ -60,14 +60,15 @@ impl StoreArgs {
         }
     }
 
-    /// The same, of a store whose archive is in this bucket, unless another was named.
+    /// Returns the options of an existing store whose archive is in this bucket, unless the
+    /// arguments name another one.
     #[cfg(feature = "archive")]
     pub fn options_with(&self, bucket: &Bucket) -> Result<Options, Failure> {
         let options = self.options()?;
         Ok(if self.archive.is_some() { options } else { with_parts(options, bucket) })
     }
 
-    /// Opens a store that is there for reading only; while another process writes it, beside that
+    /// Opens an existing store for reading only; while another process writes it, beside that
     /// process.
     pub fn open_to_read(&self, path: &Path) -> Result<Store, Failure> {
         match self.options()?.read_only(true).open(path) {
@@ -88,7 +89,7 @@ impl StoreArgs {
         Ok(self.options()?.beside_writer(true).open(path)?)
     }
 
-    /// Opens a store that is there.
+    /// Opens an existing store.
     pub fn open(&self, path: &Path) -> Result<Store, Failure> {
         Ok(self.options()?.open(path)?)
     }

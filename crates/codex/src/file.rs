@@ -179,7 +179,7 @@ impl FileBuilder {
         Ok(())
     }
 
-    /// Completes the file, and gives it its name.
+    /// Completes the file, and renames it to its final name.
     ///
     /// # Errors
     /// The same errors as [`add`](Self::add), and [`Error::Exists`] if a file of that name has
@@ -382,7 +382,7 @@ impl FileBuilder {
         self.publish(writer, binder, metadata)
     }
 
-    /// Writes the end of the file, makes it durable, and gives the file its name.
+    /// Writes the end of the file, makes the file durable, and renames it to its final name.
     fn publish(self, mut writer: Writer, binder: Binder, metadata: &[u8]) -> Result<Summary> {
         let written = writer.written();
         let summary = binder.finish(&mut Output::at(&mut writer, written), metadata)?;

@@ -9,11 +9,11 @@
 //!
 //! let mut builder = Builder::new(Vec::new(), BuilderOptions { id: 7, ..Default::default() });
 //! builder.add(b"ash", b"tree")?; // keys come in strictly ascending order
-//! builder.add_filter(42); // a hash of whatever readers ask `may_contain` about, for the key that comes next
+//! builder.add_filter(42); // for the next key: the hash that readers pass to `may_contain`
 //! builder.add(b"brook", b"water")?;
 //! let (summary, file) = builder.finish()?;
 //!
-//! // Whoever keeps `summary.footer_sum` notices any other file in this one's place.
+//! // A caller that keeps `summary.footer_sum` notices any other file in this one's place.
 //! let reader = Reader::open(Bytes::from(file), summary.len, Some(summary.footer_sum))?;
 //! assert_eq!(reader.id(), 7);
 //! assert_eq!(reader.get(b"brook")?.as_deref(), Some(&b"water"[..]));
@@ -56,17 +56,19 @@
 //!   `options`: the options of builders. `progress`: their progress reports.
 //! - `block`: sorted entries in a block, and a position among them. `apart`: long values, stored
 //!   outside their block.
-//! - `filter`: the bloom filter, in parts. `notes`: four bytes of the caller for each item of it.
-//!   `directory`: finds the part for a key. `cache`:
-//!   [`Cache`]; `class`: the time that each class of entry stays in the cache. `reread`: the blocks
-//!   that were read lately. `values`: [`Values`].
+//! - `filter`: the bloom filter, in parts. `filter_lookup`: look-ups in it. `notes`: four bytes of
+//!   the caller for each item of the filter. `ordered_notes`: [`OrderedNotes`]. `directory`: finds
+//!   the part for a key.
+//! - `cache`: [`Cache`]; `class`: the time that each class of entry stays in the cache. `reread`:
+//!   the blocks that were read lately. `values`: [`Values`].
 //! - `pack`: packs sorted entries into blocks. `binder`: binds blocks into a file. `builder`:
 //!   [`Builder`], which does both at once.
 //! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of
 //!   entries on the medium. `merge`: merges all of these, range by range. `turns`: parallel work
 //!   whose results are taken in order. `write`: writes past the page cache.
 //! - `source`, `map`: the sources of bytes. `reader`: [`Reader`]. `fences`: the first key of each
-//!   data block. `cursor`: [`Cursor`]. `range`: [`Range`]. `verify`: [`Reader::verify`].
+//!   data block. `cursor`: [`Cursor`]. `ahead`: reads ahead of a cursor. `prefetch`: [`Prefetch`].
+//!   `range`: [`Range`]. `verify`: [`Reader::verify`].
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

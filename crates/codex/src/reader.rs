@@ -167,8 +167,8 @@ impl<S: Source> Reader<S> {
         found.map(|stored| self.value_of(stored)).transpose()
     }
 
-    /// Keeps what a look-up read: a small value by itself, at its place, and a large value with its
-    /// block.
+    /// Caches the result of a look-up: a small value by itself, at its place, and a large value
+    /// with its block.
     fn keep_found(&self, own: Option<(Key, &[u8])>, (at, block): (Key, &Block), found: Option<&Stored>) {
         let is_small = |stored: &Stored| stored.bytes.len() <= block.memory() / VALUE_PART;
         match found {

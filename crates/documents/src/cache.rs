@@ -1,7 +1,7 @@
 //! The cache: the documents that are in memory, within a budget.
 //!
-//! A slot is the place of one document. Whoever uses a document locks its slot: patches of one
-//! document come one after the other, and those of different documents beside one another. A slot
+//! A slot is the place of one document. A thread that uses a document locks its slot: patches of
+//! one document run one after the other, and patches of different documents run in parallel. A slot
 //! leaves the cache only while nobody has it, and while all that it wrote is acknowledged. So
 //! there is one slot for a document at any time, and a document that is read from the store
 //! again lacks nothing. The store makes deferred writes durable before it shows them, and a slot

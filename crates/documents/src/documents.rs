@@ -20,8 +20,8 @@ pub(crate) const RETRIES: u32 = 100;
 
 /// The documents below a prefix of a store. A clone is a handle to the same documents.
 ///
-/// Any number of threads may use the same document at once. Each answer is given after the store
-/// has acknowledged all that the answer depends on.
+/// Any number of threads may use the same document at once. A call returns after the store has
+/// acknowledged all that its answer depends on.
 ///
 /// Open the documents of a prefix once for a store, and clone the handle. Of two that are open over
 /// the same prefix, each refuses to overwrite the other, but may return a state from its cache that
@@ -304,7 +304,7 @@ impl<M: Model> Documents<M> {
     }
 
     /// Runs a step that writes a document, like [`enter`](Self::enter), and waits until the write
-    /// is acknowledged. An error may name what the document is, so it waits like a read.
+    /// is acknowledged. An error may name the version of the document, so it waits like a read.
     pub(crate) fn acknowledged<R>(
         &self,
         name: &[u8],

@@ -73,8 +73,8 @@ impl<M: Model> Documents<M> {
         self.state_at(name, &head, version, entries)
     }
 
-    /// Returns what a client lacks that has a document at version `since`: the updates, and one
-    /// change with the effect of all, if the model can compose them.
+    /// Returns the changes that a client lacks which has a document at version `since`: the
+    /// updates, and one change with the effect of all, if the model can compose them.
     ///
     /// ```
     /// use brooklet_documents::{Documents, Json, JsonChange, Options};

@@ -7,8 +7,8 @@ use crate::refusal::Refusal;
 /// The kind of all documents of a [`Documents`](crate::Documents): states, changes, and the bytes
 /// of both. [`Json`](crate::Json) and [`Opaque`](crate::Opaque) come with the crate.
 ///
-/// A model decides by its arguments alone: the same change of the same state always gives the same
-/// result. A model that panics fails the call, and only for that document.
+/// A model decides by its arguments alone: the same change of the same state always has the same
+/// result. If a model panics, the call fails, and only for that document.
 ///
 /// ```
 /// use brooklet::Bytes;
@@ -149,7 +149,7 @@ pub trait Model: Send + Sync + 'static {
         }
     }
 
-    /// Returns a change that gives any document this state, if the model has one. A
+    /// Returns a change that sets any document to this state, if the model has one. A
     /// [`rewind`](crate::Documents::rewind) writes it where it is shorter than the undo of all
     /// updates since then.
     fn replace(&self, _state: &Self::State) -> Option<Self::Change> {

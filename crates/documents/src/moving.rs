@@ -10,9 +10,9 @@ use crate::model::Model;
 
 impl<M: Model> Documents<M> {
     /// Moves a document below another prefix of the same store, with its versions, its history and
-    /// its request ids, and waits until the move is durable. A prefix in another
-    /// [space](brooklet::Space) gives the document the class and the quota of that space. The space
-    /// must have no retention, which would drop entries that a document needs. A
+    /// its request ids, and waits until the move is durable. The prefix may be in another
+    /// [space](brooklet::Space): the document then has the class and the quota of that space. The
+    /// space must have no retention, which would drop entries that a document needs. A
     /// [watch](Self::watch) of the document returns that it was deleted.
     ///
     /// The move is one commit, so its entries must fit into one; a

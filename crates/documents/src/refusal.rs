@@ -20,7 +20,7 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusalKind {
-    /// The bytes are not what they should be, such as text that is no JSON.
+    /// The bytes are malformed, such as text that is no JSON.
     Malformed,
     /// A value would be deeper than the limit.
     TooDeep,

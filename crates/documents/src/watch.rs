@@ -35,8 +35,8 @@ pub enum Event<S, C> {
         /// Version of the last update that was missed.
         to: u64,
     },
-    /// The document was deleted. Drop what is known of it. The watch waits for a document of the
-    /// same name.
+    /// The document was deleted. Drop all that you know of it. The watch waits for a document of
+    /// the same name.
     Deleted,
 }
 
@@ -73,8 +73,8 @@ impl<M: Model> Documents<M> {
     /// Follows a document from a version on: the watch returns all updates after version `from`,
     /// and then each update as it becomes durable. The document need not exist yet: pass 0 then.
     ///
-    /// A version of a document that was deleted since then gives [`Event::Deleted`], and then
-    /// [`Event::Created`] if the document was made again.
+    /// If the document of version `from` was deleted since then, the watch returns
+    /// [`Event::Deleted`], and then [`Event::Created`] if the document was made again.
     ///
     /// ```
     /// use brooklet_documents::{Documents, Event, Json, JsonChange, Options};
@@ -139,8 +139,8 @@ impl<M: Model> Watch<M> {
 
     /// Waits in a task until the watch has an event or an entry, which it does not decode yet.
     /// Returns the bytes of its change or state. For callers that wait for memory before they take
-    /// the event by [`try_next`](Self::try_next); there, an entry that is no event gives `None`. To
-    /// cancel the wait, drop the future: no event is lost.
+    /// the event by [`try_next`](Self::try_next), which returns `None` for an entry that is no
+    /// event. To cancel the wait, drop the future: no event is lost.
     ///
     /// # Errors
     /// [`Error::Store`]; [`Error::Damaged`].

@@ -51,8 +51,8 @@ const COMMITTED_WITHIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Errors name the group and the remedy. [`ErrorSubject::Vote`] stands for the group's state, and
-/// [`ErrorSubject::Logs`] for its entries.
+/// Errors name the group and the remedy. [`ErrorSubject::Vote`] means the state of the group, and
+/// [`ErrorSubject::Logs`] means its entries.
 pub struct LogStore<C: RaftTypeConfig> {
     group: Arc<Group>,
     /// `None` while a write is under way, and after a write that failed or was cancelled.
@@ -352,8 +352,8 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
             // Entries and state change in one step, so that no crash parts them.
             let mut commit = self.replace(&known, &state).map_err(fail)?;
             commit.expect_next(log, known.next).begin_at(log, first);
-            // A later leader has replaced the entries behind it.
-            let replaces_all = known.last.as_ref() <= Some(&log_id);
+            // Nothing is behind it, or a later leader has replaced the entries there.
+            let replaces_all = first >= known.next || known.last.as_ref() <= Some(&log_id);
             if replaces_all && first < known.next {
                 commit.truncate(log, first);
             }

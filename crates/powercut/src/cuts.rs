@@ -130,7 +130,7 @@ impl Campaign {
         if !path.try_exists()? {
             return self.oracle.expects_nothing().map(|()| false);
         }
-        let store = reopen(options().create(Create::Never), path)?;
+        let store = reopen(&options().create(Create::Never), path)?;
         self.outcome.entries += self.oracle.audit(&store)?;
         store.abandon();
         let report = brooklet::check(path, brooklet::Progress::ignore)?;
@@ -196,15 +196,17 @@ impl Campaign {
             }
             thread::sleep(Duration::from_micros(200));
         }
+        let stopped_before = running.has_ended()? || running.has_stopped();
         let failed = plan.error_after.filter(|n| drive.map_or(0, Drive::operations) > operations + n);
         if failed.is_some() && !off() && matches!(power, Power::File(_)) {
             // A device error is final: the victim must stop by itself. (A file system may handle
             // the error differently.)
-            if !patiently(|| running.has_ended().unwrap_or(true)) {
+            if !(0..12).any(|_| patiently(|| running.has_ended().unwrap_or(true))) {
                 bail!("a device error has not stopped the victim");
             }
             self.outcome.stopped += 1;
         }
+        // What a victim says once the power is off, is no fault of its own.
         let still_on = !off();
         drive.iter().for_each(|drive| drive.power_off());
         let (status, output) = running.kill()?;
@@ -214,7 +216,8 @@ impl Campaign {
             return Ok(());
         }
         let stopped = self.oracle.stopped.as_deref();
-        if stopped.is_none() && status.code().is_some() || still_on && failed.is_none() && stopped.is_some() {
+        let by_itself = stopped_before && still_on && failed.is_none();
+        if stopped.is_none() && status.code().is_some() || by_itself && stopped.is_some() {
             let why = stopped.unwrap_or("nothing said");
             return Err(Lost(format!("the victim ended by itself with {status}: {why}")).into());
         }
@@ -284,6 +287,8 @@ pub struct Running {
     child: Child,
     output: JoinHandle<std::io::Result<Vec<u8>>>,
     ready: Arc<AtomicBool>,
+    /// Whether it has said that its store stopped.
+    stopped: Arc<AtomicBool>,
 }
 
 impl Running {
@@ -291,13 +296,20 @@ impl Running {
     /// has printed `ready`, or immediately with `at_once`.
     pub fn new(child: Child, mut output: impl Read + Send + 'static, at_once: bool) -> Self {
         let ready = Arc::new(AtomicBool::new(at_once));
-        let tell = ready.clone();
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (tell, tell_stopped) = (ready.clone(), stopped.clone());
         let output = thread::spawn(move || {
             let (mut lines, mut buf) = (Vec::new(), [0; 64 << 10]);
             loop {
                 match output.read(&mut buf) {
                     Ok(0) => return Ok(lines),
-                    Ok(n) => lines.extend_from_slice(&buf[..n]),
+                    Ok(n) => {
+                        let told = lines.len().saturating_sub(8);
+                        lines.extend_from_slice(&buf[..n]);
+                        if lines[told..].windows(8).any(|line| line == b"stopped ") {
+                            tell_stopped.store(true, Ordering::Relaxed);
+                        }
+                    }
                     // The socket of a killed machine ends with this error.
                     Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(lines),
                     Err(error) => return Err(error),
@@ -307,7 +319,7 @@ impl Running {
                 }
             }
         });
-        Self { child, output, ready }
+        Self { child, output, ready, stopped }
     }
 
     fn victim(path: &Path, round: u32) -> anyhow::Result<Self> {
@@ -323,13 +335,17 @@ impl Running {
         self.ready.load(Ordering::Relaxed)
     }
 
+    fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
     fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
     fn kill(mut self) -> anyhow::Result<(ExitStatus, Vec<u8>)> {
         self.child.kill()?;
-        if !patiently(|| self.child.try_wait().is_ok_and(|status| status.is_some())) {
+        if !(0..12).any(|_| patiently(|| self.child.try_wait().is_ok_and(|status| status.is_some()))) {
             bail!("the victim outlives SIGKILL");
         }
         let output = self.output.join().expect("no panics").context("reading the acknowledgements")?;
@@ -338,8 +354,19 @@ impl Running {
 }
 
 /// Opens a store whose last holder was killed.
-fn reopen(options: Options, path: &Path) -> anyhow::Result<brooklet::Store> {
-    options.open(path).map_err(|error| match error.kind() {
+fn reopen(options: &Options, path: &Path) -> anyhow::Result<brooklet::Store> {
+    // The kernel may hold the file of a killed process until its last write has ended.
+    let mut tries = 0;
+    let opened = loop {
+        match options.clone().open(path) {
+            Err(brooklet::Error::Locked { .. }) if tries < 60 => {
+                tries += 1;
+                thread::sleep(Duration::from_secs(1));
+            }
+            opened => break opened,
+        }
+    };
+    opened.map_err(|error| match error.kind() {
         brooklet::ErrorKind::Io => anyhow::Error::from(error).context("opening the store after the cut"),
         _ => Lost(format!("the store cannot be opened: {error}")).into(),
     })

@@ -28,7 +28,7 @@ const LOGS: u64 = 30;
 /// each.
 const IN_FLIGHT: usize = 48;
 
-/// What the victim is told.
+/// The arguments of the victim.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where the store is, or is to be made

@@ -27,8 +27,7 @@ impl Replica {
     /// # Errors
     /// [`Error::NoLog`] before an opening has claimed the log; [`Error::DamagedBackup`],
     /// [`Error::LostBackup`]; the errors of [`Archive::backup`], which include the end that
-    /// `goes_on` asked for; the reason why the shipping ended. After an error the log keeps what it
-    /// had.
+    /// `goes_on` asked for; the reason why the shipping ended. After an error the log is as it was.
     pub fn back_up(
         &self,
         store: &Store,

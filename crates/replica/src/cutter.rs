@@ -1,5 +1,5 @@
-//! Cuts sealed blocks into payloads of objects: every so many milliseconds or bytes. A payload has
-//! no more bytes than that, unless it is one block: a request must end in time on a slow link, too.
+//! Cuts sealed blocks into payloads of objects: after a time, or after a number of bytes. A payload
+//! has no more bytes than that, unless it is one block: a request must end in time on a slow link.
 //!
 //! ```text
 //! payload of blocks (little endian): for each block its length (4), then its bytes

@@ -23,13 +23,13 @@ use crate::record::Record;
 /// ones show how long the next ones are.
 const READ_AHEAD: u64 = 64;
 const BYTES_AHEAD: u64 = 8 << 20;
-/// Failed tries of one request after which a takeover gives up.
+/// Failed tries of one request after which a takeover ends.
 const TRIES: u32 = 8;
 /// Pause before a request with an unknown fate is sent again; it doubles up to the longest one.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the pause before a request that failed so many times is sent again.
+/// Returns the pause before a request that failed `failures` times is sent again.
 pub(crate) fn pause(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE)
 }
@@ -134,8 +134,8 @@ async fn insist<J: Journal>(
     }
 }
 
-/// Plays a takeover to its end, and hands over what it finds. A [`Found::Begin`] takes back all
-/// that was found before it.
+/// Plays a takeover to its end, and hands over all that it finds. After a [`Found::Begin`], drop
+/// all that was handed over before it.
 ///
 /// # Errors
 /// [`Error::Outbid`], [`Error::TooLate`]; [`Error::Damaged`], [`Error::OtherStore`],
@@ -173,7 +173,7 @@ pub async fn take_over<J: Journal>(
     }
 }
 
-/// What a read of a place returns.
+/// The result of a read of a place.
 type FoundObject = Result<Option<Object<Bytes>>, Error>;
 
 /// Reads of the objects behind a place, begun before they are asked for. An object never changes,
@@ -252,7 +252,7 @@ pub async fn follow<J: Journal>(
     follow_with(journal, store, follower, &mut Steady { pause, found, claimed }).await
 }
 
-/// Takes what a follower reads.
+/// The receiver of all that a follower reads.
 pub(crate) trait Listener {
     /// Takes a new object.
     fn found(&mut self, object: Object<Bytes>) -> Result<(), Error>;
@@ -260,12 +260,12 @@ pub(crate) trait Listener {
     /// Takes the claim of a new owner.
     fn claimed(&mut self, claim: &Claim);
 
-    /// Returns the time until the next request. Behind what was read, there was nothing at `none`;
-    /// `None` if the bucket did not answer.
+    /// Returns the time until the next request. At the time `none`, there was nothing behind the
+    /// last read object; `None` if the bucket did not answer.
     fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error>;
 
-    /// Returns a time at which nothing was behind what was read, if the listener must know whether
-    /// the log was trimmed past that place.
+    /// Returns a time at which nothing was behind the last read object, if the listener must know
+    /// whether the log was trimmed past that place.
     fn doubt(&mut self) -> Option<Instant> {
         None
     }

@@ -8,11 +8,11 @@ use crate::error::Error;
 use crate::object::{Kind, Object};
 use crate::place::StoreId;
 
-/// What a [standby](crate::Replica::stand_by) reads of a log.
+/// A part of a log that a [standby](crate::Replica::stand_by) reads.
 #[derive(Clone, Debug)]
 pub enum Followed {
-    /// The log begins here: with the store, or behind a backup. What comes next may not continue
-    /// what was read before.
+    /// The log begins here: with the store, or behind a backup. The next blocks may not continue
+    /// the blocks before.
     Begin {
         /// The store of the log.
         store: StoreId,
@@ -26,7 +26,7 @@ pub enum Followed {
         /// Address of the owner, for clients; it may be empty.
         address: String,
     },
-    /// The next blocks. No later owner can take them back. None are a sign of the owner.
+    /// The next blocks. No later owner can take them back. An empty list is a sign of the owner.
     Blocks(Vec<SealedBlock>),
 }
 

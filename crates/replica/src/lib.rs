@@ -2,14 +2,13 @@
 //! a time writes it.
 //!
 //! [`Replica`] is the log as the mirror of a store: an acknowledgement then means that the commit
-//! survives its host. `brooklet serve --replicate` uses it. [docs/replication.md] has the modes and
-//! lists what is missing.
+//! survives its host. `brooklet serve --replicate` uses it. The page `docs/replication.md` of the
+//! repository has the modes, and lists the missing parts.
 //!
-//! An owner appends objects under numbers, each created only if there is none. Another host that
+//! An owner appends objects under numbers, each created only if its name is free. Another host that
 //! takes the store over claims the next epoch, and creates an object of its own, a *fence*, under
-//! the first free number. The old owner meets the fence, and stops. So the only thing that is asked
-//! of the storage is that of several creations of one name exactly one succeeds. A [`Probe`] tries
-//! that.
+//! the first free number. The old owner meets the fence, and stops. So the storage has to ensure
+//! one thing only: of several creations of one name, exactly one succeeds. A [`Probe`] tests this.
 //!
 //! - [`Takeover`], [`Owner`], [`Recorder`], [`Follower`], [`reconcile`]: the decisions, as state
 //!   machines.
@@ -18,8 +17,6 @@
 //! - [`Replica`]: the mirror of a store; and the wait of a standby.
 //! - [`Cluster`]: a map of many stores on many hosts, and [`Changer`], which changes it.
 //! - [`ReadReplica`]: a store that follows the log, and serves reads.
-//!
-//! [docs/replication.md]: https://github.com/brooklet/brooklet/blob/main/docs/replication.md
 
 #![forbid(unsafe_code)]
 

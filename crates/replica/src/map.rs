@@ -159,7 +159,7 @@ fn insert<T>(all: &mut BTreeMap<String, T>, name: String, value: T) -> Result<()
 }
 
 /// Returns whether a text may be the name of a shard or a host. The name of a shard is a folder of
-/// the bucket, and that of a host stands in messages.
+/// the bucket, and messages contain the name of a host.
 pub(crate) fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && name.bytes().all(fits)

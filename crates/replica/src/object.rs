@@ -87,7 +87,7 @@ pub struct Object<P> {
     pub by: Epoch,
     /// The number drawn for the writer's claim.
     pub drawn: Drawn,
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
     /// Begin of the blocks in the store's log.
     pub begin: u64,

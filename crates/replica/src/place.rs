@@ -11,7 +11,7 @@ pub struct StoreId(pub u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// A random number that an owner draws for its claim. It tells the objects of two processes apart
+/// A random number that an owner draws for its claim. It distinguishes the objects of two processes
 /// that believe to have the same epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Drawn(pub u128);

@@ -36,8 +36,8 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// Probes a bucket, and removes what the probe created: `names` × `creators` small writes, and
-    /// a read for each name.
+    /// Probes a bucket, and removes the objects of the probe: `names` × `creators` small writes,
+    /// and a read for each name.
     ///
     /// # Errors
     /// [`Error::NotAtomic`], [`Error::NoList`]; [`Error::Bucket`] or [`Error::NoAnswer`] if the

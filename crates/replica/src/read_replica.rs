@@ -124,7 +124,7 @@ pub struct ReadReplica {
     process: Process,
 }
 
-/// What runs around the showing of each block; see [`ReadReplica::attach`].
+/// The function that shows each block; see [`ReadReplica::attach`].
 type Beside = Box<dyn Fn(&[Bytes], &mut dyn FnMut()) + Send>;
 
 #[derive(Default)]
@@ -152,8 +152,8 @@ impl ReadReplica {
     /// file if there is none. Returns once readers see all that the log had at the call, and once
     /// the log has a commit. Returns [`Error::GivenUp`] if `goes_on` returned false meanwhile.
     ///
-    /// If the bucket fails later, or the disk is full, the replica shows what it has, and tries
-    /// again: [`lag`](Self::lag) returns how old that is.
+    /// If the bucket fails later, or the disk is full, the replica shows the state that it has, and
+    /// tries again: [`lag`](Self::lag) returns the age of this state.
     ///
     /// If the log was trimmed past the file, the replica makes the file anew from the backup, with
     /// a warning; also later, at any time.
@@ -194,9 +194,9 @@ impl ReadReplica {
         Ok(replica)
     }
 
-    /// Returns the store. It shows what the log brings, and refuses writes by
-    /// [`brooklet::Error::ReadOnly`]. After the file was made anew, this returns another store, and
-    /// the earlier one shows what it showed, and changes no more: so ask again at times.
+    /// Returns the store. It shows the commits of the log, and refuses writes with
+    /// [`brooklet::Error::ReadOnly`]. After the file was made anew, the call returns another store.
+    /// The earlier store then keeps its last state: so call this again at times.
     ///
     /// # Panics
     /// Never: an open replica has a store.
@@ -204,11 +204,11 @@ impl ReadReplica {
         self.shared.state().store.clone().expect("an open replica has a store")
     }
 
-    /// Has each further block shown from within `beside`, as
-    /// [`Following::take_beside`](brooklet::Following::take_beside) does it, and returns the store.
-    /// For a program that keeps something of logs in memory: it drops that with the block. What was
-    /// attached before is dropped. A new store after that is not reported here:
-    /// [`Lag::made_anew`] counts these.
+    /// Shows each further block from within `beside`, like
+    /// [`Following::take_beside`](brooklet::Following::take_beside), and returns the store. For a
+    /// program that caches data of logs: it drops outdated data together with the block. `beside`
+    /// replaces the function that was attached before. The call of `beside` does not report that
+    /// the file was made anew, and so the store is another one: [`Lag::made_anew`] counts this.
     pub fn attach(&self, beside: impl Fn(&[Bytes], &mut dyn FnMut()) + Send + 'static) -> Store {
         let mut attached = self.shared.beside.lock().unwrap_or_else(PoisonError::into_inner);
         *attached = Some(Box::new(beside));
@@ -224,8 +224,8 @@ impl ReadReplica {
         Lag { age: since(age), silence: since(silence), ..state.lag.clone() }
     }
 
-    /// Returns the error that ended the following, if it ended. The store then shows what it
-    /// showed, and changes no more.
+    /// Returns the error that ended the following, if it ended. The store then keeps its last
+    /// state.
     pub fn error(&self) -> Option<Arc<Error>> {
         self.shared.state().end.clone()?.err()
     }
@@ -245,7 +245,7 @@ impl ReadReplica {
         true
     }
 
-    /// Ends the following, and closes the store. The file keeps what the store showed.
+    /// Ends the following, and closes the store. The file keeps the last state of the store.
     ///
     /// # Errors
     /// The error that ended the following before, or that of the closing.

@@ -33,7 +33,7 @@ pub struct Local<'a> {
     pub drawn: Option<Drawn>,
 }
 
-/// What the takeover found.
+/// The findings of the takeover.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote<'a> {
     /// The ends of the blocks in the log, ascending, from the newest record on; the first one is
@@ -43,7 +43,7 @@ pub struct Remote<'a> {
     pub last_writer: Option<Drawn>,
 }
 
-/// What is to be done with the local file.
+/// The next step for the local file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Both sides are the same.
@@ -65,16 +65,17 @@ pub enum Plan {
         /// The common end, in the store's log.
         from: u64,
     },
-    /// The local file has blocks that another history replaced. Keep those after `from` as an
-    /// export, and report them. Nothing of the local file behind `from` may be used. So it is, too,
-    /// if both sides have nothing in common, as when the file is older than the newest record.
+    /// The local file has blocks that another history replaced. Keep the blocks after `from` as an
+    /// export, and report them. Use nothing of the local file behind `from`. The plan is the same
+    /// if both sides have nothing in common, for example if the file is older than the newest
+    /// record.
     Diverged {
         /// The last common end, in the store's log; 0 if none is known.
         from: u64,
     },
 }
 
-/// Decides what is to be done with the local file.
+/// Decides the next step for the local file.
 ///
 /// ```
 /// use brooklet_replica::{Drawn, Link, Local, Mode, Plan, Remote, reconcile};

@@ -1,5 +1,5 @@
 //! The log in a bucket as the mirror of a store: opening the store claims the log, compares both
-//! histories, and appends what the log lacks.
+//! histories, and appends the blocks that the log lacks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ pub struct Replica {
     state: Mutex<State>,
 }
 
-/// Claims the log of a store, and hands over what is found, while a function returns true.
+/// Claims the log of a store, and hands over its findings, while a function returns true.
 type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
 /// Finds the store of the log, while a function returns true.
 type Find = dyn Fn(GoesOn<'_>) -> Result<Option<StoreId>, Error> + Send + Sync;
@@ -106,9 +106,9 @@ impl Replica {
     /// `backup` opens the recorded backup of a number, if there is one. Then open that store with
     /// this log.
     ///
-    /// The shipper owns the log until that opening. Keep it so long: it gives the sign by which
-    /// [standbys](Self::stand_by) wait. If another host takes the log over meanwhile, the shipper
-    /// [ends](Shipper::error), and the opening is refused: begin again.
+    /// The shipper owns the log until that opening. Keep the shipper until then: it writes the
+    /// signs for which [standbys](Self::stand_by) wait. If another host takes the log over
+    /// meanwhile, the shipper [ends](Shipper::error), and the opening is refused: begin again.
     ///
     /// [`Options::succeed`]: brooklet::Options::succeed
     ///
@@ -129,16 +129,16 @@ impl Replica {
     /// the owner has handed the store over. Then [`kept`](Self::kept) takes the log over. Without a
     /// log, waits for the first owner. Returns `false` if `goes_on` returned `false` meanwhile.
     ///
-    /// Gives what it reads to `on`, on the caller's thread: so a file can
+    /// Passes all that it reads to `on`, on the caller's thread: so a file can
     /// [catch up](brooklet::Options::catch_up) while its host waits. The wait lasts at least as
-    /// long as `on` does.
+    /// long as the calls of `on`.
     ///
     /// An owner without commits appends a beat each second, or as
     /// [`OwnerLimits`](crate::OwnerLimits) say. So use a silence of 3 seconds or more.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::NewerFormat`]; [`Error::Bucket`] if the bucket refuses a
-    /// request for good. While the bucket does not answer, the call asks on.
+    /// request for good. While the bucket does not answer, the call repeats its requests.
     pub fn stand_by(
         &self,
         silence: Duration,
@@ -148,10 +148,10 @@ impl Replica {
         (self.stand_by)(silence, &goes_on, &mut on)
     }
 
-    /// Does what [`stand_by`](Self::stand_by) does, as a host that decides more by itself.
+    /// Waits like [`stand_by`](Self::stand_by), for a host that decides more by itself.
     ///
     /// # Errors
-    /// As for [`stand_by`](Self::stand_by).
+    /// The errors of [`stand_by`](Self::stand_by).
     pub fn stand_by_as(
         &self,
         silence: Duration,
@@ -170,7 +170,7 @@ impl Replica {
         (self.claim)(epoch, goes_on)
     }
 
-    /// Returns how the shipping stands; `None` before an opening has claimed the log.
+    /// Returns the state of the shipping; `None` before an opening has claimed the log.
     pub fn status(&self) -> Option<ShipperStatus> {
         self.state().shipper.as_ref().map(|shipper| shipper.status())
     }

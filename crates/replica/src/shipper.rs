@@ -2,6 +2,7 @@
 
 mod shipping;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ impl Default for ShipperOptions {
     }
 }
 
-/// How a shipper stands.
+/// The state of a shipper.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShipperStatus {
@@ -67,7 +68,7 @@ pub struct ShipperStatus {
     pub kept_blocks: u64,
     /// Bytes of blocks that are not known to be kept.
     pub waiting: usize,
-    /// Whether a linearizable read may be answered now; see [`Owner::may_serve`].
+    /// Whether a read that has ended is linearizable; see [`Shipper::may_serve`].
     pub may_serve: bool,
     /// Number of the newest record that is known.
     pub record: Option<u64>,
@@ -116,15 +117,18 @@ enum Input {
 struct Shared {
     status: Mutex<Status>,
     changed: Condvar,
-    /// Whom to report what is kept, besides those who wait here.
+    /// The log to notify of kept blocks, besides the callers that wait here.
     mirror: OnceLock<Mirrored>,
+    watch: Watch,
+    /// End of the owner's lease, in nanoseconds of the watch. 0: there is no lease.
+    lease: AtomicU64,
 }
 
 /// A log that takes reports.
 #[derive(Debug)]
 struct Mirrored {
     handle: MirrorHandle,
-    /// Number of blocks that were shipped before the log gave its first one.
+    /// Number of blocks that were shipped before the log passed its first one.
     before: u64,
 }
 
@@ -153,7 +157,7 @@ pub(crate) fn draw() -> Drawn {
 
 impl Shipper {
     /// Claims a store's log, fences its last owner, hands over all blocks that were found, and
-    /// begins to append. A [`Found::Begin`] takes back what was found before it.
+    /// begins to append. After a [`Found::Begin`], drop all blocks that were handed over before it.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -269,6 +273,8 @@ impl Shipper {
             status: Mutex::new(Status { told, next: opened.end.lsn, shipped: 0, records: 0, end: None }),
             changed: Condvar::new(),
             mirror: OnceLock::new(),
+            watch,
+            lease: AtomicU64::new(0),
         });
         let shipping = Shipping {
             journal,
@@ -376,9 +382,24 @@ impl Shipper {
         }
     }
 
-    /// Returns how the shipper stands.
+    /// Returns the state of the shipper.
     pub fn status(&self) -> ShipperStatus {
-        self.lock().told.clone()
+        let mut status = self.lock().told.clone();
+        status.may_serve = self.may_serve();
+        status
+    }
+
+    /// Returns whether a read of the store that ended before this call is linearizable: whether no
+    /// other owner can have acknowledged a commit before the read began. If not, ask again before
+    /// you answer: an answer of `true` counts for all reads that ended before it.
+    ///
+    /// An owner has this lease for [`OwnerLimits::lease`] from the begin of the last request that
+    /// the bucket confirmed. Standbys wait longer than that before they take the store over. A host
+    /// that takes it over without such a wait must let the lease end before it serves. The lease
+    /// needs a clock that goes on while the process sleeps.
+    pub fn may_serve(&self) -> bool {
+        let lease = Duration::from_nanos(self.shared.lease.load(Ordering::Acquire));
+        self.shared.watch.now() < lease
     }
 
     /// Returns why the shipping ended, or `None` while it goes on.
@@ -457,7 +478,7 @@ impl Ended {
 }
 
 impl Shared {
-    /// Reports how the shipping stands to the log that it serves, if any.
+    /// Reports the state of the shipping to the log that it serves, if any.
     fn report(&self) {
         let Some(Mirrored { handle, before }) = self.mirror.get() else { return };
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
@@ -471,6 +492,7 @@ impl Shared {
 
     /// Records how the shipping ended, unless it has ended before, and leaves nobody waiting.
     fn end(&self, end: Ended) {
+        self.lease.store(0, Ordering::Release);
         let mut first = false;
         self.update(|status| {
             first = status.end.is_none();

@@ -36,9 +36,10 @@ pub(crate) async fn claim_of<J: Journal>(journal: &J, epoch: Epoch) -> Result<Op
     }
 }
 
-/// A host that stands by. [`Replica::stand_by_as`](crate::Replica::stand_by_as) asks it.
+/// The decisions of a host that stands by, for
+/// [`Replica::stand_by_as`](crate::Replica::stand_by_as).
 pub trait Standing {
-    /// Takes what the log has next.
+    /// Takes the next part of the log.
     fn take(&mut self, read: Followed);
 
     /// Returns the time until the next look at the log. All of it was read, up to the place `_end`;
@@ -47,8 +48,8 @@ pub trait Standing {
         PAUSE
     }
 
-    /// Returns whether this host takes over at once what the owner has left to the host `_to`.
-    /// Otherwise it waits for a silence.
+    /// Returns whether this host takes over at once after the owner has handed the store over to
+    /// the host `_to`. Otherwise this host waits for a silence.
     fn takes(&mut self, _to: &str) -> bool {
         true
     }
@@ -65,11 +66,11 @@ impl<F: FnMut(Followed)> Standing for F {
     }
 }
 
-/// Waits until the owner of a log is silent for so long, or has handed the store over to this host.
-/// A journal without a log has no owner yet. Gives what it reads to `standing`.
+/// Waits until the owner of a log is silent for the time `silence`, or has handed the store over to
+/// this host. A journal without a log has no owner yet. Passes all that it reads to `standing`.
 ///
 /// # Errors
-/// As for [`Replica::stand_by`](crate::Replica::stand_by).
+/// The errors of [`Replica::stand_by`](crate::Replica::stand_by).
 pub async fn stand_by<J: Journal>(
     journal: &Arc<J>,
     silence: Duration,
@@ -120,7 +121,7 @@ async fn is_claimed<J: Journal>(journal: &J, store: StoreId, at: &Follower<Bytes
     }
 }
 
-/// What a standby does with what it reads.
+/// The listener of a standby.
 struct Reading<'a> {
     standing: &'a mut dyn Standing,
     /// The place behind the last object, or the begin.

@@ -1,7 +1,7 @@
-//! The faces of a server whose store follows the log of another server.
+//! The frontends of a server whose store follows the log of another server.
 //!
-//! They keep something of the store in memory: keys, streams and documents. So each block of
-//! commits is shown while no request reads, and what memory has of its logs is dropped before the
+//! The frontends cache keys, streams and documents of the store in memory. So each block of commits
+//! becomes visible while no request reads, and the cached data of its logs is dropped before the
 //! next request reads.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +17,12 @@ use crate::http::watch::Watch;
 use crate::redis::Shared;
 use crate::replica::{Beside, Upstream};
 
-/// The faces of a server that is about to serve, or serves.
+/// The frontends of a server that is about to serve, or serves.
 #[derive(Clone, Default)]
 pub(crate) struct Faces(Arc<Mutex<Option<(Shared, Http)>>>);
 
 impl Faces {
-    /// Returns what runs around the showing of each block.
+    /// Returns the function that shows each block.
     pub fn beside(&self) -> Beside {
         let faces = self.clone();
         Box::new(move |logs, show| {
@@ -32,18 +32,19 @@ impl Faces {
         })
     }
 
-    /// Lets go of the faces: blocks are shown without them.
+    /// Drops the frontends: blocks are shown without them.
     pub fn forget(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Has the faces drop what a block changes, from now on. They have nothing in memory yet.
+    /// Sets the frontends, which drop the cached data of each block from now on. They have cached
+    /// nothing yet.
     pub fn set(&self, redis: Shared, http: Http) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((redis, http));
     }
 }
 
-/// Has the pages and the metrics show the lag.
+/// Adds the lag to the pages and to the metrics.
 pub(crate) fn show_on(watch: &Watch, upstream: &Arc<dyn Upstream>) {
     let of_page = upstream.clone();
     watch.show("replica", move || Value::Object(of_page.lag().shown_as_json()));

@@ -6,7 +6,7 @@
 //! Every log with more than a `SLOTS`th of all entries is in the sketch.
 //!
 //! An entry counts half as much after each `HALF_LIFE`. Instead of making all counts smaller, the
-//! sketch gives new entries more weight, so that the order of the counts stays. Once weights are
+//! sketch raises the weight of new entries, so that the order of the counts stays. Once weights are
 //! large, all counts and weights are scaled down.
 
 use std::sync::{Mutex, MutexGuard};

@@ -10,6 +10,7 @@
 mod follow;
 pub mod hot_logs;
 pub mod http;
+mod lease;
 pub mod net;
 pub mod redis;
 pub mod replica;
@@ -21,6 +22,7 @@ mod tls;
 #[doc(hidden)]
 pub use redis::fuzzing;
 
+pub use lease::Lease;
 pub use net::Address;
 pub use server::{Addresses, Config, Error, serve, serve_replica};
 pub use tls::Tls;

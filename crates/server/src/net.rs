@@ -75,8 +75,8 @@ impl Address {
 }
 
 impl Address {
-    /// Returns an error if nobody could listen at the address now. Listens at no moment, so that no
-    /// client comes.
+    /// Returns an error if nobody could listen at the address now. The call never listens, so that
+    /// no client connects.
     pub fn expect_free(&self) -> io::Result<()> {
         match self {
             Self::Tcp(text) => {
@@ -191,12 +191,26 @@ impl Listener {
         }
     }
 
-    /// Waits for the next client.
+    /// Waits for the next client. A client that has gone again keeps no other client out.
+    ///
+    /// # Errors
+    /// An error of the process: usually no descriptors are left.
     pub async fn accept(&self) -> io::Result<Incoming> {
+        loop {
+            match self.accept_one().await {
+                Err(error) if is_of_client(&error) => {}
+                accepted => return accepted,
+            }
+        }
+    }
+
+    async fn accept_one(&self) -> io::Result<Incoming> {
         match self {
             Self::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                // On some systems, a socket whose peer has gone takes no option.
+                let is_set = stream.set_nodelay(true);
+                is_set.map_err(|error| io::Error::new(io::ErrorKind::ConnectionReset, error))?;
                 let to = name_of(stream.local_addr());
                 let stream = match tls {
                     Some(tls) => Stream::Opening(Box::new(tls.accept(stream))),
@@ -247,6 +261,12 @@ impl Drop for Listener {
     }
 }
 
+/// Returns whether an error is one of a client, and not of the process.
+fn is_of_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
 fn name_of(address: io::Result<SocketAddr>) -> String {
     address.map_or_else(|_| "?".into(), |at| at.to_string())
 }
@@ -294,7 +314,7 @@ impl Incoming {
     }
 }
 
-/// Hears that a handshake can go on.
+/// Receives the notice that a handshake can go on.
 #[derive(Default)]
 struct Arrival(Notify);
 
@@ -426,6 +446,19 @@ mod tests {
         drop(clients.join().unwrap());
         let threads = threads.0.lock().unwrap();
         assert_eq!((threads.len(), threads.contains(&thread::current().id())), (8, false));
+    }
+
+    #[test]
+    fn only_errors_of_the_process_pause_the_clients() {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, OutOfMemory};
+        for of_client in [ConnectionAborted, ConnectionRefused, ConnectionReset] {
+            assert!(is_of_client(&of_client.into()), "{of_client}");
+        }
+        // No descriptors are left in the system, or in the process.
+        let descriptors = [23, 24].map(io::Error::from_raw_os_error);
+        for of_process in descriptors.into_iter().chain([OutOfMemory.into()]) {
+            assert!(!is_of_client(&of_process), "{of_process}");
+        }
     }
 
     #[test]

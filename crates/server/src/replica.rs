@@ -1,5 +1,5 @@
-//! What a server of a read replica needs: who shows the commits of another server, and how far that
-//! is behind. [`serve_replica`](crate::serve_replica) serves it.
+//! The store of a read replica: the source that shows the commits of another server, and its lag.
+//! [`serve_replica`](crate::serve_replica) serves such a store.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -19,14 +19,14 @@ pub struct Owner {
     pub url: Option<String>,
 }
 
-/// What runs around the showing of a block: it gets the keys of the logs that the block changes,
-/// and the function that shows the block.
+/// The function that shows a block. Its arguments are the keys of the logs that the block changes,
+/// and the function that makes the block visible.
 pub type Beside = Box<dyn Fn(&[Bytes], &mut dyn FnMut()) + Send>;
 
-/// Who shows the commits of a log in a store.
+/// The source of a read replica, which shows the commits of a log in a store.
 pub trait Upstream: Send + Sync {
-    /// Has each further block shown from within `beside`, and returns the store. A block that is
-    /// being shown ends before the call returns.
+    /// Shows each further block from within `beside`, and returns the store. If a block is being
+    /// shown, this ends before the call returns.
     fn attach(&self, beside: Beside) -> Store;
 
     /// Returns how far the store is behind.
@@ -40,7 +40,7 @@ pub struct Lag {
     pub shown: u64,
     /// The place up to which the log was read.
     pub read: u64,
-    /// Readers see all that the log had so long ago.
+    /// Age of the shown state: readers see all that the log had at the moment that long ago.
     pub age: Option<Duration>,
     /// Time since the last sign of an owner.
     pub silence: Option<Duration>,
@@ -59,7 +59,7 @@ impl Lag {
         self.read.saturating_sub(self.shown)
     }
 
-    /// Returns whether an owner gave a sign lately, as Redis says of the link to a master.
+    /// Returns whether an owner showed a sign lately, as Redis reports the link to a master.
     pub fn is_up(&self) -> bool {
         self.silence.is_some_and(|silence| silence < Self::DOWN)
     }
@@ -73,7 +73,7 @@ impl Lag {
         (host.unwrap_or(&owner.name).to_owned(), port.unwrap_or(0))
     }
 
-    /// Returns what a page and a probe show.
+    /// Returns the lag as JSON, for the page and for `/readyz`.
     pub fn shown_as_json(&self) -> Map<String, Value> {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         let value = json!({

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::follow::{self, Faces};
 use crate::http::watch::Watch;
 use crate::http::{self, Access, Http, Origin, guard};
+use crate::lease::{self, Lease};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
 use crate::replica::Upstream;
@@ -45,9 +46,11 @@ pub struct Config {
     /// Number of threads for the connections of Redis clients. The commands run one after another
     /// with any number of threads.
     pub threads: usize,
-    /// Cancel this before the server is to stop if another server waits for its clients. The end
-    /// then waits for 0.3 s at most until requests are done, and replies are read; not for 10 s.
+    /// Cancel this before the server is to stop if another server waits for its clients. The server
+    /// then waits for 0.3 s at most, instead of 10 s, until requests are done and replies are read.
     pub hurry: CancellationToken,
+    /// The lease that replies wait for, if another host may take the store over.
+    pub lease: Option<Lease>,
 }
 
 impl Default for Config {
@@ -66,6 +69,7 @@ impl Default for Config {
             cache: 32 << 20,
             threads: 1,
             hurry: CancellationToken::new(),
+            lease: None,
         }
     }
 }
@@ -238,14 +242,19 @@ fn run(
     let login = Duration::from_secs(config.settings.auth_timeout);
     let streams = http::Config { login, hurry: config.hurry.clone(), ..config.streams.clone() };
     let http = Http::open(store.clone(), streams.clone(), stop.clone(), follows.is_some())?;
+    http.share_memory(&watch);
     watch.ready(store.clone());
+    if let Some(lease) = &config.lease {
+        shared.wait_for_lease(lease.clone());
+    }
     let upstream = follows.map(|(upstream, faces)| {
         shared.follow(upstream.clone());
         follow::show_on(&watch, &upstream);
         faces.set(shared.clone(), http.clone());
         upstream
     });
-    let web = Web { listeners: web, http, upstream, users, streams, stop: stop.clone() };
+    let lease = config.lease.clone();
+    let web = Web { listeners: web, http, upstream, lease, users, streams, stop: stop.clone() };
     let frontend = web.serve(watch.clone(), shared.clone());
     let frontend = for_http.spawn(frontend);
     ready(&addresses);
@@ -261,7 +270,7 @@ fn run(
     Ok(())
 }
 
-/// Who may use HTTP. Wrong passwords are noted where those of Redis clients are.
+/// The access to HTTP. It notes wrong passwords in the same place as those of Redis clients.
 struct Door {
     users: Users,
     shared: Shared,
@@ -287,6 +296,7 @@ struct Web {
     http: Http,
     /// The log that the store follows, if it does.
     upstream: Option<Arc<dyn Upstream>>,
+    lease: Option<Lease>,
     users: Users,
     streams: http::Config,
     stop: CancellationToken,
@@ -294,7 +304,7 @@ struct Web {
 
 impl Web {
     async fn serve(self, watch: Watch, shared: Shared) {
-        let Self { listeners, http, upstream, users, streams, stop } = self;
+        let Self { listeners, http, upstream, lease, users, streams, stop } = self;
         shared.show_on(&watch);
         if users.is_open() && streams.allow_origins.contains(&Origin::Any) {
             tracing::warn!(
@@ -305,6 +315,10 @@ impl Web {
         let data = match upstream {
             Some(upstream) => http.router().layer(from_fn_with_state(upstream, follow::send_writes_on)),
             None => http.router(),
+        };
+        let data = match lease {
+            Some(lease) => data.layer(from_fn_with_state((lease, stop.clone()), lease::wait_for_it)),
+            None => data,
         };
         let router = data.merge(http::watch::router(watch.clone()));
         let router = guard(router, Arc::new(Door { users, shared }), streams.allow_origins.clone());

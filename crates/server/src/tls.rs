@@ -21,7 +21,7 @@ pub struct Tls {
     pub client_roots: Option<PathBuf>,
 }
 
-/// Returns what is wrong with a file.
+/// Returns the message about a defect of a file.
 fn wrong(file: &Path, why: &dyn fmt::Display) -> String {
     format!("{}: {why}", file.display())
 }

@@ -50,9 +50,9 @@ free_port() {
 ask() {
     local reply
     exec 9<>"/dev/tcp/$HOST/$PORT" || return 1
-    [[ -z ${REDIS_PASSWORD:-} ]] || { printf 'AUTH %s\r\n' "$REDIS_PASSWORD" >&9; read -r -t 5 reply <&9; }
+    [[ -z ${REDIS_PASSWORD:-} ]] || { printf 'AUTH %s\r\n' "$REDIS_PASSWORD" >&9; read -r -t 60 reply <&9; }
     printf '%s\r\n' "$*" >&9
-    read -r -t 5 reply <&9 || { exec 9<&-; return 1; }
+    read -r -t 60 reply <&9 || { exec 9<&-; return 1; }
     exec 9<&-
     printf '%s\n' "${reply%$'\r'}"
 }
@@ -108,11 +108,11 @@ stop_server() {
     kill -TERM "$server_pid" 2>/dev/null || true
     # One that does not end when it is told must not keep the suite from ending.
     local waited
-    for ((waited = 0; waited < 400; waited++)); do
+    for ((waited = 0; waited < 1200; waited++)); do
         kill -0 "$server_pid" 2>/dev/null || break
         sleep 0.05
     done
-    kill -KILL "$server_pid" 2>/dev/null && echo "the server did not end in 20 seconds when it was told to" >&2
+    kill -KILL "$server_pid" 2>/dev/null && echo "the server did not end in 60 seconds when it was told to" >&2
     wait "$server_pid" 2>/dev/null || true
     server_pid=
 }

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A [`plan::Plan`] is drawn from a seed; a [`world::World`] carries it out. In the middle of any
-//! operation the [`faulty_volume::FaultyVolume`] takes what a power cut would leave, or lets other
-//! callers in. A [`checker::Checker`] opens each image, cuts the power again while it recovers, and
-//! compares what is there with the [`oracle::Oracle`].
+//! operation the [`faulty_volume::FaultyVolume`] takes an image of the bytes that a power cut would
+//! leave, or lets other callers run. A [`checker::Checker`] opens each image, cuts the power again
+//! while it recovers, and compares the store with the [`oracle::Oracle`].
 
 #![forbid(unsafe_code)]
 

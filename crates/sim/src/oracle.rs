@@ -1,4 +1,5 @@
-//! What the world knows of its store: what was acknowledged, what was sent, and what may be seen.
+//! The knowledge of the world about its store: the acknowledged commits, the sent commits, and the
+//! states that readers may see.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -33,8 +34,8 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// A flight that watches its ticket in both ways: by asking, and by being told. Whoever is told
-    /// may panic then.
+    /// Returns a flight that watches its ticket in both ways: by a question and by a callback. The
+    /// callback may panic.
     pub fn new(changes: Arc<[Change]>, at: u64, ticket: Ticket, (deferred, panics): (bool, bool)) -> Self {
         let told = Arc::new(AtomicU8::new(0));
         if !deferred {
@@ -90,7 +91,7 @@ pub struct Oracle {
     pub reached: BTreeMap<Bytes, u64>,
 }
 
-/// What is durable of logs that are in memory.
+/// The durable states of logs that are in memory.
 #[derive(Clone, Default)]
 pub struct MemorySpaceModel {
     /// One of these is what the last dump has, or what they were as they came into memory.
@@ -131,7 +132,7 @@ fn reach(reached: &mut BTreeMap<Bytes, u64>, changes: &[Change], seqs: &[u64]) {
 }
 
 impl Oracle {
-    /// Takes note of what has become durable.
+    /// Records the commits that have become durable.
     pub fn settle(&mut self) -> Result<(), Violation> {
         while self.flying.front().is_some_and(Flight::is_acknowledged) {
             if self.stopped {
@@ -246,7 +247,7 @@ impl Oracle {
         self.show();
     }
 
-    /// What a reader goes by who asks at `now`.
+    /// Returns the moment for a reader that reads at `now`.
     pub fn moment(&self, now: u64) -> Moment {
         let mut earlier = BTreeMap::new();
         for flight in &self.flying {
@@ -277,13 +278,13 @@ impl Oracle {
     }
 }
 
-/// What is let pass because the disk did more than a power cut does.
+/// Results that are permitted because the disk did more harm than a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Something on the medium is not what was written: a named error is right, a wrong byte is
+    /// Whether the medium differs from the written bytes: a named error is right, a wrong byte is
     /// not.
     pub damaged: bool,
-    /// What tells a lost tail from one that was never there.
+    /// The evidence that distinguishes a lost tail from one that was never there.
     pub evidence: Evidence,
 }
 
@@ -342,7 +343,7 @@ impl Expectation {
         states.iter().flat_map(|state| self.with_silo(state)).collect()
     }
 
-    /// What a state may be by what runs have of logs in memory.
+    /// Returns the states that a store may show for `state`, by the logs in memory that runs have.
     fn with_silo(&self, state: &Logs) -> Vec<Logs> {
         match &self.memory_space {
             Some(kept) => kept.iter().map(|kept| model::with_space(state, kept)).collect(),
@@ -365,10 +366,10 @@ impl Expectation {
     }
 }
 
-/// What a store shows.
+/// The state that a store shows.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// What could be read.
+    /// The readable logs.
     pub logs: Logs,
     /// Logs that are there, and say that they are damaged.
     pub unreadable: BTreeSet<Bytes>,

@@ -124,6 +124,15 @@ pub(crate) struct Glance {
     pub recent: Vec<RoaringTreemap>,
 }
 
+impl Glance {
+    /// Returns the ordinals of `found` that were alive at the glance. The logs may have later ones.
+    pub fn alive(&self, mut found: RoaringTreemap) -> RoaringTreemap {
+        found -= &*self.dead;
+        found.remove_range(self.upto..);
+        found
+    }
+}
+
 /// The set of a tag, as read from its log.
 struct Cached {
     set: Arc<RoaringTreemap>,

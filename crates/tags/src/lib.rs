@@ -9,7 +9,7 @@
 //! let notes = Tags::open(&store, "notes", Options::new())?;
 //! notes.put("1", ["work", "urgent"], "call Ada")?.wait()?;         // one atomic commit, durable by now
 //! notes.put("2", ["home", "urgent"], "mend the roof")?.wait()?;
-//! notes.put("1", ["work"], "thank Ada")?.wait()?;                  // in the place of what it was
+//! notes.put("1", ["work"], "thank Ada")?.wait()?;                  // replaces the record
 //!
 //! let urgent = notes.find().all(["urgent"]).none(["work"]).run()?;
 //! for record in urgent {

@@ -1,5 +1,6 @@
 //! Queries for records by their tags.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brooklet::Bytes;
@@ -151,27 +152,38 @@ impl Query {
         if let Some(tag) = named().find(|tag| tag.is_empty() || tag.len() > MAX_TAG) {
             return Err(Error::InvalidTag { len: tag.len() });
         }
-        let mut any = self.any.clone();
-        for prefix in &self.prefixes {
-            any.push(self.shared.tags_with_prefix(prefix)?);
+        // Tags and sets in memory are of one moment: a record that is replaced meanwhile has its
+        // old ordinal there. The logs of all other tags were written before, and are read
+        // afterwards.
+        let (mut groups, glance, recent) = {
+            let index = &mut self.shared.state().index;
+            let groups: Vec<_> = self.prefixes.iter().map(|prefix| index.tags_with_prefix(prefix)).collect();
+            let mut tags: Vec<&[u8]> = named().map(|tag| &tag[..]).collect();
+            tags.extend(groups.iter().flatten().map(|tag| &tag[..]));
+            let mut glance = index.glance(&tags);
+            let recent = tags.iter().zip(std::mem::take(&mut glance.recent));
+            let recent = recent.filter(|(_, set)| !set.is_empty()).map(|(tag, set)| (tag.to_vec(), set));
+            let recent: BTreeMap<Vec<u8>, RoaringTreemap> = recent.collect();
+            (groups, glance, recent)
+        };
+        for (prefix, group) in self.prefixes.iter().zip(&mut groups) {
+            self.shared.add_tags_of_logs(prefix, group)?;
         }
-        let tags: Vec<&[u8]> =
-            self.all.iter().chain(any.iter().flatten()).chain(&self.none).map(|tag| &tag[..]).collect();
-        let glance = self.shared.state().index.glance(&tags);
+        let groups: Vec<Vec<Vec<u8>>> = groups.into_iter().map(Vec::from_iter).collect();
         let Shared { store, keys, cache, .. } = &*self.shared;
-        let sets = tags.iter().zip(glance.recent).map(|(tag, mut recent)| {
+        let set_of = |tag: &Vec<u8>| -> Result<Arc<RoaringTreemap>> {
             let set = load(store, keys, cache, tag)?;
-            if recent.is_empty() {
-                return Ok(set);
-            }
-            recent |= &*set;
-            Ok(Arc::new(recent))
-        });
-        let mut sets = sets.collect::<Result<Vec<_>>>()?.into_iter();
-        let mut must: Vec<Arc<RoaringTreemap>> = sets.by_ref().take(self.all.len()).collect();
-        for group in &any {
+            Ok(match recent.get(tag) {
+                Some(recent) => Arc::new(&*set | recent),
+                None => set,
+            })
+        };
+        let mut must: Vec<Arc<RoaringTreemap>> = self.all.iter().map(&set_of).collect::<Result<_>>()?;
+        for group in self.any.iter().chain(&groups) {
             let mut union = RoaringTreemap::new();
-            sets.by_ref().take(group.len()).for_each(|set| union |= &*set);
+            for tag in group {
+                union |= &*set_of(tag)?;
+            }
             must.push(union.into());
         }
         // Intersects the smallest sets first.
@@ -183,10 +195,11 @@ impl Query {
             (None, _) => (0..glance.upto).collect(),
         };
         must.for_each(|set| found &= &*set);
-        sets.for_each(|set| found -= &*set);
-        found -= &*glance.dead;
-        found.remove_range(self.before.min(glance.upto)..);
-        Ok(found)
+        for tag in &self.none {
+            found -= &*set_of(tag)?;
+        }
+        found.remove_range(self.before..);
+        Ok(glance.alive(found))
     }
 
     /// Returns whether a record's tags match the query.

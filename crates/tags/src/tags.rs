@@ -1,6 +1,6 @@
 //! Records: puts, replaces, removes and reads them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use brooklet::{Bytes, Commit, Store, Ticket};
@@ -131,12 +131,19 @@ impl Tags {
     /// Opens the tagged records of a name: all logs whose keys begin with the name and a slash.
     /// Without such logs the result is empty.
     ///
-    /// Reads the [recent](Options::recent) records.
+    /// Makes all earlier commits of the store durable, and reads the [recent](Options::recent)
+    /// records.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]; [`Error::Damaged`] where its logs have invalid contents.
+    /// [`Error::InvalidName`]; [`Error::Damaged`] where its logs have invalid contents; and
+    /// [`brooklet::Error::Stopped`].
     pub fn open(store: &Store, name: &str, options: Options) -> Result<Self> {
         let keys = Keys::of(name)?;
+        // A former handle may have left writes on their way, which no read shows yet.
+        match store.flush() {
+            Err(brooklet::Error::ReadOnly) => {}
+            flushed => flushed?,
+        }
         let mut index = Index { upto: watermark(store, &keys)?, ..Index::default() };
         let dead = Arc::make_mut(&mut index.dead);
         for log in store.scan(keys.all_dead())? {
@@ -218,7 +225,7 @@ impl Tags {
         let counted = tags.into_iter().map(move |tag| {
             let glance = shared.state().index.glance(&[&tag]);
             let set = load(&shared.store, &shared.keys, &shared.cache, &tag)?;
-            let count = ((&*set | &glance.recent[0]) - &*glance.dead).len();
+            let count = glance.alive(&*set | &glance.recent[0]).len();
             Ok((tag, count))
         });
         // A tag without records is left out.
@@ -342,11 +349,17 @@ impl Shared {
     /// Returns the tags that begin with a prefix, in order, also tags without records.
     pub fn tags_with_prefix(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut tags = self.state().index.tags_with_prefix(prefix);
+        self.add_tags_of_logs(prefix, &mut tags)?;
+        Ok(tags.into_iter().collect())
+    }
+
+    /// Adds the tags that begin with a prefix and have logs.
+    pub fn add_tags_of_logs(&self, prefix: &[u8], tags: &mut BTreeSet<Vec<u8>>) -> Result<()> {
         let begins = self.keys.tag(b"").len();
         for log in self.store.scan(self.keys.tag(prefix))? {
             tags.insert(log?.key.split_off(begins));
         }
-        Ok(tags.into_iter().collect())
+        Ok(())
     }
 }
 

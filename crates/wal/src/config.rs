@@ -70,6 +70,10 @@ pub fn max_record(size: u64) -> usize {
         .saturating_sub((SECTOR + HEADER) as u64) as usize
 }
 
+/// More payload bytes before compression than a block of any ring has. A ring may have been larger
+/// when a block was written, so only this bounds the lengths that a recovery believes.
+pub(crate) const LONGEST_PAYLOAD: u32 = 1 << 30;
+
 /// Bytes of the smallest usable ring: four records of a sector each.
 pub const MIN_RING: u64 = 64 << 10;
 

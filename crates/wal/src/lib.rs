@@ -49,9 +49,10 @@
 //!   can resize it while it is in use. Most programs need this type.
 //! - [`Wal`] is only the engine, for a program with its own superblock. Such a program, like
 //!   Brooklet's store, records trim point, acknowledged block and epoch together with other things.
-//!   [`Wal`] shows every durable block to a [`Sink`] and encodes records in place; [`recover`]
+//!   [`Wal`] passes every durable block to a [`Sink`] and encodes records in place; [`recover`]
 //!   reads the ring.
 //!
+//! A program with a [`Wal`]:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -80,13 +81,17 @@
 //! # }
 //! ```
 //!
-//! Modules: `config`; `format` (the bytes of a block); `ring` and `map` (the positions of blocks);
-//! `core` (every decision); `tuner` and `pace` (size and time of writes); `seal` and `compress`;
-//! `mirror` (a second place for the blocks);
-//! `block_handle`, `listeners`, `ack` and `calls` (notification); `histogram`; `wal`, `shared`,
-//! `committer` and `alarm` (the drivers); `read_ahead` and `recover` (reading); `secure` (the last
-//! blocks at an opening); `resize`; `log` (the standalone log); `slot` (the envelope of its label,
-//! and of the store's superblock).
+//! # Modules
+//!
+//! - `config`; `error`; `histogram`.
+//! - `format` (the bytes of a block); `ring` and `map` (the positions of blocks).
+//! - `core` (every decision); `tuner` and `pace` (size and time of writes).
+//! - `seal` and `compress`; `wal`, `shared`, `committer` and `alarm` (the drivers).
+//! - `block_handle`, `listeners`, `ack` and `calls` (notification); `sink` (the receiver of durable
+//!   blocks); `mirror` (a second place for the blocks).
+//! - `read_ahead` and `recover` (reading); `beside` (reading beside a writer); `secure` (the last
+//!   blocks at an opening); `resize`.
+//! - `log` (the standalone log); `slot` (the envelope of its label, and of the store's superblock).
 
 mod ack;
 mod alarm;

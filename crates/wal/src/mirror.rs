@@ -1,10 +1,10 @@
 //! A second place for the blocks of a log, such as object storage.
 //!
-//! The log gives each block to its [`Mirror`] once the block and all blocks before it are on stable
-//! media here, in their order. So a mirror never has a block that this log lacks. The mirror
-//! reports by its [`MirrorHandle`] how many of these blocks it keeps: a log position would not say
-//! whether it keeps an empty block there. [`Waits`] decides whether the acknowledgement of a block
-//! waits for that.
+//! The log passes each block to its [`Mirror`] once the block and all blocks before it are on
+//! stable media here, in their order. So a mirror never has a block that this log lacks. The mirror
+//! reports the number of kept blocks by its [`MirrorHandle`]: a log position would not show whether
+//! the mirror keeps an empty block there. [`Waits`] decides whether the acknowledgement of a block
+//! waits for this report.
 
 use std::fmt;
 use std::sync::Weak;
@@ -23,19 +23,19 @@ use crate::ring::Cursor;
 
 /// A receiver of every block of a log.
 pub trait Mirror: Send + Sync {
-    /// Continues with a log that an opening has found, before anything is appended to it: takes
-    /// what it lacks of it. Only an owner of the log that uses [`Wal::attach`](crate::Wal::attach)
-    /// makes this call, and may wait for it.
+    /// Continues with a log that an opening has found, before anything is appended to it: takes the
+    /// blocks that the mirror lacks. Only an owner of the log that uses
+    /// [`Wal::attach`](crate::Wal::attach) makes this call, and may wait for it.
     ///
     /// # Errors
     /// The reason why the mirror cannot continue with this log.
     fn open(&self, log: LocalLog) -> Result<(), String>;
 
-    /// Learns that the log is open. Reports by `handle` from now on, from any thread.
+    /// Begins to report by `handle`, from any thread: the log is open now.
     fn start(&self, handle: MirrorHandle);
 
-    /// Takes blocks that are on stable media here: in order, without gaps. Must not wait. May
-    /// report them as kept before it returns.
+    /// Takes blocks that are on stable media here: in order, without gaps. The call must not wait.
+    /// It may report the blocks as kept before it returns.
     fn take(&self, blocks: Vec<SealedBlock>);
 }
 
@@ -63,7 +63,7 @@ pub enum Waits {
     Kept,
 }
 
-/// How a log and its mirror stand.
+/// The state of a log's mirror: how far it is behind, and how long it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MirrorStats {

@@ -43,7 +43,7 @@ use bytes::Bytes;
 
 use crate::block_handle::Block;
 use crate::compress;
-use crate::config::max_record;
+use crate::config::{LONGEST_PAYLOAD, max_record};
 use crate::error::WalError;
 use crate::format::{HEADER, Header, Records, checksum};
 use crate::map::Layout;
@@ -422,8 +422,7 @@ fn judge(sector: Option<&[u8]>, layout: &Layout, start: Start, found: &Recovery,
     if (!fits || header.epoch < found.epoch) && !bug("stale-blocks-are-believed") {
         return Err("a block of an earlier opening is there");
     }
-    let map = &layout.map;
-    if header.disk_len() as u64 > map.piece(position) || u64::from(header.raw_len) > map.size_at(position) {
+    if header.disk_len() as u64 > layout.map.piece(position) || header.raw_len > LONGEST_PAYLOAD {
         return Err("the block is longer than the ring has room for");
     }
     Ok((header, sum))

@@ -16,8 +16,8 @@ use crate::shared::Shared;
 use crate::sync::thread::Thread;
 use crate::wal::Wal;
 
-/// Longest time for which appends pause until the mirror keeps what was appended. A mirror that is
-/// further behind is not waited for.
+/// Longest time for which appends pause until the mirror keeps all appended blocks. Appends do not
+/// wait for a mirror that is further behind.
 const LAG: Duration = Duration::from_secs(1);
 
 /// The reason why a ring was not resized. Nothing has changed.

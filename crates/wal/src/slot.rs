@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! slot, little endian
-//!   0   8 magic, which tells what is in the slot
+//!   0   8 magic, which identifies the content of the slot
 //!   8   4 format version, from 1 on     12   4 zero
-//!  16 488 what is in it, and zeros: `superblock.rs` and `label.rs` (brooklet), `log/label.rs` (brooklet-wal) tell
+//!  16 488 content, then zeros: see `format/superblock.rs` and `format/ring_label.rs` (brooklet), `log/label.rs`
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!

@@ -106,7 +106,7 @@ impl Wal {
         mirror.start(MirrorHandle::new(log));
     }
 
-    /// Returns how the log and its mirror stand, if it has one.
+    /// Returns the state of the log's mirror; `None` if the log has no mirror.
     pub fn mirror_stats(&self) -> Option<MirrorStats> {
         self.shared.lock().mirror_stats(self.shared.clock.now())
     }
@@ -314,7 +314,7 @@ impl Wal {
 
     /// Returns the number of the last block that may be trimmed, as far as the log knows: all
     /// blocks up to it are durable, and the mirror keeps them, if the log has a mirror. An opening
-    /// gives the mirror what it lacks, and finds it in the ring.
+    /// passes the blocks that the mirror lacks to the mirror, and finds them in the ring.
     pub fn settled(&self) -> u64 {
         self.shared.lock().settled()
     }
@@ -363,7 +363,7 @@ impl Wal {
     }
 
     /// Moves the end of a log without records of its own to a place in the log of another host,
-    /// which keeps what is before that place. [Cuts](Self::cut) are there from now on.
+    /// which keeps the records before that place. From now on, [cuts](Self::cut) are at that place.
     ///
     /// # Panics
     /// If a record waits, or is on its way.

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Most events that a tail returns in one turn of the event loop.
+_MOST_EVENTS = 64
+
 _ports: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _brooklet.Port]"
 # Held while ports are added and removed: each thread may run an event loop.
 _changing: threading.Lock
@@ -214,16 +217,22 @@ class AsyncTail:
 
     def __init__(self, tail: _brooklet.TailStream) -> None:
         self._tail = tail
+        self._taken = 0
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> TailEvent:
+        if self._taken == _MOST_EVENTS:
+            # Old entries are there without a wait, and must not hold up other tasks.
+            self._taken = 0
+            await asyncio.sleep(0)
         while not self._tail.is_ready:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             _port(loop).tail(self._tail, future)
             await future
+        self._taken += 1
         # The event leaves the tail here, where no cancellation of the task comes between.
         return self._tail.take()
 

@@ -26,7 +26,7 @@ class Options(TypedDict, total=False):
     read_only: bool
     """Opens for reading only. Nobody else may have the store open for writing."""
     beside_writer: bool
-    """Opens for reading only, beside a process that writes: sees what was on stable media at the opening."""
+    """Opens for reading only, beside a process that writes: shows the state on stable media at the opening."""
     ring_size: int
     """Bytes of the ring, where commits are written first. Only a new store uses it."""
     ring_at: Path

@@ -54,6 +54,10 @@ class Truncated(NamedTuple):
 class Deleted(NamedTuple):
     """The log was deleted. The tail waits for a log of the same key, from entry 0 on."""
 
+    def __bool__(self) -> bool:
+        """Each event is true, also this one, which is an empty tuple: a tail returns None for none."""
+        return True
+
 
 TailEvent = Union[Entry, Trimmed, Truncated, Deleted]
 """One step of a tail."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 from logging import Logger, getLogger
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Optional, Tuple, Union
@@ -20,8 +21,13 @@ import brooklet
 # The version, the time, and the bytes of the metadata, which follows; then the update.
 _HEAD = struct.Struct("<idI")
 
+# Most bytes that one commit of a move copies, if it copies more than one update.
+_COPIED = 256 << 10
+
 # The stores that are open, by path, with the number of documents that use them.
 _open: Dict[str, Tuple[brooklet.AsyncStore, int]] = {}
+# Held while they change: each thread may run an event loop.
+_changing = threading.Lock()
 
 
 class BrookletYStore(BaseYStore):
@@ -57,9 +63,10 @@ class BrookletYStore(BaseYStore):
         if self._store is not None:
             raise RuntimeError("YStore already running")
         name = os.path.abspath(self.store_path)
-        store, users = _open.get(name) or (brooklet.AsyncStore(brooklet.open(name)), 0)
-        _open[name] = (store, users + 1)
-        self._store, self._name, self._checked = store, name, False
+        with _changing:
+            store, users = _open.get(name) or (brooklet.AsyncStore(brooklet.open(name)), 0)
+            _open[name] = (store, users + 1)
+        self._store, self._name, self._checked, self._squash_from = store, name, False, 0
         try:
             await super().start(**options)
         except BaseException:
@@ -74,13 +81,14 @@ class BrookletYStore(BaseYStore):
     async def _leave(self) -> None:
         if self._store is None:
             return
-        store, users = _open.pop(self._name)
         self._store = None
-        if users > 1:
-            _open[self._name] = (store, users - 1)
-        else:
-            # On this thread: another document may open the store next.
-            store.store.close()
+        with _changing:
+            store, users = _open.pop(self._name)
+            if users > 1:
+                _open[self._name] = (store, users - 1)
+            else:
+                # On this thread: another document may open the store next.
+                store.store.close()
 
     def _running(self) -> brooklet.AsyncStore:
         if self._store is None:
@@ -106,14 +114,22 @@ class BrookletYStore(BaseYStore):
         async with self.lock:
             await self._check_version(store)
             seq = await store.append(self.path, await self._encoded(data))
-            if self.squash_above is not None:
-                first = (await store.bounds(self.path)).first
-                if seq + 1 - first > self.squash_above:
-                    await self._squash(store, seq + 1)
+            if self.squash_above is not None and seq >= self._squash_from:
+                await self._try_squash(store, seq, self.squash_above)
 
     async def _encoded(self, update: bytes) -> bytes:
         metadata = await self.get_metadata()
         return _HEAD.pack(self.version, time.time(), len(metadata)) + metadata + update
+
+    async def _try_squash(self, store: brooklet.AsyncStore, seq: int, above: int) -> None:
+        """Squashes the updates up to number `seq` if they are more than `above`. The last one counts also if that fails."""
+        try:
+            if seq + 1 - (await store.bounds(self.path)).first > above:
+                await self._squash(store, seq + 1)
+        except Exception:
+            # It reads the whole document: not at each write.
+            self._squash_from = seq + above
+            self.log.warning("could not squash the updates of %s", self.path, exc_info=True)
 
     async def _squash(self, store: brooklet.AsyncStore, end: int) -> None:
         """Replaces the updates before number `end` by one.
@@ -132,18 +148,31 @@ class BrookletYStore(BaseYStore):
         """Moves a document of another version out of the way, once after the start."""
         if self._checked:
             return
-        self._checked = True
         last = await store.last(self.path)
-        if last is None or _decoded(last.payload)[0] == self.version:
-            return
+        if last is not None and _decoded(last.payload)[0] != self.version:
+            await self._move(store)
+        # A move that failed is made again.
+        self._checked = True
+
+    async def _move(self, store: brooklet.AsyncStore) -> None:
+        """Moves the document to a new name."""
         number = 1
         while await store.exists(f"{self.path}({number})"):
             number += 1
         other = f"{self.path}({number})"
         self.log.warning("YStore version mismatch, moving %s to %s", self.path, other)
+        commit, size, end = brooklet.Commit(), 0, 0
         async for entry in store.read_available(self.path):
-            await store.append(other, entry.payload)
-        await store.delete(self.path)
+            if 0 < size and size + len(entry.payload) > _COPIED:
+                await store.commit(commit)
+                commit, size = brooklet.Commit(), 0
+            commit.append(other, entry.payload)
+            size, end = size + len(entry.payload), entry.seq + 1
+        if size > _COPIED:
+            await store.commit(commit)
+            commit.clear()
+        # The document goes with the last part of its copy.
+        await store.commit(commit.expect_next(self.path, end).delete(self.path))
 
 
 def _decoded(entry: bytes) -> Tuple[int, bytes, bytes, float]:

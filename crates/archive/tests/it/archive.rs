@@ -372,18 +372,17 @@ fn a_store_in_use_is_backed_up() {
     let options = brooklet::Options::new().ring_size(4 << 20).memory_budget(1 << 20).max_payload(64 << 10);
     let store = options.create_on(Arc::new(brooklet::io::MemVolume::new(1))).unwrap();
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for writer in 0..3u64 {
-            let (store, done) = (&store, &done);
-            scope.spawn(move || {
-                let mut n = 0u64;
-                while !done.load(Ordering::Relaxed) && n < 20_000 {
-                    let payload = [n.to_le_bytes(), writer.to_le_bytes()].concat().repeat(20);
-                    store.append(format!("{writer}/{}", n % 500), payload).unwrap().wait().unwrap();
-                    n += 1;
-                }
-            });
+    let write = |writer: u64| {
+        let mut n = 0u64;
+        while !done.load(Ordering::Relaxed) && n < 20_000 {
+            let payload = [n.to_le_bytes(), writer.to_le_bytes()].concat().repeat(20);
+            store.append(format!("{writer}/{}", n % 500), payload).unwrap().wait().unwrap();
+            n += 1;
         }
+    };
+    let write = &write;
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3).map(|writer| scope.spawn(move || write(writer))).collect();
         let archive = archive(&memory, &dir.path().join("note"));
         let (every, ship) = (Duration::from_millis(200), Some(Duration::from_millis(20)));
         let archiver =
@@ -407,7 +406,19 @@ fn a_store_in_use_is_backed_up() {
             }
         }
         done.store(true, Ordering::Relaxed);
-        let status = archiver.now();
+        // The last round comes behind the last write.
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let mut status = archiver.now();
+        // Where the machine is busy, a backup may have been due each time.
+        for _ in 0..1000 {
+            if status.shipped.objects > 0 {
+                break;
+            }
+            store.append("mark/0", "x").unwrap().wait().unwrap();
+            status = archiver.now();
+        }
         assert!(status.shipped.objects > 0 && status.error.is_none(), "{status:?}");
     });
     assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));

@@ -64,7 +64,7 @@ pub(super) struct Attempt<'a> {
     pub(super) ops: &'a [Op<'a>],
     durability: Option<Durability>,
     patience: Patience,
-    /// What a long commit remembers of its rehearsal.
+    /// The rehearsal of a long commit.
     rehearsal: Option<&'a Rehearsal>,
     counting: Counting<'a>,
     stall: Stall<'a>,
@@ -231,9 +231,9 @@ impl<'a> Attempt<'a> {
         Ok(accepted)
     }
 
-    /// Checks before the work of a long commit whether there is room for the commit. So the commit
-    /// does not do its work in vain, while others wait for the lock. If no thread makes room, or
-    /// checkpoints fail, only the exact needs of the commit count.
+    /// Checks before the work of a long commit whether there is room for the commit. Without room,
+    /// the work would be useless, and other threads would wait for the lock meanwhile. If no thread
+    /// makes room, or checkpoints fail, only the exact needs of the commit count.
     fn check_room(&self, state: &StoreState) -> Result<(), Retry> {
         let Some(rehearsal) = self.rehearsal.filter(|_| self.patience.waits()) else { return Ok(()) };
         if !self.inner.options.threads || held(&self.inner.stalled).is_some() {
@@ -343,9 +343,9 @@ impl<'a> Attempt<'a> {
         Ok(None)
     }
 
-    /// Looks up the logs of some operations in the runs. The next try tells the state, under the
-    /// lock that it takes anyway. Returns `false` if the commit must read the volume for this, and
-    /// may not.
+    /// Looks up the logs of some operations in the runs. The next try passes the result to the
+    /// state, under the lock that the try takes anyway. Returns `false` if the commit must read the
+    /// volume for this, and may not.
     pub(super) fn look_up_logs(
         &mut self,
         ops: &'a [Op<'a>],

@@ -5,10 +5,13 @@
 //! first such call.
 //!
 //! While a call waits for room, later calls queue behind it. A call that only has to read the
-//! volume holds up no other call but those that are in the queue.
+//! volume holds up no other call but those that are in the queue, and those on one of its logs: the
+//! commits of one task on one log have their order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+use twox_hash::XxHash3_64;
 
 use crate::engine::Inner;
 use crate::error::Error;
@@ -34,17 +37,51 @@ pub(crate) struct BlockingCalls {
 
 #[derive(Default)]
 struct State {
-    calls: VecDeque<(WaitReason, Call)>,
+    calls: VecDeque<Waiting>,
     /// Number of calls that wait for room, with the one that the thread makes now.
     for_room: usize,
+    /// Number of these calls on each log, by the hash of its key: a collision only delays a call.
+    on_logs: BTreeMap<u64, usize>,
     /// Whether the thread has ended.
     ended: bool,
 }
 
+struct Waiting {
+    reason: WaitReason,
+    /// Hashes of the keys of its logs.
+    logs: Box<[u64]>,
+    call: Call,
+}
+
+impl State {
+    fn forget(&mut self, reason: WaitReason, logs: &[u64]) {
+        self.for_room -= usize::from(reason == WaitReason::Room);
+        for log in logs {
+            if let Some(count) = self.on_logs.get_mut(log) {
+                *count -= 1;
+                if *count == 0 {
+                    self.on_logs.remove(log);
+                }
+            }
+        }
+    }
+}
+
+/// Returns the hashes by which calls on the logs of these keys find each other.
+pub(crate) fn hashes<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Box<[u64]> {
+    keys.map(XxHash3_64::oneshot).collect()
+}
+
 impl BlockingCalls {
-    /// Returns whether a call waits for room: a later call then must queue.
-    pub fn is_short_of_room(&self) -> bool {
-        held(&self.state).for_room > 0
+    /// Returns why a call on some logs must queue, if it must: an earlier call waits for room, or
+    /// is on one of these logs.
+    pub fn must_queue<'k>(&self, mut keys: impl Iterator<Item = &'k [u8]>) -> Option<WaitReason> {
+        let state = held(&self.state);
+        if state.for_room > 0 {
+            return Some(WaitReason::Room);
+        }
+        let waits = |key| state.on_logs.contains_key(&XxHash3_64::oneshot(key));
+        (!state.on_logs.is_empty() && keys.any(waits)).then_some(WaitReason::Read)
     }
 
     /// Returns whether this is the thread that makes the calls.
@@ -53,7 +90,7 @@ impl BlockingCalls {
     }
 
     /// Takes the next call; `None` if there is none now. `closing`: the thread then ends.
-    fn next(&self, closing: bool) -> Option<(WaitReason, Call)> {
+    fn next(&self, closing: bool) -> Option<Waiting> {
         let mut state = held(&self.state);
         let call = state.calls.pop_front();
         state.ended = call.is_none() && closing;
@@ -61,30 +98,38 @@ impl BlockingCalls {
     }
 
     /// Records that a call has been made.
-    fn done(&self, reason: WaitReason) {
-        held(&self.state).for_room -= usize::from(reason == WaitReason::Room);
+    fn done(&self, reason: WaitReason, logs: &[u64]) {
+        held(&self.state).forget(reason, logs);
     }
 }
 
 impl Inner {
-    /// Queues a call for the thread that makes such calls.
+    /// Queues a call on some logs, by [`hashes`] of their keys, for the thread that makes such
+    /// calls.
     ///
     /// # Errors
     /// [`Error::Closed`]; the call is dropped.
-    pub fn call_blocking(self: &Arc<Self>, reason: WaitReason, call: Call) -> Result<(), Error> {
+    pub fn call_blocking(
+        self: &Arc<Self>,
+        reason: WaitReason,
+        logs: Box<[u64]>,
+        call: Call,
+    ) -> Result<(), Error> {
         let BlockingCalls { state, sleeper } = &self.blocking_calls;
         let mut queue = held(state);
         if queue.ended || self.is_closing() && sleeper.thread().is_none() {
             return Err(Error::Closed);
         }
-        queue.calls.push_back((reason, call));
         queue.for_room += usize::from(reason == WaitReason::Room);
+        logs.iter().for_each(|log| *queue.on_logs.entry(*log).or_default() += 1);
+        queue.calls.push_back(Waiting { reason, logs, call });
         if sleeper.thread().is_none() {
             let run = self.watched("the thread for calls that wait", |inner| inner.make_blocking_calls());
             let spawned = thread::Builder::new().name("brooklet-block".into()).spawn(run);
             let spawned = spawned.map_err(Error::io("starting a thread")).inspect_err(|_| {
-                queue.calls.pop_back();
-                queue.for_room -= usize::from(reason == WaitReason::Room);
+                if let Some(Waiting { reason, logs, .. }) = queue.calls.pop_back() {
+                    queue.forget(reason, &logs);
+                }
             })?;
             sleeper.set_thread(spawned.thread());
             self.keep_thread(spawned);
@@ -100,9 +145,9 @@ impl Inner {
         loop {
             let closing = self.is_closing();
             match self.blocking_calls.next(closing) {
-                Some((reason, call)) => {
+                Some(Waiting { reason, logs, call }) => {
                     call(self);
-                    self.blocking_calls.done(reason);
+                    self.blocking_calls.done(reason, &logs);
                 }
                 None if closing => return,
                 None => self.blocking_calls.sleeper.sleep(None),

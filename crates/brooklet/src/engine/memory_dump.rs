@@ -191,8 +191,6 @@ impl Inner {
             }
         }
         let sealed = writer.finish()?;
-        let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = pieces;
-        let meta = RunMeta { id, logs, entries, tombstones, empties, ..RunMeta::default() };
-        Ok(Arc::new(Run::new(&self.table_cache, meta.with_ageing(ageing), sealed, &[])))
+        Ok(Arc::new(Run::new(&self.table_cache, pieces.meta(id, 0), sealed, &[])))
     }
 }

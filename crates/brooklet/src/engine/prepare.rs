@@ -36,7 +36,7 @@ const PORTION: usize = 1_000;
 /// the checkpoint may itself wait for commits that free space.
 const TURNS: u32 = 500;
 
-/// The rest between two portions. Whoever waits for the lock gets it meanwhile.
+/// The rest between two portions. Threads that wait for the lock get it meanwhile.
 const REST: Duration = Duration::from_micros(20);
 
 /// Most times that a commit is rehearsed.

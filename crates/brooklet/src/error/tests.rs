@@ -165,10 +165,15 @@ impl Wake for Waits {
 
 fn in_a_waker() -> Error {
     let store = options().threads(true).create_on(Arc::new(MemVolume::new(3))).unwrap();
-    let mut ticket = store.append("log", "0").unwrap();
     let waits = Arc::new(Waits(store, Mutex::default()));
     let waker = waits.clone().into();
-    assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+    // The committer may be faster than a poll: then nobody is woken.
+    let _waits = loop {
+        let mut ticket = waits.0.append("log", "0").unwrap();
+        if Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending() {
+            break ticket;
+        }
+    };
     loop {
         match waits.1.lock().unwrap().take() {
             Some(error) => break error,

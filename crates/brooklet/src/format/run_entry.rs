@@ -23,6 +23,7 @@ use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
 
+use crate::format::manifest::RunMeta;
 use crate::limits::MAX_KEY;
 use crate::model::retention_state::{Ageing, RetentionState};
 use crate::model::{Bounds, Piece};
@@ -314,6 +315,13 @@ impl<O: Out> PieceWriter<O> {
         self.logs += 1;
         self.tombstones += u64::from(piece.bounds.is_none());
         self.empties += u64::from(piece.bounds.is_some() && piece.held().is_empty());
+    }
+
+    /// Returns the manifest's record of the run of all these logs.
+    pub fn meta(&self, id: u64, level: u64) -> RunMeta {
+        let Self { logs, entries, tombstones, empties, .. } = *self;
+        let meta = RunMeta { id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
+        meta.with_ageing(self.ageing)
     }
 
     /// Returns the key of the current log.

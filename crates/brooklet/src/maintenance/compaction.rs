@@ -21,11 +21,11 @@ use crate::maintenance::install::Brings;
 use crate::maintenance::merge::Input;
 use crate::maintenance::policy::{Merge, POLICY, Shape, bytes_of};
 use crate::maintenance::run_builder::{Build, End};
-use crate::maintenance::{Context, Counted, Maintenance};
+use crate::maintenance::{Context, Maintenance};
 use crate::model::retention_state::Ageing;
 use crate::run::table::Table;
 use crate::run::writer::BuildError;
-use crate::run::{Run, RunSet};
+use crate::run::{Counted, Run, RunSet};
 use crate::state::admission::SpacePressure;
 
 /// The current compaction step of a compaction.
@@ -375,10 +375,10 @@ impl Maintenance {
         let old = context.state().runs.clone();
         let into = self.joined(&old, made, &sealed);
         let mut news = News::default();
-        for run in old.iter().filter(|run| run.meta.id != into.meta.id) {
+        for (run, dead) in old.counted().filter(|(run, _)| run.meta.id != into.meta.id) {
             match inputs.iter().position(|id| *id == run.meta.id) {
-                None => news.runs.push((run.clone(), run.dead())),
-                Some(at) => news.merge(run, at, passed[at], &into, next.as_deref()),
+                None => news.runs.push((run, dead)),
+                Some(at) => news.merge((run, dead), at, passed[at], &into, next.as_deref()),
             }
         }
         let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), bottom, from });
@@ -416,9 +416,9 @@ impl Maintenance {
 
     /// Records that a run was cleaned, if it was: older runs need the tombstones that are left in
     /// it.
-    fn note_cleaned(&mut self, merged: &[Arc<Run>], into: &RunMeta) {
+    fn note_cleaned(&mut self, merged: &[Counted], into: &RunMeta) {
         let items = |meta: &RunMeta| meta.entries.saturating_add(meta.tombstones);
-        let before = merged.iter().map(|run| items(&run.meta)).fold(0, u64::saturating_add);
+        let before = merged.iter().map(|(run, _)| items(&run.meta)).fold(0, u64::saturating_add);
         // The merge may have removed entries that were the reason to keep tombstones.
         if merged.len() > 1 || before > items(into) {
             self.merges.cleaned.clear();
@@ -430,8 +430,9 @@ impl Maintenance {
     fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Table>]) -> Arc<Run> {
         let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
         let so_far = so_far.filter(|_| !bug("compaction-step-forgets-the-others"));
-        let (before, tables) =
-            so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.tables[..]));
+        let (before, tables) = so_far.map_or((RunMeta::default(), &[][..]), |run| {
+            (RunMeta { dead: runs.dead(run), ..run.meta }, &run.tables[..])
+        });
         let meta = RunMeta {
             logs: before.logs.saturating_add(made.logs),
             entries: before.entries.saturating_add(made.entries),
@@ -449,7 +450,7 @@ impl Maintenance {
 struct News {
     runs: Vec<Counted>,
     /// The runs that are merged, before the step.
-    merged: Vec<Arc<Run>>,
+    merged: Vec<Counted>,
     /// Tables that are no longer needed.
     freed: Vec<Arc<Table>>,
 }
@@ -458,15 +459,22 @@ impl News {
     /// Adds the `at`th of the merged runs, of which `passed` tables are no longer needed, after the
     /// run `into` that is being made. `next` is the next log to merge; `None` at the end of the
     /// merge.
-    fn merge(&mut self, run: &Arc<Run>, at: usize, passed: usize, into: &Arc<Run>, next: Option<&[u8]>) {
+    fn merge(
+        &mut self,
+        (run, dead): Counted,
+        at: usize,
+        passed: usize,
+        into: &Arc<Run>,
+        next: Option<&[u8]>,
+    ) {
         if at == 0 {
             self.runs.push((into.clone(), into.meta.dead));
         }
         self.freed.extend_from_slice(&run.tables[..passed]);
-        self.merged.push(run.clone());
         if let Some(from) = next {
-            self.runs.push((Arc::new(run.cut(passed, from)), run.dead()));
+            self.runs.push((Arc::new(run.cut(passed, from)), dead));
         }
+        self.merged.push((run, dead));
     }
 
     /// Ends the merge.
@@ -489,9 +497,9 @@ impl News {
 /// merged runs had lost to each other. Entries that newer runs made irrelevant are still in the new
 /// run, and so are entries that the new run lost while it was made. Uncounted losses can only make
 /// this number too small.
-fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
-    let entries = replaced.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
-    let dead = replaced.iter().map(|run| run.dead()).fold(0, u64::saturating_add);
+fn still_dead(replaced: &[Counted], merged: &Run) -> u64 {
+    let entries = replaced.iter().map(|(run, _)| run.meta.entries).fold(0, u64::saturating_add);
+    let dead = replaced.iter().map(|(_, dead)| *dead).fold(0, u64::saturating_add);
     let dropped = if bug("merge-keeps-its-dead") { 0 } else { entries.saturating_sub(merged.meta.entries) };
     merged.at_most_all(dead.saturating_sub(dropped).saturating_add(merged.meta.dead))
 }
@@ -505,5 +513,5 @@ pub(crate) fn backlog(runs: &RunSet) -> u64 {
 fn shapes(all: &RunSet, runs: &[Arc<Run>]) -> Vec<Shape> {
     let unfinished = all.merging().map(|merging| merging.into);
     let whole = runs.iter().filter(|run| Some(run.meta.id) != unfinished);
-    whole.map(|run| Shape::of(&run.meta, run.bytes(), run.dead())).collect()
+    whole.map(|run| Shape::of(&run.meta, run.bytes(), all.dead(run))).collect()
 }

@@ -89,7 +89,7 @@ impl Maintenance {
         let mut shapes = self.shapes(runs);
         for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
             if self.merges.cleaned.contains(&run.meta.id) {
-                *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
+                *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, runs.dead(run));
             }
         }
         POLICY.reclaim(&shapes, any)

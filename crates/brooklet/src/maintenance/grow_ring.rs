@@ -64,12 +64,20 @@ impl Maintenance {
         }
         let ring = self.volumes.ring().clone();
         let new = self.superblock.ring_reach()..RING_OFFSET + size;
-        if let Err(error) = allocate(&*ring, new.clone()) {
-            if !is_full(&error) {
+        match allocate(&*ring, new.clone()) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => {
+                self.give_back(&*ring, new);
+                return Ok(self.refuse_ring(error.to_string(), false));
+            }
+            Err(error) => {
                 return Err(self.fatal(context, BuildError::Fatal(described("writing", &*ring)(error))));
             }
-            self.give_back(&*ring, new);
-            return Ok(self.refuse_ring(error.to_string(), false));
+        }
+        // The flush is that of a running checkpoint's tables, too: if it fails for lack of room,
+        // they may be lost.
+        if let Err(error) = ring.flush() {
+            return Err(self.fatal(context, BuildError::Fatal(described("flushing", &*ring)(error))));
         }
         let resized = context.wal.resize(size, |map, end| {
             let generation = self.superblock.generation + 1;
@@ -119,6 +127,5 @@ impl Maintenance {
 /// Allocates the space of a larger ring, and writes it.
 fn allocate(ring: &dyn Volume, space: Range<u64>) -> io::Result<()> {
     ring.allocate_range(space.clone())?;
-    zero(ring, space)?;
-    ring.flush()
+    zero(ring, space)
 }

@@ -28,7 +28,7 @@ use crate::model::Bounds;
 use crate::read::scan::RunLogs;
 use crate::run::table::Table;
 use crate::run::writer::BuildError;
-use crate::run::{Run, Wanted};
+use crate::run::{Counted, Run, Wanted};
 use crate::volume::allocator::Extent;
 
 /// An import that is to be ingested, and its outcome.
@@ -131,7 +131,7 @@ impl Maintenance {
 
     fn ingest_alone(&mut self, context: &Context<'_>) -> Result<(), BuildError> {
         let old = context.state().runs.clone();
-        let runs = self.ingested().into_iter().chain(old.iter().map(|run| (run.clone(), run.dead())));
+        let runs = self.ingested().into_iter().chain(old.counted());
         let (runs, merging) = (runs.collect(), old.merging().cloned());
         drop(old);
         self.replace(context, runs, merging, Brings::Logs)?;
@@ -140,7 +140,7 @@ impl Maintenance {
     }
 
     /// Returns the import that is being ingested, as the newest run.
-    pub(super) fn ingested(&self) -> Option<crate::maintenance::Counted> {
+    pub(super) fn ingested(&self) -> Option<Counted> {
         self.ingestion.as_ref().map(|ingestion| (ingestion.run.clone(), 0))
     }
 

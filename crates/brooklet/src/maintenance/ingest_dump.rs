@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::maintenance::install::Brings;
 use crate::maintenance::{Context, Maintenance};
-use crate::run::Run;
+use crate::run::{Counted, Run};
 
 /// The name of a dump in [`Error::Full`].
 pub(crate) const DUMP: &str = "the dump in the heap";
@@ -21,11 +21,11 @@ impl Maintenance {
     ) -> Result<(), Error> {
         self.merges.compacting = false;
         let old = context.state().runs.clone();
-        let dead = |run: &Arc<Run>| {
-            if supersedes.contains(&run.meta.id) { run.meta.entries } else { run.dead() }
+        let still = |(run, dead): Counted| {
+            let dead = if supersedes.contains(&run.meta.id) { run.meta.entries } else { dead };
+            (run, dead)
         };
-        let runs = std::iter::once((dump.clone(), 0));
-        let runs = runs.chain(old.iter().map(|run| (run.clone(), dead(run)))).collect();
+        let runs = std::iter::once((dump.clone(), 0)).chain(old.counted().map(still)).collect();
         let merging = old.merging().cloned();
         drop(old);
         self.replace(context, runs, merging, Brings::Logs).map_err(|build_error| {

@@ -14,11 +14,11 @@ use crate::format::manifest_check::check_runs;
 use crate::format::superblock::{Place, Superblock};
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::policy::is_dead;
-use crate::maintenance::{Context, Counted, Maintenance};
+use crate::maintenance::{Context, Maintenance};
 use crate::memtable::Memtable;
-use crate::run::Run;
 use crate::run::table::Table;
 use crate::run::writer::BuildError;
+use crate::run::{Counted, Run};
 
 /// The states of logs that new runs bring.
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +62,8 @@ impl Maintenance {
         let dead = take_dead(&mut runs, at_hand, merging.as_ref());
         let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
         self.install(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
-        runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
         let (mut state, mut waiters) = (context.state(), Waiters::default());
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
-        let runs = runs.into_iter().map(|(run, _)| run).collect();
         let changes = !matches!(brings, Brings::Nothing);
         state.runs = Arc::new(state.runs.next(runs, merging, lsn, changes));
         if ingests {

@@ -65,11 +65,11 @@ use crate::maintenance::run_builder::Build;
 use crate::maintenance::space_state::{SpaceState, Stuck};
 use crate::memtable::Memtable;
 use crate::memtable::sort::IncrementalSort;
-use crate::run::Run;
 use crate::run::dead_entries::DeadEntries;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::run::writer::BuildError;
+use crate::run::{Counted, Run};
 use crate::state::admission::SpacePressure;
 use crate::state::{HALF_DONE, StoreState};
 use crate::sync::{Mutex, MutexGuard, thread};
@@ -103,7 +103,6 @@ const MOST_WAITS: u32 = 1000;
 const WAIT: Duration = Duration::from_millis(1);
 
 /// A run, and the number of its entries that are known to be dead.
-type Counted = (Arc<Run>, u64);
 
 struct Checkpoint {
     /// The last block of the frozen memtable; and, once that block is visible, the place where the
@@ -485,8 +484,11 @@ impl Maintenance {
         run.iter().for_each(|made| self.look_through(context, made));
         let old = context.state().runs.clone();
         let mut runs: Vec<Counted> = self.ingested().into_iter().chain(run.map(|run| (run, 0))).collect();
-        let still = |run: &Arc<Run>| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))));
-        runs.extend(old.iter().map(still));
+        let still = |(run, dead): Counted| {
+            let dead = run.at_most_all(dead.saturating_add(lost(&run)));
+            (run, dead)
+        };
+        runs.extend(old.counted().map(still));
         if bug("frozen-tier-goes-early") {
             context.state().frozen = None;
         }

@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::install::Brings;
 use crate::maintenance::policy::POLICY;
-use crate::maintenance::{Context, Counted, Maintenance};
+use crate::maintenance::{Context, Maintenance};
 use crate::run::table::Table;
-use crate::run::{Run, RunSet};
+use crate::run::{Counted, Run, RunSet};
 
 impl Maintenance {
     /// Returns the run that may be offloaded next: the oldest run in the heap.
@@ -46,9 +46,8 @@ impl Maintenance {
             return Ok(false);
         }
         let gone = Arc::new(run.gone(tables));
-        let next =
-            |old: &Arc<Run>| (if Arc::ptr_eq(old, &run) { gone.clone() } else { old.clone() }, old.dead());
-        let runs: Vec<Counted> = old.iter().map(next).collect();
+        let next = |(old, dead): Counted| (if Arc::ptr_eq(&old, &run) { gone.clone() } else { old }, dead);
+        let runs: Vec<Counted> = old.counted().map(next).collect();
         let merging = old.merging().cloned();
         drop(old);
         if bug("run-goes-early") {
@@ -90,9 +89,8 @@ impl Maintenance {
         let at_hand = self.compaction.as_ref().map_or(0, Compaction::level);
         let level = level_of(here, run, checkpoint).max(at_hand);
         let back = Arc::new(run.back(tables.clone(), level));
-        let next =
-            |old: &Arc<Run>| (if Arc::ptr_eq(old, run) { back.clone() } else { old.clone() }, old.dead());
-        let runs: Vec<Counted> = old.iter().map(next).collect();
+        let next = |(old, dead): Counted| (if Arc::ptr_eq(&old, run) { back.clone() } else { old }, dead);
+        let runs: Vec<Counted> = old.counted().map(next).collect();
         let merging = old.merging().cloned();
         drop((old, back));
         self.replace(context, runs, merging, Brings::Nothing).map_err(|build_error| {

@@ -138,9 +138,7 @@ impl Maintenance {
             return Err(build_error);
         }
         let Build { level, out, tables, .. } = build;
-        let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
-        let meta = RunMeta { id: tables.id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
-        Ok((meta.with_ageing(ageing), tables.into_sealed()))
+        Ok((out.meta(tables.id, level), tables.into_sealed()))
     }
 
     /// Discards the build, and frees its extents.

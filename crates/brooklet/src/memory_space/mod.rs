@@ -323,7 +323,7 @@ impl Logs {
         fits
     }
 
-    /// Adds a log. `make_room` frees bytes of memory, and returns whether there were so many.
+    /// Adds a log. `make_room` frees a number of bytes, and returns whether it could free them.
     fn bring_into(
         &mut self,
         key: &[u8],

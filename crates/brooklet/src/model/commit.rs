@@ -44,7 +44,7 @@ pub(crate) enum EnrollScope {
 
 impl Action<'_> {
     /// Returns whether the action may make a log larger, or create a log. [`Begin`](Self::Begin)
-    /// may create one, but also drops entries: whoever asks has to look at the log.
+    /// may create one, but also drops entries: the caller has to look at the log.
     pub fn adds(&self) -> bool {
         matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_) | Action::Enroll(_))
     }
@@ -151,6 +151,11 @@ impl Commit {
     /// Returns whether the commit holds no operation.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
+    }
+
+    /// Returns the keys of the operations.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.ops.iter().map(|op| &self.bytes[op.key.0..op.key.1])
     }
 
     /// Remembers that a store has prepared all operations.

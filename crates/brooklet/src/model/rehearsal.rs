@@ -1,4 +1,4 @@
-//! What a long commit remembers of its rehearsal: hints, which the append step checks.
+//! The rehearsal of a long commit: hints that the commit keeps, and that the append step checks.
 
 /// A slot of a memtable.
 type Slot = u32;

@@ -214,18 +214,18 @@ impl SpaceConfig {
         self
     }
 
-    /// Returns the retention that the space gives to a log. `key` omits the name of the space.
+    /// Returns the retention that the space sets on a log. `key` omits the name of the space.
     pub(crate) fn retention_of(&self, key: &[u8]) -> Retention {
         let rule = self.rules.iter().find(|rule| rule.matches(key));
         rule.map_or(self.retention, |rule| rule.retention)
     }
 
-    /// Returns whether the space may give limits to a log.
+    /// Returns whether the space may set limits on a log.
     pub(crate) fn limits_logs(&self) -> bool {
         self.retention.is_limited() || self.rules.iter().any(|rule| rule.retention.is_limited())
     }
 
-    /// Returns whether the space gives the same retention to each log as `other` does.
+    /// Returns whether the space sets the same retention on each log as `other` does.
     pub(crate) fn retains_like(&self, other: &Self) -> bool {
         self.retention == other.retention && self.rules == other.rules
     }

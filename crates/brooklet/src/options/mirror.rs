@@ -10,7 +10,7 @@ use crate::model::space_config::{SEPARATOR, SpaceConfig};
 
 /// The second place of a store's log; see [`Options::mirror`](crate::Options::mirror).
 ///
-/// The store gives each block of its log to the [`Mirror`], in order, once the block is on stable
+/// The store passes each block of its log to the [`Mirror`], in order, once the block is on stable
 /// media here.
 #[derive(Clone)]
 pub struct MirrorOptions {

@@ -32,7 +32,6 @@ use crate::model::retention_state::State;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::run::whole_logs::Age;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use std::ops::ControlFlow;
 
 /// A log that is looked up in the runs.
@@ -67,39 +66,41 @@ impl<'k> Wanted<'k> {
     }
 }
 
+/// A run with the number of its entries that newer runs made irrelevant. This number belongs to the
+/// set of runs: in another set, such as that of an earlier view, the same run has another one.
+pub(crate) type Counted = (Arc<Run>, u64);
+
 /// An immutable run.
 pub(crate) struct Run {
+    /// Its record. The number of dead entries in it is as of the run's making.
     pub meta: RunMeta,
     /// Tables in key order.
     pub tables: Vec<Arc<Table>>,
     /// The first log that counts; empty if all logs count.
     pub from: Vec<u8>,
     table_cache: Arc<TableCache>,
-    /// Number of the run's entries that newer runs made irrelevant, as in the durable manifest.
-    dead: AtomicU64,
 }
 
 impl Run {
     pub fn new(table_cache: &Arc<TableCache>, meta: RunMeta, tables: Vec<Arc<Table>>, from: &[u8]) -> Self {
-        let dead = AtomicU64::new(meta.dead);
-        Self { meta, tables, from: from.to_vec(), table_cache: table_cache.clone(), dead }
+        Self { meta, tables, from: from.to_vec(), table_cache: table_cache.clone() }
     }
 
     /// Returns this run without its first `passed` tables. Logs from `from` on count.
     pub fn cut(&self, passed: usize, from: &[u8]) -> Self {
-        Self::new(&self.table_cache, self.meta(), self.tables[passed..].to_vec(), from)
+        Self::new(&self.table_cache, self.meta, self.tables[passed..].to_vec(), from)
     }
 
     /// Returns this run with its tables stored elsewhere. The run is on the last level, so no merge
     /// includes it.
     pub fn gone(&self, tables: Vec<Arc<Table>>) -> Self {
-        let meta = RunMeta { level: MAX_LEVEL, ..self.meta() };
+        let meta = RunMeta { level: MAX_LEVEL, ..self.meta };
         Self::new(&self.table_cache, meta, tables, &self.from)
     }
 
     /// Returns this run with `tables`, its tables in the heap, on this level.
     pub fn back(&self, tables: Vec<Arc<Table>>, level: u64) -> Self {
-        Self::new(&self.table_cache, RunMeta { level, ..self.meta() }, tables, &self.from)
+        Self::new(&self.table_cache, RunMeta { level, ..self.meta }, tables, &self.from)
     }
 
     /// Returns this run on the last level, so that no merge includes it.
@@ -121,11 +122,6 @@ impl Run {
     pub fn chain(&self, dead: u64) -> Chain {
         let tables = self.tables.iter().map(|table| table.meta.clone()).collect();
         (RunMeta { dead, ..self.meta }, tables)
-    }
-
-    /// Returns the run's metadata with the current number of dead entries.
-    pub fn meta(&self) -> RunMeta {
-        RunMeta { dead: self.dead(), ..self.meta }
     }
 
     /// Returns the run's bytes on the volume; 0 if the run is stored elsewhere.
@@ -152,22 +148,10 @@ impl Run {
         self.from.is_empty() || key >= self.from.as_slice()
     }
 
-    /// Returns the number of the run's entries that newer runs are known to have made irrelevant.
-    /// The number is at most the real number of such entries.
-    pub fn dead(&self) -> u64 {
-        self.dead.load(Ordering::Relaxed)
-    }
-
     /// Returns `count` as a valid number of dead entries: 0 if `count` exceeds the number of
     /// entries. Too small a number costs space; too large a number would cost entries.
     pub fn at_most_all(&self, count: u64) -> u64 {
         if count > self.meta.entries { 0 } else { count }
-    }
-
-    /// Sets the number of dead entries. Only maintenance calls this, once the superblock with this
-    /// number is durable.
-    pub fn set_dead(&self, dead: u64) {
-        self.dead.store(dead, Ordering::Relaxed);
     }
 
     /// Returns a log's head in this run.
@@ -347,6 +331,9 @@ impl Run {
 #[derive(Default)]
 pub(crate) struct RunSet {
     runs: Vec<Arc<Run>>,
+    /// The number of each run's entries that newer runs are known to have made irrelevant: at most
+    /// the real number of such entries.
+    dead: Vec<u64>,
     /// The merge in progress, if the set contains a part of its result.
     merging: Option<Merging>,
     /// The runs hold all commits before this place of the ring.
@@ -367,12 +354,13 @@ impl RunSet {
 
     /// Returns the set of `runs`, which replaces this set. `changes`: the runs have other states of
     /// logs than the runs of this set.
-    pub fn next(&self, runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64, changes: bool) -> Self {
+    pub fn next(&self, runs: Vec<Counted>, merging: Option<Merging>, lsn: u64, changes: bool) -> Self {
+        let (runs, dead): (Vec<Arc<Run>>, Vec<u64>) = runs.into_iter().unzip();
         let added = runs.len().checked_sub(self.runs.len());
         let added =
             added.filter(|added| runs[*added..].iter().zip(&self.runs).all(|(a, b)| Arc::ptr_eq(a, b)));
         let changes = self.changes + u64::from(changes);
-        Self { runs, merging, lsn, age: self.age.next(added), changes }
+        Self { runs, dead, merging, lsn, age: self.age.next(added), changes }
     }
 
     /// Returns whether a state of a log that was looked up in `other` is that of this set, too. A
@@ -396,17 +384,29 @@ impl RunSet {
             Ok(Arc::new(Run::new(table_cache, *meta, tables.collect::<Result<_, _>>()?, from)))
         });
         let runs = runs.collect::<Result<_, Error>>()?;
-        Ok(Self { runs, merging: merging.cloned(), lsn, age: Age::default(), changes: 0 })
+        let dead = manifest.runs.iter().map(|(meta, _)| meta.dead).collect();
+        Ok(Self { runs, dead, merging: merging.cloned(), lsn, age: Age::default(), changes: 0 })
     }
 
     /// Returns these runs and a newer one, which hold all commits up to `lsn`.
     pub fn with(&self, newest: Arc<Run>, lsn: u64) -> Self {
-        let runs = [newest].into_iter().chain(self.runs.iter().cloned()).collect();
+        let runs = [(newest, 0)].into_iter().chain(self.counted()).collect();
         self.next(runs, self.merging.clone(), lsn, true)
     }
 
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// Returns the runs, newest first, with the numbers of their dead entries.
+    pub fn counted(&self) -> impl Iterator<Item = Counted> {
+        self.runs.iter().cloned().zip(self.dead.iter().copied())
+    }
+
+    /// Returns the number of dead entries of a run of this set.
+    pub fn dead(&self, run: &Run) -> u64 {
+        let at = self.runs.iter().position(|other| other.meta.id == run.meta.id);
+        at.map_or(0, |at| self.dead[at])
     }
 
     /// Returns the runs in the store. All other runs are older and stored elsewhere.
@@ -475,6 +475,10 @@ impl RunSet {
     /// the first number that newer memtables account for. If the whole log was read lately, returns
     /// it as one piece of the newest run.
     pub fn log(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
+        // Memory has the whole log.
+        if first.is_some_and(|first| upper <= first) {
+            return Ok(Vec::new());
+        }
         let Some(newest) = self.runs.first() else { return Ok(Vec::new()) };
         let whole_logs = &newest.table_cache.whole_logs;
         self.asking(key, |wanted| {

@@ -1,8 +1,8 @@
 //! The logs that were read lately, each as the one piece that a merge of all runs would make of it.
 //!
-//! A log whose entries were appended far apart lies in several runs. A read of such a log asks a
-//! filter, an index and a block of each. The next read of the log finds the whole log here, by one
-//! look-up. The logs share the memory of the cache for look-ups.
+//! A log whose entries were appended far apart is in several runs. A read of such a log looks into
+//! a filter, an index and a block of each run. The next read of the log finds the whole log here,
+//! by one look-up. The logs share the memory of the cache for look-ups.
 //!
 //! A kept log is valid as long as no run has replaced another, and the log is in no newer run
 //! ([`Age`]). Only runs count here: newer memtables have their own pieces.

@@ -8,7 +8,7 @@
 //! A commit that finds no room sends a *request*, and waits. Maintenance then does all work that
 //! may make room: it grows the volume, checkpoints, and merges. When no such work is left,
 //! maintenance *resolves* the request. A commit with a resolved request that still finds no room is
-//! refused. So no commit waits in vain, and none is refused while waiting helps.
+//! refused. So no commit waits without use, and none is refused while waiting helps.
 //!
 //! Invariants:
 //! 1. Claims never exceed the bytes that a checkpoint can certainly write, less the reserve for
@@ -24,7 +24,7 @@ use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::backpressure::Gauge;
 
-/// The table of spaces may take this part of the heap: one in so many bytes.
+/// The table of spaces may take one in this number of bytes of the heap.
 const TABLE_SHARE: u64 = 8;
 
 /// Bytes that a change of spaces adds to the table beyond its own bytes: the totals of new spaces.

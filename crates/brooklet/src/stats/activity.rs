@@ -100,7 +100,7 @@ impl Inner {
             runs: runs.iter().len(),
             run_bytes: runs.iter().map(|run| run.len()).sum(),
             run_entries: runs.iter().map(|run| run.meta.entries).sum(),
-            dead_entries: runs.iter().map(|run| run.dead()).sum(),
+            dead_entries: runs.counted().map(|(_, dead)| dead).sum(),
             spaces: self.spaces(MOST_SPACES),
             stopped: self.stopped(),
         }

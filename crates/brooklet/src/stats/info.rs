@@ -146,7 +146,7 @@ impl Inner {
             raw_bytes: run.raw_bytes(),
             logs: run.meta.logs,
             entries: run.meta.entries,
-            dead: run.dead(),
+            dead: runs.dead(run),
             merging: merging.contains(&run.meta.id),
             memory_bytes: run.memory(),
             damaged: run.is_damaged(),

@@ -234,7 +234,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
         return;
     }
     for (run, live) in runs.iter().zip(live) {
-        let said = run.meta.entries - run.dead();
+        let said = run.meta.entries - opened.state.runs.dead(run);
         if live > said {
             let id = run.meta.id;
             report.add(false, format!("run {id} holds {live} live entries, and the manifest records {said}"));

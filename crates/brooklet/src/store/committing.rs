@@ -10,7 +10,7 @@ use brooklet_io::panics::caught;
 
 use crate::engine::Inner;
 use crate::engine::append::Patience;
-use crate::engine::blocking::WaitReason;
+use crate::engine::blocking::{WaitReason, hashes};
 use crate::error::Error;
 use crate::model::commit::{Commit, Op};
 use crate::store::Store;
@@ -59,7 +59,8 @@ impl Store {
     ///
     /// The commit is made when the future is first polled. While the store has no room, later calls
     /// queue behind earlier ones. If the state of a log is not in memory, a thread of the store
-    /// reads it from the volume and makes the commit.
+    /// reads it from the volume and makes the commit; later commits on its logs queue behind it. So
+    /// commits on one log are made in the order in which a task first polls them.
     ///
     /// A future that is dropped while it waits for room or for this read cancels its commit. Later,
     /// the commit becomes durable all the same.
@@ -105,6 +106,16 @@ impl Store {
 }
 
 impl Committing {
+    /// Returns whether the store has made the commit, or is making it. Then a drop of the future
+    /// does not cancel it.
+    pub fn is_made(&self) -> bool {
+        match &self.step {
+            Step::New(_) => false,
+            Step::Queued(queued) => !matches!(*held(&queued.0), Slot::Waits(..)),
+            Step::Appended(_) | Step::Done => true,
+        }
+    }
+
     /// Makes a commit, or has a thread of the store make it.
     fn begin(&self, commit: Commit, waker: &Waker) -> Result<Step, Error> {
         let inner = self.store.shared();
@@ -112,8 +123,9 @@ impl Committing {
         if !inner.options.threads {
             return self.store.commit(&commit).map(Step::Appended);
         }
-        let mut reason = WaitReason::Room;
-        if !inner.blocking_calls.is_short_of_room() {
+        let must_queue = inner.blocking_calls.must_queue(commit.keys());
+        let mut reason = must_queue.unwrap_or(WaitReason::Room);
+        if must_queue.is_none() {
             let try_it = |ops: &[Op<'_>]| {
                 let durability = commit.durability;
                 inner.write_with(ops, durability, Patience::None, commit.rehearsal())
@@ -125,9 +137,10 @@ impl Committing {
                 Err(error) => return Err(error),
             }
         }
+        let logs = hashes(commit.keys());
         let queued = Arc::new(Queued(Mutex::new(Slot::Waits(commit, waker.clone()))));
         let turn = Turn(queued.clone());
-        inner.call_blocking(reason, Box::new(move |inner| turn.take(inner)))?;
+        inner.call_blocking(reason, logs, Box::new(move |inner| turn.take(inner)))?;
         Ok(Step::Queued(queued))
     }
 }
@@ -226,6 +239,14 @@ impl Committing {
                 Step::Done => panic!("a commit that has ended is polled again"),
             };
         }
+    }
+}
+
+impl Appending {
+    /// Returns whether the store has made the append, or is making it. Then a drop of the future
+    /// does not cancel it.
+    pub fn is_made(&self) -> bool {
+        self.0.is_made()
     }
 }
 

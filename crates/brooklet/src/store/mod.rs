@@ -302,10 +302,10 @@ impl Store {
     /// If the log ends before `first`, the log is empty afterwards, and its next entry gets the
     /// number `first`. Creates the log if it does not exist.
     ///
-    /// The number may be past the log's end, unlike with [`trim`](Self::trim). For logs whose
-    /// numbers another system gives: a Raft log, for example, begins behind the last entry of a
-    /// snapshot that the host received. An entry that was dropped earlier stays dropped: a number
-    /// below the log's first entry changes nothing.
+    /// The number may be past the log's end, unlike with [`trim`](Self::trim). The call is for logs
+    /// whose numbers another system assigns: a Raft log, for example, begins behind the last entry
+    /// of a snapshot that the host received. An entry that was dropped earlier stays dropped: a
+    /// number below the log's first entry changes nothing.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {

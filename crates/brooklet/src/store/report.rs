@@ -7,8 +7,8 @@ use crate::stats::metrics::Metrics;
 use crate::store::Store;
 
 impl Store {
-    /// Writes an empty block to the ring, and returns whether it did: not while commits are on
-    /// their way. For the mirror of a store without commits, which names a block of the log.
+    /// Writes an empty block to the ring. Returns `false`, and writes nothing, while commits are on
+    /// their way. The call is for the mirror of a store without commits, which needs a block.
     ///
     /// # Errors
     /// The error that stopped the store.

@@ -16,7 +16,7 @@ use brooklet_io::{MemVolume, Process, SECTOR};
 
 use crate::engine::Inner;
 use crate::error::{Error, KeyText};
-use crate::format::manifest::{RunMeta, TableMeta};
+use crate::format::manifest::TableMeta;
 use crate::format::run_entry::PieceWriter;
 use crate::maintenance::merge::{Input, matters};
 use crate::memtable::sort::IncrementalSort;
@@ -277,12 +277,6 @@ fn run_of_some(
         footer_sum: summary.footer_sum,
         first: first.unwrap_or_default(),
     };
-    let (logs, entries) = (out.logs, out.entries);
     let table = Table::open(&table_cache, id, meta)?;
-    Ok(Run::new(
-        &table_cache,
-        RunMeta { id, logs, entries, ..RunMeta::default() },
-        vec![Arc::new(table)],
-        &[],
-    ))
+    Ok(Run::new(&table_cache, out.meta(id, 0), vec![Arc::new(table)], &[]))
 }

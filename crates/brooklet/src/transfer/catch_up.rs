@@ -23,7 +23,7 @@ use crate::store::Store;
 use crate::transfer::subscribe::damaged;
 use crate::volume::{self, Volumes};
 
-/// How a store stands to blocks of its log, after [`Options::catch_up`].
+/// The place of a store's end among the blocks of its log, after [`Options::catch_up`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaughtUp {
     /// The store ends with the last block.
@@ -39,7 +39,7 @@ pub enum CaughtUp {
 }
 
 impl CaughtUp {
-    /// Returns how a store stands to blocks none of which ends where the store ends.
+    /// Compares a store with blocks none of which ends at the end of the store.
     pub(super) fn of(blocks: &[SealedBlock], end: Cursor) -> Self {
         match (blocks.first(), blocks.last()) {
             (Some(first), _) if end.lsn <= first.begin => Self::Outdated,
@@ -50,13 +50,14 @@ impl CaughtUp {
 }
 
 impl Options {
-    /// Brings the store at `path` to the end of `blocks`, which are blocks of the log of the store
-    /// `store`, one after the other, such as a [mirror](Self::mirror) kept them. Blocks that the
-    /// store has are skipped. The store must not be open, and is closed afterwards. One run holds
-    /// what is new, and all of it is in memory meanwhile: so give long logs in parts.
+    /// Brings the store at `path` to the end of `blocks`: consecutive blocks of the log of the
+    /// store `store`, for example those that a [mirror](Self::mirror) kept. The call skips blocks
+    /// that the store has. The store must not be open, and is closed afterwards. The call writes
+    /// the new entries as one run, and holds all of them in memory meanwhile: so pass a long log in
+    /// parts.
     ///
-    /// The runs of many calls must be merged. Once the store has the blocks, the call merges while
-    /// there is need, and `merges` returns true.
+    /// Each call adds a run, and many runs must be merged. Once the store has the blocks, the call
+    /// merges as long as a merge is due and `merges` returns true.
     ///
     /// Only the log's owner may append to the store. A store that catches up stays as it is until
     /// the log has more, or until it is opened with the mirror that kept the blocks.

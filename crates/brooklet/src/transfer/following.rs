@@ -17,19 +17,19 @@ use crate::transfer::subscribe::damaged;
 use crate::volume::{self, Volumes};
 
 /// A store that follows the log of another host: a read replica. The [`Store`] serves reads, tails
-/// and watches, and refuses writes by [`Error::ReadOnly`]. [`take`](Self::take) shows what the log
-/// has next.
+/// and watches, and refuses writes with [`Error::ReadOnly`]. [`take`](Self::take) shows the next
+/// blocks of the log.
 ///
-/// The file holds what the last checkpoint held. The store takes checkpoints as usual, at least one
-/// for each 16 MiB of records, and one when it is closed. A store that is killed gets the blocks
-/// behind its last checkpoint once more.
+/// The file has the state of the last checkpoint. The store takes checkpoints as usual, at least
+/// one for each 16 MiB of records, and one when it is closed. After a kill, the store needs the
+/// blocks behind its last checkpoint once more.
 ///
 /// ```no_run
 /// # fn next_blocks() -> Vec<brooklet::SealedBlock> { Vec::new() }
 /// # fn main() -> Result<(), brooklet::Error> {
 /// let mut following = brooklet::Options::new().follow("replica.brooklet", 0x57e)?;
 /// let store = following.store().clone();
-/// following.take(&next_blocks())?; // such as a mirror kept them
+/// following.take(&next_blocks())?; // for example, the blocks that a mirror kept
 /// println!("{:?}", store.read_available("doc/7", ..)?.next());
 /// # Ok(())
 /// # }
@@ -39,7 +39,7 @@ pub struct Following {
     store: Store,
     /// Identity of the store.
     id: u128,
-    /// The end of what the store shows. The numbers only keep blocks in order.
+    /// The end of the shown blocks. The numbers only keep blocks in order.
     end: Cursor,
 }
 
@@ -89,7 +89,7 @@ impl Options {
 }
 
 impl Following {
-    /// Returns the store. Its clones show what comes later, too.
+    /// Returns the store. Its clones also show the blocks that come later.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -104,20 +104,20 @@ impl Following {
     /// blocks; they see each commit as a whole.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the blocks are of another store or do not follow one another, or a run
-    /// does not read back;
-    /// [`Error::Stopped`] if the store has stopped. After an error, the store shows a part of the
-    /// blocks, each as a whole, and the call can be made again.
+    /// [`Error::Damaged`] if the blocks are of another store or do not follow one another, or if a
+    /// run does not read back; [`Error::Stopped`] if the store has stopped. After an error, the
+    /// store shows a part of the blocks, each as a whole, and the caller can make the call again.
     pub fn take(&mut self, blocks: &[SealedBlock]) -> Result<CaughtUp, Error> {
         self.take_in(blocks, None)
     }
 
-    /// Shows blocks like [`take`](Self::take), each from within `beside`. That gets the keys of the
-    /// logs that the block changes, and a function that shows the block. So a caller that keeps
-    /// something of these logs can hold back its own readers, call the function, and drop it.
+    /// Shows blocks like [`take`](Self::take), each from within `beside`. The store calls `beside`
+    /// with the keys of the logs that the block changes, and with a function that shows the block.
+    /// A caller that caches data of these logs can so hold back its own readers, call the function,
+    /// and drop its outdated data.
     ///
     /// # Errors
-    /// Those of [`take`](Self::take).
+    /// The errors of [`take`](Self::take).
     pub fn take_beside(
         &mut self,
         blocks: &[SealedBlock],

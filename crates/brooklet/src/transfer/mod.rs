@@ -1,4 +1,5 @@
-//! Imports, exports, copies, backups, and subscriptions.
+//! Data that enters or leaves a store as a whole: imports, exports, copies, parts of views,
+//! offloading and recall, subscriptions, and stores that follow or continue a log.
 
 pub mod catch_up;
 pub mod copy;

@@ -40,9 +40,9 @@ impl Store {
     /// out of reach, look-ups in old entries fail. Commits fail only on a log whose end only the
     /// offloaded parts record.
     ///
-    /// The store does not merge offloaded runs, so they keep their trimmed entries. A
-    /// [copy](crate::Options::copy) of a view brings all entries back into a store. The call does
-    /// not offload a run that is being merged, nor any newer run.
+    /// The store does not merge offloaded runs, so they keep their trimmed entries.
+    /// [`recall`](Self::recall) brings the runs back. The call does not offload a run that is being
+    /// merged, nor any newer run.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -109,7 +109,7 @@ impl View {
 
     /// Returns the manifest of the view's runs.
     pub(crate) fn manifest(&self) -> Manifest {
-        let runs = self.runs.iter().map(|run| run.chain(run.dead())).collect();
+        let runs = self.runs.counted().map(|(run, dead)| run.chain(dead)).collect();
         Manifest { runs, merging: self.runs.merging().cloned() }
     }
 
@@ -168,7 +168,10 @@ impl View {
         if manifest.len() < 8 {
             return Err(damaged("it is truncated"));
         }
-        let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
+        let mut manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
+        // Tables of earlier versions may count entries as dead that are alive in their view. Too
+        // small a number costs a copy of this view some space until its next merges.
+        manifest.runs.iter_mut().for_each(|(run, _)| run.dead = 0);
         check_runs(&manifest, u64::MAX)?;
         // The secret is used only for writing, and this view writes nothing.
         let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));

@@ -28,8 +28,9 @@ pub struct Kept {
     pub store: u128,
     /// The store as of a backup; `None` if the blocks begin with the store.
     pub backup: Option<View>,
-    /// Blocks of its log, one after the other. Those that the backup has are skipped. With a backup
-    /// at least one, which may be one of these: the log of the new store is chained to the last.
+    /// Consecutive blocks of its log. Blocks that the backup has are skipped. With a backup, the
+    /// list needs at least one block, which may be such a block: the log of the new store is
+    /// chained to the last block.
     pub blocks: Vec<SealedBlock>,
 }
 
@@ -120,9 +121,9 @@ impl Portions<'_> {
 }
 
 impl Options {
-    /// Makes a store at `path` that continues the log of the store that `kept` tells of, under the
-    /// same identity, and opens it. Nobody else may continue it: open it with the
-    /// [mirror](Self::mirror) that kept the blocks, which sees to that. Reports to `progress` like
+    /// Makes a store at `path` that continues the log in `kept`, under the same identity, and opens
+    /// the store. No other host may continue this log: open the store with the
+    /// [mirror](Self::mirror) that kept the blocks, which ensures this. Reports to `progress` like
     /// [`copy`](Self::copy).
     ///
     /// # Errors

@@ -135,9 +135,10 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Works<F> {
 fn a_waker_may_close_the_store_but_not_wait_for_it() {
     let volume = Arc::new(MemVolume::new(1));
     let store = options().create_on(volume.clone()).unwrap();
-    let mut ticket = store.append("log", "entry").unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
     let (sender, over) = channel();
-    let (within, sender) = (Mutex::new(Some(store)), Mutex::new(sender));
+    let (within, sender) = (Arc::new(Mutex::new(Some(store))), Mutex::new(sender));
+    let held = within.clone();
     let works = move || {
         let Some(store) = within.lock().unwrap().take() else { return };
         let there_is_room = store.append("log", "another").unwrap();
@@ -156,9 +157,17 @@ fn a_waker_may_close_the_store_but_not_wait_for_it() {
         sender.lock().unwrap().send((refused, read, closed)).unwrap();
     };
     let waker = Arc::new(Works(works)).into();
-    assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+    // The committer may be faster than a poll: then nobody is woken. The waker waits for the lock.
+    let store = held.lock().unwrap();
+    let ticket = loop {
+        let mut ticket = store.as_ref().unwrap().append("first", "entry").unwrap();
+        if Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending() {
+            break ticket;
+        }
+    };
+    drop(store);
     assert_eq!(told(&over), (true, 1, true));
-    drop(waker);
+    drop((waker, ticket));
     // Closed by another thread, it lets go of its volume.
     while Arc::strong_count(&volume) > 1 {
         std::thread::yield_now();

@@ -79,6 +79,8 @@ fn a_task_that_waits_for_room_blocks_no_thread() {
     let entry = |n: u64| store.append_async("queued", n.to_le_bytes());
     let mut waiting: Vec<_> = (0..8).map(entry).collect();
     assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    // The first one may be begun.
+    assert!(waiting[1..].iter().all(|committing| !committing.is_made()));
     assert_eq!(store.get_bounds("queued").unwrap(), None);
     // The first is being made by a thread, and the others wait behind it.
     let cancelled = waiting.remove(4);
@@ -179,6 +181,68 @@ fn a_task_that_needs_a_read_blocks_no_thread() {
     assert_eq!(block_on(store.append_async("log/10", "second")).unwrap(), 1);
     assert_eq!(volume.held_up.load(Ordering::SeqCst), 1);
     volume.close(false);
+    store.close().unwrap();
+}
+
+/// A volume whose reads hang on the store's thread for calls that wait, while it is closed.
+#[derive(Clone, Debug)]
+struct HeldUp {
+    volume: MemVolume,
+    closed: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Layer for HeldUp {
+    fn below(&self) -> &dyn Volume {
+        &self.volume
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if thread::current().name() == Some("brooklet-block") {
+            let closed = self.closed.0.lock().unwrap();
+            drop(self.closed.1.wait_while(closed, |closed| *closed).unwrap());
+        }
+        self.volume.read_at(offset, buf)
+    }
+
+    fn read_cached(&self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+}
+
+/// In the old state a commit overtook an earlier one of its task, on the same log, that waited for
+/// a read, once the log was in memory.
+#[test]
+fn commits_of_a_task_on_one_log_keep_their_order() {
+    let volume = HeldUp { volume: MemVolume::new(1), closed: Arc::default() };
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for n in 0..200 {
+        drop(store.append(format!("log/{n}"), "first").unwrap());
+    }
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = options().open_on(Arc::new(volume.clone())).unwrap();
+    *volume.closed.0.lock().unwrap() = true;
+    let waker = Arc::new(Count::default());
+    let append = |n: u64| store.append_async("log/7", n.to_string());
+    let mut waiting: Vec<_> = (0..2).map(append).collect();
+    assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    // Another thread brings the log to memory.
+    assert_eq!(store.append("log/7", "other").unwrap().seq(), 1);
+    let mut last = append(2);
+    let is_pending = poll(&mut last, &waker).is_pending();
+    // Other logs do not wait.
+    assert_eq!(block_on(store.append_async("new", "x")).unwrap(), 0);
+    *volume.closed.0.lock().unwrap() = false;
+    volume.closed.1.notify_all();
+    let seqs: Vec<u64> = waiting.into_iter().map(|waits| block_on(waits).unwrap()).collect();
+    assert_eq!(seqs, [2, 3]);
+    assert!(is_pending);
+    assert_eq!(block_on(last).unwrap(), 4);
+    // The queue is empty again, and no thread is needed.
+    *volume.closed.0.lock().unwrap() = true;
+    assert_eq!(block_on(append(3)).unwrap(), 5);
+    *volume.closed.0.lock().unwrap() = false;
     store.close().unwrap();
 }
 

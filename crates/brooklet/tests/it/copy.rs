@@ -23,7 +23,13 @@ fn options(seed: u64) -> Options {
 fn store(seed: u64) -> Store {
     let store = options(seed).create_on(Arc::new(MemVolume::new(seed))).unwrap();
     let mut rng = Rng::new(seed);
-    for _ in 0..rng.below(400) {
+    let count = rng.below(400);
+    work(&store, &mut rng, count);
+    store
+}
+
+fn work(store: &Store, rng: &mut Rng, count: u64) {
+    for _ in 0..count {
         let key = format!("log/{}", rng.below(30));
         let payload: Vec<u8> = (0..rng.below(3000)).map(|_| rng.next() as u8).collect();
         let ticket = match rng.below(12) {
@@ -39,7 +45,6 @@ fn store(seed: u64) -> Store {
             Err(error) => panic!("{error}"),
         }
     }
-    store
 }
 
 #[test]
@@ -49,19 +54,27 @@ fn a_copy_is_what_the_view_shows_and_goes_on() {
         let store = store(seed);
         let view = store.view().unwrap();
         let want = seen(&view);
+        let limits: Vec<Retention> = want.keys().map(|key| store.retention(key).unwrap()).collect();
         empty += usize::from(want.is_empty());
         several += usize::from(view.parts().len() > 3);
+        if seed % 2 == 1 {
+            // Later checkpoints and merges of the store are none of the view.
+            work(&store, &mut Rng::new(seed + 1000), 200);
+            store.checkpoint().unwrap();
+        }
         let volume = MemVolume::new(seed + 1);
         let copy = options(seed + 100).copy_on(Arc::new(volume.clone()), &view).unwrap();
         assert_ne!(copy.info().unwrap().id, store.info().unwrap().id);
         assert!(contents(&copy).unwrap() == want, "seed {seed}");
-        for key in want.keys() {
-            assert_eq!(copy.retention(key).unwrap(), store.retention(key).unwrap());
+        for (key, limits) in want.keys().zip(&limits) {
+            assert_eq!(copy.retention(key).unwrap(), *limits);
         }
         // It is used like any other, and so is what was made of it.
         copy.append("log/1", "more").unwrap().wait().unwrap();
         copy.append("new", "more").unwrap().wait().unwrap();
         let now = contents(&copy).unwrap();
+        copy.checkpoint().unwrap();
+        assert!(contents(&copy).unwrap() == now, "seed {seed}");
         copy.compact().unwrap();
         assert!(contents(&copy).unwrap() == now, "seed {seed}");
         copy.close().unwrap();
@@ -74,6 +87,70 @@ fn a_copy_is_what_the_view_shows_and_goes_on() {
         assert!(seen(&view) == want);
     }
     assert!(empty < 20 && several > 20, "{empty} {several}");
+}
+
+/// In the old state the copy of an earlier view had the counts of later checkpoints. So a run whose
+/// entries were alive in the copy was freed.
+#[test]
+fn a_copy_counts_what_is_dead_in_its_view() {
+    for by_parts in [false, true] {
+        let store = options(1).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        for key in ["a", "b", "c"] {
+            store.append(key, "payload").unwrap().wait().unwrap();
+        }
+        store.checkpoint().unwrap();
+        let view = store.view().unwrap();
+        store.delete("a").unwrap().wait().unwrap();
+        store.delete("b").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        let view = if by_parts { from_parts(&view) } else { view };
+        let volume = MemVolume::new(2);
+        let copy = options(2).copy_on(Arc::new(volume.clone()), &view).unwrap();
+        copy.delete("c").unwrap().wait().unwrap();
+        copy.checkpoint().unwrap();
+        assert_eq!(contents(&copy).unwrap().keys().map(|key| &key[..]).collect::<Vec<_>>(), ["a", "b"]);
+        copy.close().unwrap();
+        drop(copy);
+        let report = brooklet::check_volume(Arc::new(volume), Progress::ignore).unwrap();
+        assert!(report.is_sound(), "{:?}", report.findings);
+    }
+}
+
+fn from_parts(view: &View) -> View {
+    let mut parts = std::collections::HashMap::new();
+    for part in view.parts() {
+        parts.insert(part.name(), part.read(0, part.name().len as usize).unwrap());
+    }
+    View::from_parts(&view.table(), 1 << 20, |name| Ok(Arc::new(parts[&name].clone()))).unwrap()
+}
+
+/// In the old state the run that a view makes of commits counted no tombstones and no empty logs.
+/// So the next checkpoint of a copy freed it: deleted logs came back, and numbers were given again.
+#[test]
+fn a_copy_keeps_the_deletes_and_trims_of_the_ring() {
+    let volume = MemVolume::new(1);
+    let store = options(1).create_on(Arc::new(volume.clone())).unwrap();
+    for payload in ["0", "1", "2"] {
+        for key in ["deleted", "empty", "other"] {
+            store.append(key, payload).unwrap().wait().unwrap();
+        }
+    }
+    store.checkpoint().unwrap();
+    store.delete("deleted").unwrap().wait().unwrap();
+    store.append("empty", "3").unwrap().wait().unwrap();
+    store.trim("empty", 4).unwrap().wait().unwrap();
+    store.abandon();
+    let reader = options(2).read_only(true).open_on(Arc::new(volume)).unwrap();
+    let view = reader.view().unwrap();
+    let copy = options(3).copy_on(Arc::new(MemVolume::new(2)), &view).unwrap();
+    for round in 0..3 {
+        copy.append("other", format!("{round}")).unwrap().wait().unwrap();
+        copy.checkpoint().unwrap();
+        assert!(!copy.exists("deleted").unwrap(), "round {round}");
+        let bounds = copy.bounds("empty").unwrap();
+        assert_eq!((bounds.first, bounds.next), (4, 4), "round {round}");
+    }
+    assert_eq!(copy.append("empty", "4").unwrap().seq(), 4);
 }
 
 #[test]

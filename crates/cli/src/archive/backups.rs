@@ -26,7 +26,7 @@ pub struct Args {
     verify: bool,
 }
 
-/// Lists backups, or tells of one.
+/// Lists backups, or describes one.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let bucket = Bucket::open(&args.bucket)?;
     if args.verify || args.which.backup.is_some() || args.which.at.is_some() {

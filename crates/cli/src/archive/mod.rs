@@ -206,7 +206,7 @@ impl Display for Report {
     }
 }
 
-/// What was asked of a bucket.
+/// The requests to a bucket.
 #[derive(Serialize)]
 struct Costs {
     puts: u64,

@@ -1,9 +1,9 @@
-//! `bench`: the store, or the write-ahead log alone, beside the device it stands on, measured in
-//! the same run; and the store from few logs to many.
+//! `bench`: measures the store or one of its parts, together with the device and with simpler
+//! programs, in the same run. Each subcommand is a module of its name; `store` is `bench` alone.
 //!
-//! `table` judges figures by their marks, `row` is a line of it, `load` makes payloads, `plain` is
-//! the group commit that both are compared with, `flying` appends without waiting, `system` is what
-//! the system tells of a process.
+//! `table` judges figures by their marks, `row` is a line of a table, `load` makes payloads,
+//! `plain` is the group commit that store and log are compared with, `flying` appends without
+//! waiting, `system` returns the figures of the operating system for a process.
 
 #[cfg(feature = "archive")]
 mod archive;

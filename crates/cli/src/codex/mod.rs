@@ -1,6 +1,6 @@
-//! `brooklet codex`: sorted files by themselves, built from what people bring, and read.
+//! `brooklet codex`: builds sorted files without a store, and reads them.
 //!
-//! `input` tells how entries are written.
+//! `input` parses the formats of entries.
 
 pub mod input;
 
@@ -137,7 +137,7 @@ pub struct Of {
     codex: PathBuf,
 }
 
-/// Runs what was asked for.
+/// Runs a subcommand.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     match args {
         Args::Build(args) => build(&args, out),

@@ -1,10 +1,10 @@
-//! `demo`: a store is killed while it is written to, again and again, and everything it
-//! acknowledged is there.
+//! `demo`: kills a store again and again while the store writes, and compares every acknowledged
+//! entry.
 //!
 //! `failover` is another demo, of two hosts.
 //!
-//! `story` says what is written, `victim` writes it in a process of its own, `oracle` compares,
-//! `measure` times. The acknowledgements are kept outside the victim, so that its end cannot touch
+//! `story` determines the entries, `victim` writes them in a process of its own, `oracle` compares,
+//! `measure` times. The acknowledgements are outside of the victim, so that its end cannot change
 //! them.
 
 #[cfg(feature = "replicate")]
@@ -46,7 +46,7 @@ pub struct Args {
     failover: bool,
 }
 
-/// Tells the story.
+/// Runs the demo.
 pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     #[cfg(feature = "replicate")]
     if args.failover {
@@ -140,11 +140,11 @@ fn kill_and_check(
     Ok(Round { killed_after_seconds, acknowledged, recovery_ms, entries: audit.entries })
 }
 
-/// Opens the store, and tells how long that took. The kernel may hold the file of a killed process
-/// a little longer than the process, until it has ended what was in flight; that is waited for, and
-/// not counted.
+/// Opens the store, and returns the time of the opening. The kernel may hold the file of a killed
+/// process a little longer than the process, until its last writes have ended. The call waits for
+/// this, and does not count the wait.
 fn open_again(path: &Path) -> Result<(Store, Duration), Failure> {
-    let give_up = Instant::now() + Duration::from_secs(5);
+    let give_up = Instant::now() + Duration::from_secs(60);
     loop {
         let start = Instant::now();
         match victim::options().create(Create::Never).open(path) {
@@ -155,7 +155,7 @@ fn open_again(path: &Path) -> Result<(Store, Duration), Failure> {
     }
 }
 
-/// Starts the victim, takes down what it acknowledges, and kills it.
+/// Starts the victim, records its acknowledgements, and kills it.
 fn run_victim(dir: &Path, round: u32, time: Duration, oracle: &mut Oracle) -> Result<u64, Failure> {
     let own = std::env::current_exe().map_err(Failure::io("finding this program"))?;
     let mut command = Command::new(own);

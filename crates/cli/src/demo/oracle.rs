@@ -1,11 +1,11 @@
-//! What was promised, and whether it was kept: the acknowledgements of all rounds against the store
-//! as it is found.
+//! The promises and their check: compares the acknowledgements of all rounds with the store after a
+//! kill.
 //!
 //! An entry is promised once its acknowledgement has left the victim, or once it was found after a
 //! kill. What must hold, for every log:
 //!
 //! - it goes on at or after every number that was promised, and begins where its next number says;
-//! - the entries between come in order, without a gap, and are what was written, byte for byte;
+//! - the entries between come in order, without a gap, and equal the written bytes;
 //! - an entry promised in one round was not written over in a later one;
 //! - of the two halves of a commit there are both or none.
 
@@ -24,10 +24,10 @@ pub struct Oracle {
     pub acknowledged: u64,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Default)]
 pub struct Audit {
-    /// Logs there are.
+    /// Number of logs.
     pub logs: u64,
     /// Entries that were read.
     pub entries: u64,
@@ -35,7 +35,7 @@ pub struct Audit {
     pub pairs: u64,
     /// Promised entries that are not there.
     pub lost: u64,
-    /// What is wrong.
+    /// Defects.
     pub wrong: Vec<String>,
 }
 
@@ -45,8 +45,8 @@ impl Oracle {
         Self { promised: vec![Vec::new(); LOGS as usize], acknowledged: 0 }
     }
 
-    /// Takes down a round's acknowledgements from the victim's output; gives how many there were. A
-    /// last line that was cut off is none.
+    /// Records a round's acknowledgements from the victim's output; returns their number. A last
+    /// line that was cut off is none.
     pub fn take(&mut self, output: impl Read) -> std::io::Result<u64> {
         let before = self.acknowledged;
         self.promised.iter_mut().for_each(|rounds| rounds.push(0));

@@ -1,6 +1,6 @@
-//! What the victim writes, and what must be found afterwards: both sides derive everything from a
-//! log's number, an entry's number and the round, so that nothing but acknowledgements has to be
-//! told between them.
+//! The entries of the victim, and the entries that must exist afterwards. Both processes derive all
+//! of them from a log's number, an entry's number and the round. So the victim reports nothing but
+//! acknowledgements.
 //!
 //! - Step `seq` of a log adds entry `seq`; whether it is an append, a snapshot or an append with a
 //!   trim depends on the log and `seq` alone. So a log's first entry follows from its next number.
@@ -89,7 +89,7 @@ pub fn bounds_at(log: u32, next: u64) -> Bounds {
     Bounds { first, next }
 }
 
-/// Checks an entry byte by byte; gives its round and the other half of its commit.
+/// Checks an entry byte by byte; returns its round and the other half of its commit.
 pub fn check(step: Step, payload: &[u8]) -> Option<(u32, Option<Step>)> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(payload.get(at..at + 4)?.try_into().ok()?));
     let u64_at = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));

@@ -1,4 +1,4 @@
-//! Notes of a reader beside the writer of a store: what a log lost between two moments.
+//! Notes of a reader beside the writer of a store: the entries that a log lost between two moments.
 
 use std::ops::Range;
 

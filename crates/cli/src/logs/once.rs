@@ -9,7 +9,7 @@ use super::{Read, notes};
 use crate::beside::{Reader, Stop};
 use crate::failure::Failure;
 
-/// What is still to be printed.
+/// The entries that are still to be printed.
 struct Rest<'a> {
     args: &'a Read,
     /// Numbers of entries; `None` before the log was found.
@@ -36,7 +36,7 @@ pub fn print(
 }
 
 impl Rest<'_> {
-    /// Prints what the store has of it.
+    /// Prints the entries that the store has.
     fn print(
         &mut self,
         store: &Store,

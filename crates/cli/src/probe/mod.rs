@@ -1,4 +1,4 @@
-//! `probe`: what a disk can do, and the settings that follow.
+//! `probe`: measures a disk, and prints the settings that follow.
 
 mod advice;
 mod curves;
@@ -64,7 +64,7 @@ fn footprint(text: &str) -> Result<u64, String> {
     if (LEAST..=64 << 30).contains(&bytes) { Ok(bytes) } else { Err("use 4M to 64G".to_owned()) }
 }
 
-/// Measures, and prints what was found.
+/// Measures, and prints the results.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     if let Some(file) = &args.plot {
         free_to_write(file)?;

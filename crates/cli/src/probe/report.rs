@@ -1,4 +1,4 @@
-//! What a probe found, for people and for programs.
+//! The report of a probe, for people and for programs.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::measure::Cell;
 use super::plan::{BATCH, SIZES, Way};
 use super::timer::{Timer, Wait};
 
-/// All that was found.
+/// The report.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub path: String,
@@ -38,9 +38,9 @@ pub struct Report {
 /// The sizes of a block device's blocks, in bytes.
 #[derive(Debug, Serialize)]
 pub struct Blocks {
-    /// What it can be asked to write at least.
+    /// Logical block size: the least write that the device accepts.
     pub logical_block: u32,
-    /// What it writes at least by itself.
+    /// Physical block size; smaller writes cause read-modify-write.
     pub physical_block: u32,
 }
 
@@ -134,10 +134,10 @@ impl Report {
     fn heading(&self, way: Way) -> String {
         match way {
             Way::Durable => {
-                format!("Writes, each durable by itself ({}), so many in flight", self.durable_by)
+                format!("Writes, each durable by itself ({}), by the number in flight", self.durable_by)
             }
-            Way::Window => "Windows of so many writes, then one flush; latencies of windows of one".into(),
-            Way::Read => "Reads in order, so many in flight".into(),
+            Way::Window => "Windows of several writes, then one flush; latencies of windows of one".into(),
+            Way::Read => "Reads in order, by the number in flight".into(),
             Way::Append => "Appends to a plain file, held open, a flush after each".into(),
             Way::AppendBatch => {
                 format!("The same, a flush after {BATCH}; latencies of {BATCH} and their flush")

@@ -1,4 +1,4 @@
-//! What the process that is killed tells the one that checks, a line each.
+//! The reports of the killed process to the checking process, a line each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,13 +26,13 @@ impl From<MaintenanceStats> for Work {
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The store is open, after so long.
+    /// The store is open, after this time.
     Opened(Duration),
-    /// The first operation was acknowledged, so long after the opening had begun.
+    /// The first operation was acknowledged, this time after the begin of the opening.
     First(Duration),
-    /// So many of a writer's operations are done for good, with so many bytes of payload.
+    /// Number of a writer's operations that are acknowledged, and bytes of their payloads.
     Done { writer: u32, operations: u64, bytes: u64 },
-    /// What the store has done since it was opened, and bytes written to the ring.
+    /// Work of the store since the opening, and bytes written to the ring.
     Figures(Work, u64),
     /// Something is wrong.
     Wrong(String),

@@ -1,11 +1,10 @@
-//! Whether the store holds what it must: the acknowledgements of a round against the store as it is
-//! found.
+//! The comparison of the acknowledgements of a round with the store after the kill.
 //!
-//! A writer hands in its operations one after another, over logs that are its own. After a kill the
-//! store must stand as it did after one of them: the last that was acknowledged, or a later one of
-//! those that were in flight, the same one for all of the writer's logs. So what was acknowledged
-//! is there, in order and byte for byte; a commit is there whole or not at all; and what is there
-//! of what was not acknowledged has nothing missing before it.
+//! A writer makes its operations one after another, on logs of its own. After a kill, the store
+//! must be as it was after one of these operations: the last acknowledged one, or a later one that
+//! was in flight, the same for all logs of the writer. So all acknowledged entries are there, in
+//! order and byte for byte; a commit is there whole or not at all; and no entry is missing before
+//! an unacknowledged one.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -19,7 +18,7 @@ use super::story::{Operation, Story, key};
 
 /// Threads that read.
 const READERS: usize = 2;
-/// As many flaws are told.
+/// Most defects that are reported.
 const TOLD: usize = 10;
 
 /// A log as it is found: its bounds, and the stamps of its entries.
@@ -29,7 +28,7 @@ pub struct Found {
     stamps: Vec<u32>,
 }
 
-/// What the audits found.
+/// The findings of the audits.
 #[derive(Default)]
 pub struct Audit {
     /// Logs that were compared, and entries in them.

@@ -1,10 +1,10 @@
 //! `soak`: many logs, every operation from many threads at once, and a process that is killed again
-//! and again; after each kill, everything that was acknowledged is compared.
+//! and again. After each kill, the command compares all acknowledged entries.
 //!
-//! `log` is the model of a log, `story` what writers do, `payload` what they write; `writer` is the
-//! process that is killed, `told` what it tells; `round` starts, hears and kills it, `audit`
-//! compares, `report` sums up. What is acknowledged is kept here, outside of the process that is
-//! killed: for each writer the number of its operations that are done.
+//! `log` is the model of a log, `story` determines the operations of writers, `payload` their
+//! payloads; `writer` is the killed process, `acks` its reports; `round` starts it, reads its
+//! reports and kills it; `audit` compares; `report` sums up. The acknowledgements are here, outside
+//! of the killed process: for each writer, the number of its completed operations.
 
 mod acks;
 mod audit;
@@ -36,10 +36,12 @@ use story::{Story, key};
 const STORE: &str = "soak.brooklet";
 /// Logs of a commit that fills.
 const COMMIT: u32 = 1000;
-/// Logs of each writer that are compared after each kill, whatever was done to them.
+/// Number of logs of each writer that are compared after each kill, changed or not.
 const SAMPLE: usize = 250;
-/// Checks take one part of so many of the time, besides the last.
+/// Checks take one in this number of parts of the time, besides the last check.
 const CHECKS: u32 = 6;
+/// Most time for which a killed process may hold the store.
+const LOCKED: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -94,14 +96,14 @@ impl Args {
     }
 }
 
-/// What all rounds share.
+/// The plan that all rounds share.
 struct Plan<'a> {
     args: &'a Args,
     seed: u64,
     store: &'a Path,
 }
 
-/// Fills, kills, compares, and tells what came of it.
+/// Fills, kills, compares, and reports the result.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let seed = args.seed.unwrap_or_else(system_seed);
     let made = tempfile::Builder::new().prefix("brooklet-soak-").tempdir_in(&args.dir);
@@ -229,8 +231,17 @@ impl<'a> Soak<'a> {
     /// else this does.
     fn compare(&mut self, round: u16, compare: impl FnOnce(&mut Audit, Eyes<'_>, &mut [Story], &mut Rng)) {
         let read_only = self.rng.percent(50);
-        let opened = Instant::now();
-        let store = match Options::new().read_only(read_only).create(Create::Never).open(self.plan.store) {
+        // The kernel may hold the file of a killed process longer than the process, until it has
+        // ended what was in flight.
+        let open = || Options::new().read_only(read_only).create(Create::Never).open(self.plan.store);
+        let begin = Instant::now();
+        let (opened, store) = loop {
+            let (opened, store) = (Instant::now(), open());
+            if !matches!(store, Err(brooklet::Error::Locked { .. })) || begin.elapsed() > LOCKED {
+                break (opened, store);
+            }
+        };
+        let store = match store {
             Ok(store) => store,
             Err(error) => return self.audit.wrong.push(format!("round {round}: opening the store: {error}")),
         };

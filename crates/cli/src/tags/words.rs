@@ -1,11 +1,12 @@
-//! What of a line becomes tags.
+//! The tags of a line.
 
 use serde_json::Value;
 
-/// Words and values that are longer, in bytes, are no tags: who would ask for them?
+/// Most bytes of a word or value that becomes a tag: nobody asks for longer ones.
 const LONGEST: usize = 128;
 
-/// Adds the words of a text: letters, digits and underscores. What is no UTF-8 parts words.
+/// Adds the words of a text: letters, digits and underscores. Bytes that are not UTF-8 separate
+/// words.
 pub fn of_text(text: &[u8], lower: bool, tags: &mut Vec<Vec<u8>>) {
     let parts = |c: char| !c.is_alphanumeric() && c != '_';
     let words = text.utf8_chunks().flat_map(|chunk| chunk.valid().split(parts));
@@ -22,7 +23,7 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// Adds the fields of an object; gives the id.
+    /// Adds the fields of an object; returns the id.
     pub fn of_json(&self, line: &[u8], tags: &mut Vec<Vec<u8>>) -> Result<Option<Vec<u8>>, String> {
         let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let Value::Object(fields) = &value else { return Err("it is not an object".into()) };
@@ -53,7 +54,7 @@ impl Fields<'_> {
     }
 }
 
-/// What a value is called; `None` for what has no name.
+/// Returns the text of a value; `None` for a value that has no text.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

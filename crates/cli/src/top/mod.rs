@@ -1,5 +1,5 @@
-//! `top`: a store at work, live, by the metrics that its process writes to a file. `text` reads
-//! that, `sample` makes rates of two moments, `view` shows them, and `keys` end it.
+//! `top`: shows a store at work, live, by the metrics that its process writes to a file. `text`
+//! reads the file, `sample` computes rates of two moments, `view` shows them, and `keys` ends it.
 
 mod keys;
 mod sample;
@@ -125,7 +125,7 @@ fn first(file: &Path) -> Result<(SystemTime, Told), Failure> {
     })
 }
 
-/// What was written last, and when. `None` where there is no file.
+/// Returns the last written metrics, and their time. `None` if there is no file.
 fn newest(file: &Path) -> Result<Option<(SystemTime, Told)>, Failure> {
     let reading = || Failure::io(format!("reading {}", file.display()));
     let written = fs::metadata(file).and_then(|metadata| metadata.modified());

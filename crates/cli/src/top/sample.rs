@@ -1,14 +1,14 @@
-//! What happened between two moments: rates, shares and quantiles out of counters.
+//! The activity between two moments: rates, shares and quantiles, computed from counters.
 
 use serde::Serialize;
 
 use super::text::Told;
 
-/// What a store did in a while, and what it has at the end of it. Times are in microseconds, shares
-/// from 0 to 1.
+/// The activity of a store in a stretch of time, and its state at the end. Times are in
+/// microseconds, shares from 0 to 1.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sample {
-    /// How long that while was.
+    /// Length of the stretch.
     pub seconds: f64,
     pub commits_per_second: f64,
     pub reads_per_second: f64,
@@ -20,7 +20,7 @@ pub struct Sample {
     /// Bytes written to ring and heap in a second, and for each byte of a record.
     pub written_bytes_per_second: f64,
     pub written_per_byte: Option<f64>,
-    /// How full the ring is, and what is kept in memory until it is checkpointed.
+    /// Used shares of the ring, and of the memory for entries that no checkpoint has written.
     pub ring: f64,
     pub memory: f64,
     pub queued_blocks: u64,
@@ -69,7 +69,7 @@ pub struct Stall {
     pub now: u64,
 }
 
-/// What was done in a space.
+/// The activity in a space.
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
     pub space: String,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// A metric's name, and the value of its label, or nothing.
 type Name = (String, String);
 
-/// What a store told at one moment.
+/// The metrics of a store at one moment.
 #[derive(Debug, Default, PartialEq)]
 pub struct Told {
     numbers: BTreeMap<Name, f64>,
@@ -42,7 +42,7 @@ impl Told {
         told.numbers.keys().any(|(name, _)| name.starts_with("brooklet_")).then_some(told)
     }
 
-    /// A value without a label; 0 where it is not told.
+    /// Returns a value without a label; 0 if it is missing.
     pub fn number(&self, name: &str) -> f64 {
         self.labelled(name, "")
     }

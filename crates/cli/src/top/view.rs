@@ -15,7 +15,7 @@ const FIGURES: usize = 30;
 const SHORTEST: usize = 10;
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What was seen so far.
+/// The samples so far.
 #[derive(Default)]
 pub struct View {
     looks: VecDeque<Sample>,

@@ -175,6 +175,8 @@ fn killed_commands_leave_all_of_it_or_nothing() {
         std::thread::sleep(Duration::from_millis(after));
         child.kill().unwrap();
         child.wait().unwrap();
+        common::unlocked(&place.store);
+        common::unlocked(&place.dir.path().join("new"));
     };
     for nth in 0..6u64 {
         let bucket = Bucket::open(place.dir.path().join("bucket").to_str().unwrap()).unwrap();

@@ -178,6 +178,7 @@ fn an_import_that_is_killed_is_there_as_a_whole_or_not() {
         std::thread::sleep(Duration::from_millis(nth as u64 * 12));
         child.kill().unwrap();
         child.wait().unwrap();
+        common::unlocked(&place.store);
         let store = Store::open(&place.store).unwrap();
         let found = store.scan("log/").unwrap().count();
         assert!(found == 0 || found == 700, "{nth}: {found} logs");

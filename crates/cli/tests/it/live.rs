@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use brooklet::{Commit, Store};
 
-use crate::common::{Place, text};
+use crate::common::{Place, text, unlocked};
 
 /// Makes everything durable, and lets the store record so.
 fn record(store: &Store) {
@@ -141,6 +141,7 @@ fn a_reader_goes_on_where_its_writer_is_killed() {
         }
         writer.kill().unwrap();
         writer.wait().unwrap();
+        unlocked(&place.store);
     }
     // The last entries show once another opening has recorded that they are acknowledged.
     place.ok(&["append", "STORE", "log", "end"]);

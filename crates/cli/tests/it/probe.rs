@@ -101,10 +101,26 @@ fn a_probe_that_is_killed_leaves_nothing() {
     assert_eq!(names(&place), [] as [&str; 0]);
 }
 
+/// Waits until a process listens for signals.
+fn listens(id: u32) {
+    const BOTH: u64 = 1 << (2 - 1) | 1 << (15 - 1);
+    let is_ready = || {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & BOTH == BOTH)
+    };
+    let begin = Instant::now();
+    while cfg!(target_os = "linux") && !is_ready() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not listen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Lets a probe work for a while, and then asks it to stop; its code and its last words.
 fn interrupted(place: &Place, args: &[&str], signal: &str) -> (Option<i32>, String) {
     let mut command = place.command(args);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    listens(child.id());
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(child.try_wait().unwrap(), None, "it is at work");
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());

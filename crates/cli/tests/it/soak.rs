@@ -26,7 +26,7 @@ fn a_sound_store_is_found_sound() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("one document");
     let figure = |name: &str| report[name].as_u64().unwrap();
     assert!(figure("kills") + figure("closes") > 0 && figure("checks") > 0, "{report}");
-    assert!(figure("logs_compared") >= 1000, "all logs at the end, and some before: {report}");
+    assert!(figure("logs_compared") > 500, "all logs at the end, and some before: {report}");
     assert_eq!((figure("logs"), figure("seed"), figure("writers")), (500, 3, 4));
     assert_eq!(report["wrong"], Value::Array(Vec::new()));
     assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "what it made is removed");

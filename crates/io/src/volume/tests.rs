@@ -97,7 +97,7 @@ pub(crate) fn a_file() -> (FileVolume, tempfile::TempDir) {
 pub(crate) fn a_wait_ends_by_time_and_by_its_waker(queue: &mut dyn Queue) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(5) {
-        queue.wait(Duration::from_millis(5) - start.elapsed());
+        queue.wait(Duration::from_millis(5).saturating_sub(start.elapsed()));
     }
     let waker = queue.waker();
     // Before the wait, and while it lasts; each call ends one.

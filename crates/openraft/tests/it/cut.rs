@@ -99,7 +99,8 @@ impl Host {
                 run(store, log.purge(purged)).await
             }
             6 => {
-                let purged = id(term, model.next() + rng.below(100));
+                // A snapshot may also come from a leader of an earlier term.
+                let purged = id(rng.below(term + 1), model.next() + rng.below(100));
                 (model.purged, model.entries) = (Some(purged), BTreeMap::new());
                 run(store, log.purge(purged)).await
             }

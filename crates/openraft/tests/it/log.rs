@@ -81,6 +81,19 @@ async fn purge_by_a_later_leader_replaces_the_entries_behind_it() {
 }
 
 #[tokio::test]
+async fn purge_at_or_beyond_the_end_drops_a_last_entry_of_a_later_term() {
+    for purged in [5, 9] {
+        let store = Store::in_memory(1).unwrap();
+        let mut log = open(&store);
+        log.blocking_append((0..=5).map(|index| entry(3, index))).await.unwrap();
+        log.purge(id(2, purged)).await.unwrap();
+        assert_eq!(state(&mut log).await, (Some((2, purged)), Some((2, purged))));
+        log.blocking_append([entry(4, purged + 1)]).await.unwrap();
+        assert_eq!(open(&store).try_get_log_entries(..).await.unwrap(), [entry(4, purged + 1)]);
+    }
+}
+
+#[tokio::test]
 async fn log_of_a_new_group_begins_at_any_index() {
     let store = Store::in_memory(1).unwrap();
     for (group, begin) in [("zero", 0), ("one", 1), ("many", 70)] {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use brooklet::{Options, Store};
 use openraft::BasicNode;
+use openraft::error::{ClientWriteError, RaftError};
 
 use crate::kv;
 use crate::kv::cluster::{GROUP, Node, PATIENCE, Router, leader, settle, write};
@@ -52,7 +53,21 @@ async fn cluster_installs_snapshots_and_survives_a_kill() {
         node.raft.wait(PATIENCE).metrics(|now| now.purged >= Some(applied), "a purge").await.unwrap();
     }
     let learner = Node::start(4, open(dir.path(), 4), &router).await.unwrap();
-    nodes[leader(&nodes).await.unwrap()].raft.add_learner(4, BasicNode::default(), true).await.unwrap();
+    loop {
+        let raft = &nodes[leader(&nodes).await.unwrap()].raft;
+        let mut metrics = raft.metrics();
+        metrics.borrow_and_update();
+        match raft.add_learner(4, BasicNode::default(), true).await {
+            // A busy machine may keep a leader from its heartbeats: another election is under way.
+            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
+                metrics.changed().await.unwrap();
+            }
+            done => {
+                done.unwrap();
+                break;
+            }
+        }
+    }
     nodes.push(learner);
     compare(&nodes, 200).await;
     let bounds = nodes[3].store.bounds(format!("raft/{GROUP}/log")).unwrap();

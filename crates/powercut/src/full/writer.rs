@@ -53,7 +53,7 @@ pub enum Plan {
     Churn,
 }
 
-/// What the process is told.
+/// The arguments of the process.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where the store is, or is to be made

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::shipper::draw;
 use crate::standby::block_on_while;
 
-/// Failed tries of one request after which a change gives up.
+/// Failed tries of one request after which a change fails.
 const TRIES: u32 = 8;
 
 /// The map of a cluster, in the place of a journal.

@@ -29,7 +29,7 @@ use crate::standby::block_on_while;
 const SILENT: Duration = Duration::from_secs(10);
 /// Time for which nothing comes at the end of a log.
 const QUIET: Duration = Duration::from_secs(1);
-/// Numbers that an owner may give before it knows of the first one: more than its window.
+/// Numbers that an owner may use before it knows the fate of the first one: more than its window.
 const FLIGHTS: u64 = 64;
 /// Epochs that are looked at at a time.
 const AT_ONCE: usize = 16;
@@ -39,7 +39,7 @@ const AT_ONCE: usize = 16;
 pub struct Finding {
     /// The kind of the finding, for programs.
     pub kind: &'static str,
-    /// What was found, and what to do.
+    /// The finding and the remedy, for people.
     pub what: String,
 }
 
@@ -259,7 +259,7 @@ async fn has_fence(bucket: &Bucket, store: StoreId, there: &Listed, epoch: Epoch
 }
 
 /// Reads the log behind its last record as a follower does, as far as it went when the doctor came.
-/// Returns the end of what was read; `None` if the log was trimmed meanwhile.
+/// Returns the end of the read objects; `None` if the log was trimmed meanwhile.
 async fn walk(bucket: &Bucket, health: &Health) -> Result<Option<Place>, Error> {
     let journal = Arc::new(BucketJournal::new(bucket));
     let mut at = health.record.as_ref().map_or(Mark::BEGIN, |record| record.mark);

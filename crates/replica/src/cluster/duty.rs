@@ -1,9 +1,9 @@
-//! What the map asks of a host, while it owns a shard, and while it stands by.
+//! The duties of a host by the map: as the owner of a shard, and as a standby.
 
 use crate::map::Map;
 use crate::place::Place;
 
-/// What the map asks of the owner of a shard.
+/// The duty of the owner of a shard, by the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Duty<'a> {
     /// Serve on.
@@ -12,29 +12,29 @@ pub enum Duty<'a> {
     Prepare(&'a str),
     /// Leave the shard to this host, which is at the end of the log.
     Leave(&'a str),
-    /// Serve on, and let the target say again that it is ready.
+    /// Serve on, and wait until the target reports again that it is ready.
     Wait,
-    /// Serve on, and say so: the shard has arrived here.
+    /// Serve on, and report this: the shard has arrived here.
     Arrived,
 }
 
-/// What the map asks of a host that stands by for a shard.
+/// The duty of a host that stands by for a shard, by the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Turn {
     /// Wait.
     Wait,
     /// Follow the log closely: the shard is about to move.
     Follow,
-    /// Follow the log closely, and say so at its end: the shard is about to move here.
+    /// Follow the log closely, and report its end once reached: the shard is about to move here.
     Approach {
-        /// The place at which this host has said to be ready.
+        /// The place at which this host has reported that it is ready.
         said: Option<Place>,
     },
 }
 
 impl Map {
-    /// Returns what the map asks of the owner of a shard, whose epoch begins, or whose log was
-    /// trimmed up to, this place.
+    /// Returns the duty of the owner of a shard. `begin` is the begin of the owner's epoch, or the
+    /// place up to which the log was trimmed.
     pub fn duty(&self, shard: &str, host: &str, begin: Place) -> Duty<'_> {
         let Some(moving) = self.shards.get(shard).and_then(|shard| shard.moving.as_ref()) else {
             return Duty::Serve;
@@ -48,7 +48,7 @@ impl Map {
         }
     }
 
-    /// Returns what the map asks of a host that stands by for a shard.
+    /// Returns the duty of a host that stands by for a shard.
     pub fn turn(&self, shard: &str, host: &str) -> Turn {
         match self.shards.get(shard).and_then(|shard| shard.moving.as_ref()) {
             None => Turn::Wait,
@@ -63,7 +63,7 @@ impl Map {
     }
 
     /// Returns whether a host takes a shard at once that its owner has left to the host `to`. The
-    /// other hosts give that one some time. They take over if it is silent.
+    /// other hosts wait for some time. They take over if `to` is silent.
     pub fn takes(&self, shard: &str, host: &str, to: &str) -> bool {
         let is_known = self.shards.get(shard).is_some_and(|shard| shard.hosts.contains_key(to));
         to == host || (!is_known && self.begins(shard, host))

@@ -1,4 +1,4 @@
-//! What a bucket shows of a log, without reading it: for people who look at a cluster.
+//! The state of a log in a bucket, without reading the log: for people who look at a cluster.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,7 @@ use crate::place::{Epoch, Mark, Place, StoreId};
 use crate::record::Record;
 use crate::standby::{block_on_while, find};
 
-/// How a log stands.
+/// The state of a log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {

@@ -1,6 +1,6 @@
-//! Many stores on many hosts: a map in the bucket says which host is to serve which store.
+//! Many stores on many hosts: a map in the bucket assigns a host to each store.
 //!
-//! A *shard* is a store whose log lies below `shards` of the cluster's place. The *map* is a chain
+//! A *shard* is a store whose log is below `shards` of the cluster's place. The *map* is a chain
 //! of numbered records, each a whole map that is created only if its number is free. So two hosts
 //! that change the map at once cannot both succeed, and the second one looks again.
 //!

@@ -1,12 +1,13 @@
-//! The part of a host in a shard: what the host wants of the map, and what the map wants of it.
+//! The part of a host in a shard: the changes of the map that the host wants, and its duties by the
+//! map.
 
 use crate::cluster::change::Change;
 use crate::cluster::duty::{Duty, Turn};
 use crate::map::Map;
 use crate::place::{Epoch, Place};
 
-/// The part of a host in a shard. It decides, and makes no request: the caller shows it each new
-/// map, and does what it says.
+/// The part of a host in a shard. It decides, and makes no request: the caller passes each new map
+/// to it, and follows its decisions.
 #[derive(Clone, Debug)]
 pub struct Part {
     shard: String,
@@ -43,7 +44,7 @@ enum Role {
 }
 
 impl Part {
-    /// Returns the part of a host that stands by for a shard. `url` is where clients reach it.
+    /// Returns the part of a host that stands by for a shard. Clients reach the host at `url`.
     pub fn new(shard: &str, host: &str, url: &str) -> Self {
         let (shard, host, url) = (shard.into(), host.into(), url.into());
         let (map, role, is_registered, said, is_replaced) = (None, Role::Waits, false, None, false);
@@ -121,13 +122,14 @@ impl Part {
         self.map.as_ref().is_some_and(|map| map.begins(&self.shard, &self.host))
     }
 
-    /// Returns whether the host takes over at once what the owner has left to the host `to`.
+    /// Returns whether the host takes over at once after the owner has left the shard to the host
+    /// `to`.
     pub fn takes(&self, to: &str) -> bool {
         self.map.as_ref().is_some_and(|map| map.takes(&self.shard, &self.host, to))
     }
 
-    /// Returns where a space is, in words, if another shard has it: the map gives it to that shard,
-    /// or to none, and that shard is the first.
+    /// Returns the place of a space, in words, if another shard has it: the map assigns the space
+    /// to that shard, or to none, and that shard is the first.
     pub fn elsewhere(&self, space: &str) -> Option<String> {
         let map = self.map.as_ref()?;
         let shard = map.shard_of(space).filter(|shard| *shard != self.shard)?;
@@ -174,8 +176,8 @@ impl Part {
         }
     }
 
-    /// Notes the host that claimed the shard just before this one. A move to that host, which goes
-    /// on, is given up: it has taken the shard over, and served nobody.
+    /// Notes the host that claimed the shard just before this one. This cancels a move to that host
+    /// that is under way: the host has taken the shard over, and served nobody.
     pub fn follows(&mut self, host: &str) {
         if let Role::Serves { before, .. } = &mut self.role {
             *before = Some(host.into());

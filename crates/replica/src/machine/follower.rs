@@ -1,8 +1,8 @@
 //! A follower: it reads the log behind its owner, and notices that the owner is silent, has left,
 //! or has been replaced.
 //!
-//! What a follower reads is in the log for good: a hole ends its reading, and so does a fence. At
-//! both it looks whether the log was trimmed past its place, before it believes them.
+//! All that a follower reads is in the log for good: a hole ends its reading, and so does a fence.
+//! Before the follower trusts either, it looks whether the log was trimmed past its place.
 //!
 //! A host that takes the store over appends nothing while it reads the log. So a follower that
 //! finds a new claim waits once more, and twice as long: hosts that wait equally long would else
@@ -15,12 +15,12 @@ use crate::object::{Kind, Object, Payload};
 use crate::place::{Epoch, Mark, Place, StoreId};
 use crate::record::Record;
 
-/// What a follower found out.
+/// The state of a follower.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FollowerState {
-    /// It reads what the owner appends.
+    /// It reads the objects that the owner appends.
     Following,
-    /// No new object came for so long that the owner is to be replaced. Reading goes on.
+    /// No new object came during the time of silence: replace the owner. Reading goes on.
     Silent,
     /// The owner has left the store to another host, or to this one: see the last object.
     HandedOver,
@@ -91,7 +91,7 @@ impl<P: Payload> Follower<P> {
         Self { state: FollowerState::Following, ..self }
     }
 
-    /// Returns what the follower found out.
+    /// Returns the state of the follower.
     pub fn state(&self) -> &FollowerState {
         &self.state
     }

@@ -33,7 +33,7 @@ pub struct OwnerLimits {
     /// epoch, before it releases more.
     pub doubt: Duration,
     /// Time after the begin of the last successful request during which the owner may answer
-    /// linearizable reads. Must be well below the silence after which followers take over.
+    /// linearizable reads. Must be below the silence after which followers take over.
     pub lease: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for OwnerLimits {
             hedge: Duration::from_secs(2),
             beat: Some(Duration::from_secs(1)),
             doubt: Duration::from_secs(60),
-            lease: Duration::from_secs(2),
+            lease: Duration::from_millis(1750),
         }
     }
 }
@@ -95,7 +95,7 @@ pub struct Owner<P> {
     /// When the last number was given, and the last object was found to be kept.
     cut_at: Duration,
     kept_at: Duration,
-    /// When the first request of the newest kept object was sent.
+    /// When the first request of the newest released object was sent.
     confirmed: Option<Duration>,
 }
 
@@ -156,7 +156,7 @@ impl<P: Payload> Owner<P> {
         }
     }
 
-    /// Returns what the owner may do.
+    /// Returns the state of the owner.
     pub fn state(&self) -> OwnerState {
         self.state
     }
@@ -188,12 +188,14 @@ impl<P: Payload> Owner<P> {
         std::mem::take(&mut self.released)
     }
 
-    /// Returns whether a read that has just ended is linearizable: no other owner can have
-    /// acknowledged a write before the read began, unless it was told to take over without waiting
-    /// for this owner's silence.
-    pub fn may_serve(&self, now: Duration) -> bool {
-        let fenced = matches!(self.state, OwnerState::Fenced { .. });
-        !fenced && self.confirmed.is_some_and(|began| now < began + self.limits.lease)
+    /// Returns the end of the lease: a read that ended before is linearizable. No other owner can
+    /// have acknowledged a write before the read began, except one that took over without waiting
+    /// for this owner's silence. Returns `None` if there is no lease.
+    pub fn lease(&self) -> Option<Duration> {
+        // After a doubt, the newest object may have the place of a fence that was deleted. After a
+        // handover, nobody waits for a silence.
+        let serves = self.state == OwnerState::Serving && self.doubt == Doubt::None;
+        self.confirmed.filter(|_| serves).map(|began| began + self.limits.lease)
     }
 
     /// Appends blocks from `begin` to `end` of the store's log. Returns `false`, and appends
@@ -267,10 +269,11 @@ impl<P: Payload> Owner<P> {
         requests
     }
 
-    /// Appends a beat if nothing else shows that the owner lives.
+    /// Appends a beat if nothing else shows that the owner lives, or begins its lease.
     fn beat(&mut self, now: Duration) {
         let idle = self.waiting.is_empty() && self.flights.is_empty();
-        let due = self.limits.beat.is_some_and(|beat| now >= self.cut_at + beat);
+        let is_first = self.confirmed.is_none();
+        let due = self.limits.beat.is_some_and(|beat| is_first || now >= self.cut_at + beat);
         if idle && due && self.state == OwnerState::Serving {
             let end = self.cut.lsn;
             self.waiting.push_back(Waiting { kind: Kind::Beat, begin: end, end, payload: P::empty() });
@@ -365,7 +368,6 @@ impl<P: Payload> Owner<P> {
             return;
         };
         flight.stage = Stage::Kept;
-        self.confirmed = self.confirmed.max(Some(flight.first_at));
         if bug("acks-out-of-order") {
             self.released.push(flight.object.clone());
         }
@@ -381,7 +383,9 @@ impl<P: Payload> Owner<P> {
         while self.doubt == Doubt::None
             && let Some(first) = self.flights.first_entry().filter(|first| first.get().stage == Stage::Kept)
         {
-            let object = first.remove().object;
+            let Flight { object, first_at, .. } = first.remove();
+            // Followers see no object behind a hole, so such an object is no sign of this owner.
+            self.confirmed = self.confirmed.max(Some(first_at));
             let chain = object.sum(self.writer.store);
             self.kept = Mark { place: object.place.next(), lsn: object.end, chain };
             if !bug("acks-out-of-order") {

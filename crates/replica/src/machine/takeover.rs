@@ -37,7 +37,7 @@ impl Default for TakeoverLimits {
     }
 }
 
-/// What a takeover found.
+/// A finding of a takeover.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Found<P> {
     /// The log begins behind this record, or at its very beginning. All that was found before does
@@ -120,8 +120,8 @@ enum Step {
 }
 
 impl<P: Payload> Takeover<P> {
-    /// Returns a takeover of a store's log. `drawn` is a random number that nobody else draws;
-    /// `owner` and `address` are told to others.
+    /// Returns a takeover of a store's log. `drawn` is a random number that nobody else draws. The
+    /// claim reports `owner` and `address` to other hosts.
     pub fn new(store: StoreId, drawn: Drawn, owner: &str, address: &str, limits: TakeoverLimits) -> Self {
         Self {
             writer: Writer { store, epoch: Epoch::FIRST, drawn },
@@ -146,7 +146,7 @@ impl<P: Payload> Takeover<P> {
         if let Step::Ended(end) = &self.step { Some(end) } else { None }
     }
 
-    /// Returns what was found since the last call, in order.
+    /// Returns the findings since the last call, in order.
     pub fn take_found(&mut self) -> Vec<Found<P>> {
         std::mem::take(&mut self.found)
     }

@@ -1,6 +1,7 @@
 //! The task of a shipper: it plays the owner and the recorder of a log over a journal.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -76,14 +77,15 @@ impl<J: Journal> Shipping<J> {
         let count: u64 = blocks.clone().map(|object| count(&object.payload)).sum();
         let last = blocks.last();
         let recordable = last.map(|it| Mark { place: it.place, lsn: it.begin, chain: it.previous });
-        let (kept, may_serve) = (self.owner.kept(), self.owner.may_serve(now));
+        let (kept, lease) = (self.owner.kept(), self.owner.lease().map_or(0, |end| end.as_nanos() as u64));
+        self.shared.lease.store(lease, Ordering::Release);
         let (record, is_recording) =
             (self.recorder.newest(), !self.recorder.is_idle() || self.records.is_some());
         self.shared.update(|status| {
             let told = &mut status.told;
             told.waiting = told.waiting.saturating_sub(bytes);
             told.kept_blocks += count;
-            (told.kept, told.may_serve, told.record) = (kept, may_serve, record);
+            (told.kept, told.record) = (kept, record);
             told.is_recording = is_recording || status.records > self.records_taken;
             told.puts += puts as u64;
             told.recordable = recordable.or(told.recordable);

@@ -260,7 +260,7 @@ fn the_doctor_ends_beside_an_owner_that_commits() {
     options().succeed_on(volume.clone(), &kept).unwrap().close().unwrap();
     let running = Host::with_disk(volume, &log.memory, Waits::Kept).open().unwrap();
     let (is_done, begin) = (AtomicBool::new(false), Instant::now());
-    let goes_on = || begin.elapsed() < Duration::from_secs(30);
+    let goes_on = || begin.elapsed() < Duration::from_secs(300);
     let found = std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0.. {

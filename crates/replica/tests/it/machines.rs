@@ -115,11 +115,12 @@ fn an_owner_sends_the_same_again_when_nobody_answers() {
 #[test]
 fn an_idle_owner_beats_and_a_leaving_one_says_where_to() {
     let mut owner = owner(1, OwnerLimits { beat: Some(secs(1)), ..OwnerLimits::default() });
-    assert!(owner.poll(Duration::from_millis(999)).is_empty());
-    let Request::Create(beat) = owner.poll(secs(1)).remove(0) else { panic!() };
+    // The first beat begins the lease.
+    let Request::Create(beat) = owner.poll(secs(0)).remove(0) else { panic!() };
     assert_eq!((beat.kind, beat.begin, beat.end), (Kind::Beat, 0, 0));
-    assert!(owner.poll(secs(2)).is_empty(), "the first beat is under way");
-    owner.answer(&Request::Create(beat), Reply::Done, secs(2));
+    assert!(owner.poll(secs(1)).is_empty(), "the first beat is under way");
+    owner.answer(&Request::Create(beat), Reply::Done, secs(1));
+    assert!(owner.lease().is_some() && owner.poll(Duration::from_millis(999)).is_empty());
     let second = owner.poll(secs(3));
     assert_eq!(created(&second), [1]);
     owner.answer(&second[0], Reply::Done, secs(3));
@@ -143,7 +144,7 @@ fn an_owner_that_slept_looks_for_a_later_claim() {
         owner.answer(&puts[0], Reply::Done, secs(59));
         assert_eq!(owner.take_released().len(), 1);
         owner.answer(&puts[1], Reply::Done, secs(119));
-        assert!(owner.take_released().is_empty(), "it doubts first");
+        assert!(owner.take_released().is_empty() && owner.lease().is_none(), "it doubts first");
         let look = owner.poll(secs(119));
         assert_eq!(look, [Request::ReadClaim(Epoch(4))]);
         (owner, look[0].clone())
@@ -152,7 +153,7 @@ fn an_owner_that_slept_looks_for_a_later_claim() {
     alone.answer(&look, Reply::Unknown, secs(120));
     assert!(alone.poll(secs(120)).contains(&look));
     alone.answer(&look, Reply::Claim(None), secs(120));
-    assert_eq!(alone.take_released().len(), 1);
+    assert!(alone.take_released().len() == 1 && alone.lease().is_some());
     let (mut replaced, look) = start();
     let claim = Claim { writer: writer(4), owner: String::new(), address: String::new() };
     replaced.answer(&look, Reply::Claim(Some(claim)), secs(120));
@@ -164,13 +165,23 @@ fn an_owner_that_slept_looks_for_a_later_claim() {
 #[test]
 fn reads_are_served_for_two_seconds_after_a_request_began() {
     let mut owner = owner(1, OwnerLimits { lease: secs(2), hedge: secs(1), ..OwnerLimits::default() });
-    assert!(!owner.may_serve(secs(0)));
+    assert_eq!(owner.lease(), None);
     offer(&mut owner, 0..1);
     let put = owner.poll(secs(10)).remove(0);
     owner.poll(secs(11));
-    assert!(!owner.may_serve(secs(11)));
+    assert_eq!(owner.lease(), None);
     owner.answer(&put, Reply::Done, secs(11));
-    assert!(owner.may_serve(secs(11)) && !owner.may_serve(secs(12)));
+    assert_eq!(owner.lease(), Some(secs(12)));
+    // Nobody sees an object behind a hole.
+    offer(&mut owner, 1..3);
+    let puts = owner.poll(secs(11));
+    owner.answer(&puts[1], Reply::Done, secs(11));
+    assert_eq!(owner.lease(), Some(secs(12)));
+    owner.answer(&puts[0], Reply::Done, secs(11));
+    assert_eq!(owner.lease(), Some(secs(13)));
+    // The next owner waits for nothing once this one hands over.
+    owner.hand_over(Block(9));
+    assert_eq!(owner.lease(), None);
 }
 
 /// Plays a takeover against a bucket in which `between` happens after each request.

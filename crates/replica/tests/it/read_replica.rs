@@ -20,7 +20,7 @@ use crate::backups::{Backups, append, numbered, settle};
 use crate::faulty::{Failing, Faulty};
 use crate::replica::{Host, Running, entries, journal, lazy, options, shipping};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 /// A journal that does not answer while it is stopped.
 #[derive(Clone)]

@@ -45,7 +45,7 @@ struct Link {
     most: Arc<AtomicU64>,
 }
 
-/// A transfer, which may be given up.
+/// A transfer, which may be dropped.
 struct Transfer<'a>(&'a Link, u64);
 
 impl Drop for Transfer<'_> {
@@ -179,7 +179,7 @@ fn ship(shipper: &Shipper) {
 /// In the old state, a few objects had all of the window, none of their requests ended in time, and
 /// a standby took the store over meanwhile.
 #[test]
-fn a_slow_link_takes_all_and_the_owner_gives_signs_meanwhile() {
+fn a_slow_link_takes_all_and_the_owner_shows_signs_meanwhile() {
     run(async {
         let (memory, link) = (Arc::new(InMemory::new()), Link::default());
         let (shipper, _) = start(far(&memory, &link)).await;

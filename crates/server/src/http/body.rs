@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
 use super::Config;
-use super::budget::{Budget, Share};
+use super::budget::{Budget, bind};
 use super::reply::Refusal;
 
 /// Most bytes of a body that is refused that are taken in all the same.
@@ -28,12 +28,12 @@ impl Bodies {
         Self { most: config.max_body, patience: config.patience, budget }
     }
 
-    /// The whole body, with its share of the memory. The share is for bytes that are there, and not
-    /// for bytes that are announced: so peers that send slowly hold little.
-    pub async fn collect(&self, body: Body) -> Result<(Bytes, Option<Share>), Refusal> {
+    /// The whole body, which holds its share of the memory. The share is for bytes that are there,
+    /// and not for bytes that are announced: so peers that send slowly hold little.
+    pub async fn collect(&self, body: Body) -> Result<Bytes, Refusal> {
         let told = HttpBody::size_hint(&body).exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         match told {
-            Some(0) => return Ok((Bytes::new(), None)),
+            Some(0) => return Ok(Bytes::new()),
             Some(len) if len > self.most => {
                 self.discard(body.into_data_stream()).await;
                 return Err(self.too_large());
@@ -41,7 +41,7 @@ impl Bodies {
             _ => {}
         }
         match tokio::time::timeout(self.patience, self.take(body.into_data_stream(), told)).await {
-            Ok(taken) => taken.map(|(body, share)| (body, Some(share))),
+            Ok(taken) => taken,
             Err(_) => {
                 let patience = self.patience;
                 let why = format!("the body did not arrive within {patience:?}: send it faster, or in parts");
@@ -50,7 +50,7 @@ impl Bodies {
         }
     }
 
-    async fn take(&self, mut chunks: BodyDataStream, told: Option<usize>) -> Result<(Bytes, Share), Refusal> {
+    async fn take(&self, mut chunks: BodyDataStream, told: Option<usize>) -> Result<Bytes, Refusal> {
         let mut body = BytesMut::with_capacity(told.unwrap_or(0).min(FIRST));
         let mut share = self.budget.take(0).await?;
         while let Some(chunk) = chunks.next().await {
@@ -62,7 +62,7 @@ impl Bodies {
             self.budget.grow(&mut share, body.len() + chunk.len()).await?;
             body.extend_from_slice(&chunk);
         }
-        Ok((body.freeze(), share))
+        Ok(bind(body.freeze(), share))
     }
 
     /// Takes in what is left of a body, up to a point: many clients hear why it is refused only

@@ -64,7 +64,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a reply, and their share.
+/// Bytes of a body, and their share.
 struct Held {
     bytes: Bytes,
     _share: Share,
@@ -81,8 +81,14 @@ pub fn hold(bytes: Bytes, share: Option<Share>) -> Bytes {
     match share {
         Some(mut share) if bytes.len() > SMALL => {
             drop(share.split(share.num_permits().saturating_sub(bytes.len().div_ceil(KIB))));
-            Bytes::from_owner(Held { bytes, _share: share })
+            bind(bytes, share)
         }
         _ => bytes,
     }
+}
+
+/// Returns bytes that hold a share for as long as any part of them is there: wherever they go, and
+/// whether or not the client waits for that.
+pub fn bind(bytes: Bytes, share: Share) -> Bytes {
+    Bytes::from_owner(Held { bytes, _share: share })
 }

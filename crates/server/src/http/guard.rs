@@ -117,7 +117,7 @@ fn keep_private(response: &mut Response<Body>) {
     }
 }
 
-/// Returns the name and the password that a request gives.
+/// Returns the name and the password of a request.
 fn given(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = text.split_once(' ')?;

@@ -52,6 +52,7 @@ pub(crate) use streams::SPACE as STREAMS;
 pub struct Http {
     streams: Arc<streams::Streams>,
     documents: Arc<documents::Face>,
+    limits: Arc<limits::Limits>,
     gate: Option<Gate>,
 }
 
@@ -83,8 +84,13 @@ impl Http {
         let limits = limits::Limits::new(&config);
         let gate = follows.then(Gate::default);
         let documents = documents::Face::new(&store, &config, limits.clone(), gate.clone(), stop.clone())?;
-        let streams = streams::Streams::new(store, config, limits, gate.clone(), stop)?;
-        Ok(Self { streams, documents, gate })
+        let streams = streams::Streams::new(store, config, limits.clone(), gate.clone(), stop)?;
+        Ok(Self { streams, documents, limits, gate })
+    }
+
+    /// Has the pages about the server share the memory for replies.
+    pub(crate) fn share_memory(&self, watch: &watch::Watch) {
+        watch.share(self.limits.clone());
     }
 
     /// Shows commits of another server, which change these logs, while no request reads.

@@ -21,7 +21,7 @@ pub fn cut(mut why: String) -> String {
     why
 }
 
-/// Why a request was not done, as its client is told.
+/// The reason for the refusal of a request, as the reply states it.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -69,7 +69,7 @@ impl Refusal {
     }
 }
 
-/// Sets a header to what is known to be allowed in one; anything else is left out.
+/// Sets a header to a value that a header allows. Leaves out any other value.
 pub fn set(headers: &mut HeaderMap, name: HeaderName, value: impl std::fmt::Display) {
     if let Ok(value) = HeaderValue::try_from(value.to_string()) {
         headers.insert(name, value);

@@ -23,13 +23,14 @@ use crate::net::HURRY;
 const MAX_HEAD: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Serves `router` to whoever connects, until `stop` is cancelled: then no more connections are
-/// taken, requests that are there are done, and the call returns, after [`Config::grace`] at the
+/// Serves `router` to all clients that connect, until `stop` is cancelled. The call then takes no
+/// more connections, completes the requests under way, and returns, after [`Config::grace`] at the
 /// latest.
 ///
 /// Connections on which no request has reached the routes of [`Http`](super::Http), of
 /// [`watch`](super::watch) or of [`welcome`](super::welcome) are strangers: they have a quarter of
-/// the places, and [`Config::login`]. The oldest of them makes room where places are missing.
+/// the places, and the time [`Config::login`]. If places are missing, the oldest stranger is
+/// disconnected.
 ///
 /// Connections over TCP should not wait to fill packets (`TcpStream::set_nodelay`, by
 /// [`axum::serve::ListenerExt::tap_io`]): events are small.

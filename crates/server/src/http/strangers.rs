@@ -101,11 +101,11 @@ impl Drop for Place {
     }
 }
 
-/// Makes known whose requests reach `router`: their connections are no strangers any more, whom
-/// [`serve`](super::serve) gives few places and little time. The routes of [`Http`](super::Http)
-/// and of [`watch`](super::watch) are like this; wrap your own routes in it, too.
-/// [`guard`](super::guard) lets through those that give the password, and has strangers remain
-/// strangers that only probe.
+/// Makes the connections known whose requests reach `router`. [`serve`](super::serve) allows all
+/// other connections, the strangers, few places and little time. The routes of
+/// [`Http`](super::Http) and of [`watch`](super::watch) are wrapped in this way; wrap your own
+/// routes, too. [`guard`](super::guard) lets requests with the password through. A connection that
+/// only probes remains a stranger.
 pub fn welcome(router: Router) -> Router {
     router.layer(map_request(|request: Request| async {
         if let Some(caller) = request.extensions().get::<Caller>() {

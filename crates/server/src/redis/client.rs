@@ -102,6 +102,8 @@ pub struct Client {
     pub is_in_exec: bool,
     /// Whether a script of the client runs now.
     pub is_in_script: bool,
+    /// Whether pending replies depend on the data of a store that another host may take over.
+    pub needs_lease: bool,
     /// Replies that are not sent yet.
     pub reply: Reply,
     /// Epochs that replies wait for, each with the end of these replies, counted in bytes since the
@@ -211,6 +213,7 @@ impl Client {
             no_evict: false,
             is_in_exec: false,
             is_in_script: false,
+            needs_lease: false,
             reply: Reply::new(),
             marks: VecDeque::new(),
             left: 0,

@@ -269,6 +269,8 @@ impl Connection {
         }
         if self.output.is_empty() {
             self.output = engine.take_ready(self.seat.id);
+            // Replies may wait for the lease, at which the task of the time looks.
+            self.seat.shared.tell(&mut engine);
         }
         // Most replies are small, and leave at once.
         let outgoing = if self.output.len() > CHUNK { self.output.len() } else { 0 };

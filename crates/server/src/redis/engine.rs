@@ -10,6 +10,7 @@ mod clients;
 mod delivery;
 mod events;
 mod handover;
+mod lease;
 mod pause;
 mod portions;
 mod replica;
@@ -101,6 +102,8 @@ pub struct Engine {
     deadlines: BTreeSet<(u64, ClientId)>,
     /// Clients that wait for an epoch to be on stable media.
     waiting_durable: BTreeSet<ClientId>,
+    /// The lease of the store, and the clients whose replies wait for it.
+    leased: lease::Leased,
     watching: HashMap<Bytes, Vec<ClientId>>,
     /// Keys that changed since the waiting clients were last served, in the order of the changes.
     changed: VecDeque<Bytes>,
@@ -164,6 +167,7 @@ impl Engine {
             readers: Readers::default(),
             deadlines: BTreeSet::new(),
             waiting_durable: BTreeSet::new(),
+            leased: lease::Leased::default(),
             watching: HashMap::new(),
             changed: VecDeque::new(),
             is_changed: BTreeSet::new(),
@@ -501,23 +505,6 @@ impl Engine {
             engine.note_events(spec, args);
             Ok(())
         })
-    }
-
-    /// Runs a command, or a portion of it, with the limit of its reply.
-    pub(super) fn limited<T>(
-        &mut self,
-        client: &mut Client,
-        spec: &Spec,
-        run: impl FnOnce(&mut Self, &mut Client) -> Result<T, Fail>,
-    ) -> Result<T, Fail> {
-        // Nobody takes the replies of a transaction whose client must leave.
-        client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
-        self.begin_events();
-        let done = run(self, client);
-        client.reply.end();
-        self.stats.expired += std::mem::take(&mut self.keys.expired);
-        self.note_lookups(spec);
-        done.and_then(|done| client.has_room().map(|_| done))
     }
 
     /// Counts the look-ups of keys of a command: those of commands that read, as in Redis.

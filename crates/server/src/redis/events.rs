@@ -29,10 +29,10 @@ pub const NEW: Events = Events(16384);
 /// What only commands do to keys.
 pub const COMMANDS: Events = Events(4 + 8 + 16 + 64 + 1024 + 2048 + 16384);
 
-/// The classes that `A` stands for.
+/// The classes that `A` means.
 const ALL: Events = Events(4 + 8 + 16 + 32 + 64 + 128 + 256 + 512 + 1024 + 8192);
 
-/// The letters in the order in which Redis tells them, with the classes that have no events here.
+/// The letters in the order of Redis, with the classes that have no events here.
 const LETTERS: [(char, Events); 14] = [
     ('g', GENERIC),
     ('$', STRING),

@@ -13,16 +13,17 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::acl::{Entry, Users};
+use super::acl::Users;
 use super::client::ClientId;
 use super::connection::Connection;
 use super::engine::Engine;
 use super::keys::{Keyspace, Task};
-use super::notices::Notice;
 use super::now::Now;
 use super::settings::Settings;
+use super::show::Beside;
 use super::spaces;
 use crate::hot_logs::HotLogs;
+use crate::lease::Lease;
 use crate::net::{HURRY, Incoming, Listener, RELIEF};
 use crate::replica::Upstream;
 
@@ -42,6 +43,8 @@ const AGE: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Shared {
     engine: Arc<Mutex<Engine>>,
+    /// What the engine and HTTP leave for each other.
+    pub(super) beside: Arc<Beside>,
     /// Start of the engine.
     began: Instant,
     written: Arc<Notify>,
@@ -107,9 +110,11 @@ impl Shared {
         engine.set_script_clock(Box::new(move || began.elapsed()));
         engine.run_id = run_id(wall);
         engine.clock = Box::new(move || began.elapsed().as_nanos() as u64);
+        let beside = Arc::new(Beside::new(engine.keys.notices.clone()));
         let engine = Arc::new(Mutex::new(engine));
         Self {
             engine,
+            beside,
             began,
             written: Arc::default(),
             acknowledged: Arc::default(),
@@ -124,6 +129,11 @@ impl Shared {
         let mut engine = self.lock();
         engine.upstream = Some(upstream);
         engine.keys.follow_another();
+    }
+
+    /// Lets replies wait until the server has the lease of its store.
+    pub fn wait_for_lease(&self, lease: Lease) {
+        self.lock().set_lease(lease);
     }
 
     /// Shows commits of another server, which change these logs, while no command runs.
@@ -145,30 +155,11 @@ impl Shared {
             engine
         });
         engine.set_time(self.now());
+        self.beside.hand_over(&mut engine);
         engine
     }
 
-    /// Notes for the log and for `ACL LOG` that a client of HTTP gave a wrong name or password.
-    pub fn note_wrong_password(&self, user: &str, address: &str) {
-        let mut engine = self.lock();
-        let refusal = Entry {
-            count: 1,
-            reason: "auth",
-            context: "toplevel",
-            object: b"HTTP".to_vec(),
-            user: user.to_owned(),
-            client: format!("addr={address}"),
-            at: engine.steady,
-        };
-        let most = engine.settings.acl_log;
-        engine.refusals.note(refusal, most);
-        engine
-            .keys
-            .notices
-            .push(Notice::WrongPassword { user: user.to_owned(), address: address.to_owned() });
-    }
-
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         Now { wall: wall(), steady: self.began.elapsed().as_millis() as u64 }
     }
 
@@ -343,6 +334,7 @@ impl Shared {
             let wait = {
                 let mut engine = self.lock();
                 engine.tick(self.now());
+                self.beside.look(&mut engine);
                 if since.elapsed() > AGE {
                     since = Instant::now();
                     engine.keys.age_cache();

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,10 @@ func connect(t *testing.T, protocol int) *redis.Client {
 		Password: os.Getenv("REDIS_PASSWORD"),
 		Protocol: protocol,
 		PoolSize: 30,
+		// A command that is answered late on a busy machine would be sent again, and done twice.
+		ReadTimeout: time.Minute,
+		DialTimeout: time.Minute,
+		PoolTimeout: time.Minute,
 		// Without it a context ends no pop that waits.
 		ContextTimeoutEnabled: true,
 	})
@@ -171,7 +176,7 @@ func TestBlockingPops(t *testing.T) {
 			go func() {
 				defer wait.Done()
 				for {
-					popped, err := r.BLPop(ctx, 20*time.Second, "first", "jobs").Result()
+					popped, err := r.BLPop(ctx, time.Minute, "first", "jobs").Result()
 					if err != nil {
 						t.Error(err)
 						return
@@ -212,10 +217,15 @@ func TestStreams(t *testing.T) {
 		equal(t, r.XRange(ctx, "s", "2", "+").Val(), []redis.XMessage{
 			{ID: "2-0", Values: map[string]any{"at": "2"}}, {ID: "3-0", Values: map[string]any{"at": "3"}}})
 		go func() {
-			time.Sleep(100 * time.Millisecond)
+			for range 3000 {
+				time.Sleep(20 * time.Millisecond)
+				if strings.Contains(r.Info(ctx, "clients").Val(), "blocked_clients:1") {
+					break
+				}
+			}
 			r.XAdd(ctx, &redis.XAddArgs{Stream: "s", ID: "4-0", Values: map[string]any{"at": 4}})
 		}()
-		read, err := r.XRead(ctx, &redis.XReadArgs{Streams: []string{"s", "$"}, Block: 10 * time.Second}).Result()
+		read, err := r.XRead(ctx, &redis.XReadArgs{Streams: []string{"s", "$"}, Block: 2 * time.Minute}).Result()
 		must(t, err)
 		equal(t, read[0].Messages[0].ID, "4-0")
 		info, err := r.XInfoStream(ctx, "s").Result()
@@ -232,16 +242,21 @@ func TestGroups(t *testing.T) {
 		must(t, r.XGroupCreateMkStream(ctx, "s", "g", "$").Err())
 		var wait sync.WaitGroup
 		var lock sync.Mutex
+		var added atomic.Bool
 		seen := map[string]int{}
 		for number := range 3 {
 			wait.Add(1)
 			go func() {
 				defer wait.Done()
 				for {
+					last := added.Load()
 					read, err := r.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: fmt.Sprint("c", number),
-						Streams: []string{"s", ">"}, Count: 5, Block: time.Second}).Result()
+						Streams: []string{"s", ">"}, Count: 5, Block: 200 * time.Millisecond}).Result()
 					if err == redis.Nil {
-						return
+						if last {
+							return
+						}
+						continue
 					}
 					if err != nil {
 						t.Error(err)
@@ -262,6 +277,7 @@ func TestGroups(t *testing.T) {
 		for at := range 100 {
 			must(t, r.XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: map[string]any{"at": at}}).Err())
 		}
+		added.Store(true)
 		wait.Wait()
 		equal(t, len(seen), 100)
 		for id, times := range seen {

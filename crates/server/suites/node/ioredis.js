@@ -10,7 +10,7 @@ for (const protocol of [2, 3]) {
 
   // Each on an empty server; what it connects is closed.
   const each = (name, run) =>
-    test(`${name} by RESP${protocol}`, { timeout: 40_000 }, async () => {
+    test(`${name} by RESP${protocol}`, { timeout: 120_000 }, async () => {
       const clients = [];
       const more = (options) => (clients.push(connect(options)), clients.at(-1));
       try {
@@ -73,7 +73,7 @@ for (const protocol of [2, 3]) {
   });
 
   each("pops that wait", async (redis, more) => {
-    const waits = more().blpop("a", "b", 20);
+    const waits = more().blpop("a", "b", 60);
     setTimeout(() => redis.rpush("b", "x"), 100);
     assert.deepEqual(await waits, ["b", "x"]);
     assert.equal(await more().blpop("none", 0.1), null);
@@ -81,9 +81,10 @@ for (const protocol of [2, 3]) {
 
   each("streams and groups", async (redis, more) => {
     await redis.xgroup("CREATE", "s", "g", "$", "MKSTREAM");
-    const waits = more().xreadgroup("GROUP", "g", "c", "BLOCK", 20_000, "STREAMS", "s", ">");
-    const follows = more().xread("BLOCK", 20_000, "STREAMS", "s", "$");
-    await new Promise((done) => setTimeout(done, 200));
+    const waits = more().xreadgroup("GROUP", "g", "c", "BLOCK", 60_000, "STREAMS", "s", ">");
+    const follows = more().xread("BLOCK", 60_000, "STREAMS", "s", "$");
+    // What `$` is, is told when the command comes.
+    while (!(await redis.info("clients")).includes("blocked_clients:2")) await new Promise((done) => setTimeout(done, 20));
     assert.equal(await redis.xadd("s", "1-1", "k", "v"), "1-1");
     // A list of pairs by RESP2, a map by RESP3.
     for (const reply of [await waits, await follows]) {

@@ -15,7 +15,7 @@ const server = spawn(program, [0], { stdio: ["pipe", "pipe", "inherit"] });
 const [line] = await once(createInterface(server.stdout), "line");
 const address = line.trim();
 
-async function eventually(what, holds, seconds = 30) {
+async function eventually(what, holds, seconds = 60) {
   const until = Date.now() + seconds * 1000;
   for (;;) {
     const last = await holds().catch((error) => error);
@@ -35,7 +35,9 @@ async function both(what, pages, id, expected) {
 
 const browser = await chromium.launchPersistentContext(`${scratch}/documents`, {
   executablePath: "/usr/bin/chromium", args: ARGS, viewport: { width: 1000, height: 620 }, colorScheme: "light",
+  timeout: 180_000,
 });
+browser.setDefaultTimeout(120_000);
 try {
   const pages = [await browser.newPage(), await browser.newPage()];
   const [ada, bob] = pages;

@@ -43,15 +43,15 @@ async function ask(address, ...commands) {
 // What a page does to a server: all that a page may send without being asked, and all that it asks for first.
 async function attack({ redis, http }) {
   const told = {};
-  const attempt = async (name, work) => {
+  const attempt = async (name, work, patience = 60_000) => {
     try {
-      told[name] = await Promise.race([work(), new Promise((done) => setTimeout(done, 3000, "no reply"))]);
+      told[name] = await Promise.race([work(), new Promise((done) => setTimeout(done, patience, "no reply"))]);
     } catch {
       told[name] = "refused";
     }
   };
   const blind = { mode: "no-cors", method: "POST", headers: { "content-type": "text/plain" } };
-  await attempt("redis", async () => (await fetch(`http://${redis}/`, { ...blind, body: "\r\nFLUSHALL\r\nRPUSH pwned x\r\n" })).type);
+  await attempt("redis", async () => (await fetch(`http://${redis}/`, { ...blind, body: "\r\nFLUSHALL\r\nRPUSH pwned x\r\n" })).type, 3000);
   await attempt("append", async () => (await fetch(`${http}/v1/stream/s`, { ...blind, body: "theirs" })).type);
   for (const method of ["PUT", "DELETE"]) await attempt(method, async () => (await fetch(`${http}/v1/stream/s`, { method })).type);
   for (const path of ["/v1/stream/s", "/api/logs", "/metrics"]) await attempt(path, async () => (await fetch(http + path)).text());
@@ -70,7 +70,8 @@ const put = (http, name, type, body, headers = {}) => fetch(`${http}/v1/stream/$
 const pages = createServer((_, reply) => reply.end("<!doctype html><title>a page</title>")).listen(0, "127.0.0.1");
 await once(pages, "listening");
 const { port } = pages.address();
-const browser = await chromium.launchPersistentContext(`${scratch}/foreign`, { executablePath: "/usr/bin/chromium", args: ARGS });
+const browser = await chromium.launchPersistentContext(`${scratch}/foreign`, { executablePath: "/usr/bin/chromium", args: ARGS, timeout: 180_000 });
+browser.setDefaultTimeout(120_000);
 try {
   const open = await serve("open");
   await ask(open.redis, "RPUSH precious x");

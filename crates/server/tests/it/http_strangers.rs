@@ -120,7 +120,7 @@ fn connections_that_are_refused_remain_strangers() {
 
 #[test]
 fn a_stranger_has_a_deadline_and_a_client_with_the_password_has_none() {
-    let server = server(Some("pw"), 1);
+    let server = server(Some("pw"), 3);
     let mut known = connect(&server);
     assert_eq!(ask(&mut known, "/api/live", PASSWORD), 200);
     let (mut silent, mut refused) = (connect(&server), connect(&server));

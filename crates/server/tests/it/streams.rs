@@ -276,7 +276,7 @@ async fn notes_of_a_stream_do_not_pile_up() {
 #[tokio::test]
 async fn what_a_space_lets_go_leaves_streams_whole() {
     let store = options().create_on(volume()).unwrap();
-    let retention = Retention::new().bytes(40).age(std::time::Duration::from_secs(1));
+    let retention = Retention::new().bytes(40).age(std::time::Duration::from_secs(4));
     store.create_space("streams", SpaceConfig::new().retention(retention)).unwrap();
     let server = Server::with(store, config()).await;
     server.text("r", "0123456789").await;
@@ -285,8 +285,10 @@ async fn what_a_space_lets_go_leaves_streams_whole() {
     }
     let all = server.get("r").await;
     assert_eq!((all.status, all.text().len()), (200, 40), "from the beginning of what is kept");
-    assert_eq!(server.get(&format!("r?offset={ZERO}")).await.status, 410);
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    for live in ["", "&live=sse", "&live=long-poll"] {
+        assert_eq!(server.get(&format!("r?offset={ZERO}{live}")).await.status, 410, "{live}");
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(4_500)).await;
     let store = server.stop().await;
     let server = Server::with(store, config()).await;
     assert_eq!(server.head("r").await.status, 200, "what is known of it stays");

@@ -123,11 +123,11 @@ async fn forks_live_as_they_are_told_or_as_their_source() {
 #[tokio::test]
 async fn an_idle_stream_expires_and_its_room_is_given_back() {
     let server = Server::new().await;
-    server.put("idle", &[TEXT[0], ("stream-ttl", "1")], "x").await;
-    server.put("used", &[TEXT[0], ("stream-ttl", "1")], "x").await;
+    server.put("idle", &[TEXT[0], ("stream-ttl", "3")], "x").await;
+    server.put("used", &[TEXT[0], ("stream-ttl", "3")], "x").await;
     server.put("fixed", &[TEXT[0], ("stream-expires-at", "2020-01-01T00:00:00Z")], "x").await;
     assert_eq!(server.head("fixed").await.status, 404);
-    for _ in 0..6 {
+    for _ in 0..14 {
         tokio::time::sleep(Duration::from_millis(250)).await;
         assert_eq!(server.get("used").await.status, 200, "whoever reads keeps it");
     }
@@ -141,11 +141,11 @@ async fn an_idle_stream_expires_and_its_room_is_given_back() {
 
 #[tokio::test]
 async fn a_reader_that_waits_keeps_a_stream() {
-    let config = brooklet_server::http::Config { long_poll: Duration::from_secs(2), ..config() };
+    let config = brooklet_server::http::Config { long_poll: Duration::from_secs(5), ..config() };
     let server = Server::with(options().create_on(volume()).unwrap(), config).await;
-    server.put("w", &[TEXT[0], ("stream-ttl", "1")], "").await;
+    server.put("w", &[TEXT[0], ("stream-ttl", "3")], "").await;
     let (reply, meanwhile) = tokio::join!(server.get("w?live=long-poll&offset=now"), async {
-        tokio::time::sleep(Duration::from_millis(1600)).await;
+        tokio::time::sleep(Duration::from_millis(4_000)).await;
         server.head("w").await.status
     });
     assert_eq!((reply.status, meanwhile), (204, 200));
@@ -155,17 +155,19 @@ async fn a_reader_that_waits_keeps_a_stream() {
 /// and not for less.
 #[tokio::test]
 async fn use_is_remembered_when_the_server_starts_anew() {
-    let server = Server::new().await;
-    server.put("u", &[TEXT[0], ("stream-ttl", "2")], "x").await;
-    tokio::time::sleep(Duration::from_millis(1700)).await;
+    let wait = Duration::from_millis(100);
+    let config = brooklet_server::http::Config { long_poll: wait, events: wait, ..config() };
+    let server = Server::with(options().create_on(volume()).unwrap(), config.clone()).await;
+    server.put("u", &[TEXT[0], ("stream-ttl", "4")], "x").await;
+    tokio::time::sleep(Duration::from_millis(2_600)).await;
     assert_eq!(server.get("u").await.status, 200);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let store = server.stop().await;
-    let server = Server::with(store, config()).await;
+    let server = Server::with(store, config).await;
     // It would be over by now, were only its making noted.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(1_700)).await;
     assert_eq!(server.head("u").await.status, 200);
-    tokio::time::sleep(Duration::from_millis(2000)).await;
+    tokio::time::sleep(Duration::from_millis(5_000)).await;
     assert_eq!(server.head("u").await.status, 404);
 }
 

@@ -157,7 +157,7 @@ fn get(place: &Place, server: &Server, path: &str) -> String {
 fn http_speaks_tls_and_waits_for_nobody() {
     let place = Place::new();
     let mut config = Config { tls: Some(place.tls.clone()), ..Config::default() };
-    config.streams.patience = Duration::from_secs(1);
+    config.streams.patience = Duration::from_secs(4);
     let server = server(config);
     // They do not begin the handshake, or not end it, or do not speak TLS.
     let silent = [&b""[..], b"\x16\x03\x01", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"];

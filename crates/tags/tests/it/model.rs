@@ -142,7 +142,6 @@ fn records_are_found_by_their_tags_whatever_happens() {
         for step in 0..300 {
             match twin.rng.below(60) {
                 0 => {
-                    twin.store.flush().unwrap();
                     twin.tags = Tags::open(&twin.store, "notes", Options::new().recent(twin.recent)).unwrap();
                 }
                 1 => {

@@ -111,6 +111,43 @@ fn who_asks_sees_what_was_acknowledged() {
     assert_eq!(tags.count("all").unwrap(), 50 * WRITERS as u64);
 }
 
+/// A record is replaced over and over, with another tag each time: who asks sees it once.
+#[test]
+fn a_record_that_is_replaced_meanwhile_is_found_and_counted_once() {
+    let options = brooklet::Options::new().ring_size(4 << 20).max_payload(64 << 10);
+    let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let tags = Tags::open(&store, "t", Options::new().recent(1)).unwrap();
+    let put = |n: u32| tags.put("x", ["same".to_string(), format!("v={n}")], "").unwrap().wait().unwrap();
+    put(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (1..500).for_each(&put));
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert_eq!(ids(tags.find().prefix("v=")), ["x"]);
+                let counted: Vec<_> = tags.tags("same").unwrap().map(Result::unwrap).collect();
+                assert_eq!(counted, [(b"same".to_vec(), 1)]);
+            }
+        });
+        let ended = writer.join();
+        over.store(true, Ordering::Relaxed);
+        ended.unwrap();
+    });
+}
+
+/// Nobody has waited for the writes of a handle, and the next handle opens at once.
+#[test]
+fn an_opening_sees_what_is_on_its_way() {
+    let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let tags = Tags::open(&store, "t", Options::new()).unwrap();
+    drop(tags.put("1", ["a"], "x").unwrap());
+    drop(tags);
+    let tags = Tags::open(&store, "t", Options::new()).unwrap();
+    tags.put("2", ["a"], "y").unwrap().wait().unwrap();
+    assert_eq!(ids(tags.find().all(["a"])), ["2", "1"]);
+}
+
 #[test]
 fn a_name_may_be_a_space_in_memory() {
     let store = Store::in_memory(1).unwrap();

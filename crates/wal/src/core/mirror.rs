@@ -17,7 +17,7 @@ use crate::block_handle::{Block, Kept};
 use crate::histogram::Histogram;
 use crate::mirror::{MirrorStats, SealedBlock, Waits};
 
-/// Blocks that a driver gives to the mirror, and shows to the sink, while no other does.
+/// Blocks that one driver at a time passes to the mirror and shows to the sink.
 #[derive(Default)]
 pub(crate) struct Released {
     pub given: Vec<SealedBlock>,

@@ -7,8 +7,8 @@
 //! append ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
 //! ```
 //!
-//! A log with a mirror (`mirror.rs`) also gives each block to the mirror, and may wait for it
-//! before the release.
+//! A log with a mirror (`mirror.rs`) also passes each block to the mirror, and may wait for the
+//! mirror before the release.
 //!
 //! Invariants:
 //! 1. Blocks are taken, placed and released in the order of their numbers; at most one is between
@@ -497,7 +497,7 @@ impl Core {
         self.ring.trim(cursor.position);
     }
 
-    /// Moves the end of a log in which nothing waits and nothing is on its way: what comes next
+    /// Moves the end of a log in which nothing waits and nothing is on its way: the next block
     /// continues another log, whose records are kept elsewhere.
     pub fn skip(&mut self, lsn: u64, chain: u64) {
         assert!(self.is_idle(), "a log that others continue has no records of its own");

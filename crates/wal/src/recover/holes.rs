@@ -21,6 +21,7 @@ use bytes::Bytes;
 use super::{Recovery, Start, Walk, follow, is_of_later_lap, judge, lap_behind};
 use crate::block_handle::Block;
 use crate::compress;
+use crate::config::LONGEST_PAYLOAD;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
 use crate::ring::Cursor;
@@ -184,8 +185,8 @@ impl Walk<'_> {
             && header.seq <= acked.saturating_add(1)
             && header.lsn >= found.next.lsn;
         let timely = header.epoch == epoch || header.seq <= known && header.epoch < epoch;
-        let fits = header.disk_len() as u64 <= layout.map.piece(position)
-            && u64::from(header.raw_len) <= layout.map.size_at(position);
+        let fits =
+            header.disk_len() as u64 <= layout.map.piece(position) && header.raw_len <= LONGEST_PAYLOAD;
         if !(ours && behind && timely && fits) || header.epoch < found.epoch {
             return Ok(None);
         }

@@ -70,39 +70,55 @@ fn paced(config: Config, load: impl FnOnce(&Wal)) -> Vec<(Instant, usize)> {
 /// The clock of the log and the one of this test are read at slightly different moments.
 const SLACK: Duration = Duration::from_micros(200);
 
+/// Whether it holds once in some tries. A busy machine may keep a thread between the two moments:
+/// then the first of two writes is noted late, and the time between them seems short.
+fn once(what: &str, holds: impl Fn() -> Result<(), Duration>) {
+    let found: Vec<_> = (0..20).map(|_| holds()).take_while(Result::is_err).collect();
+    assert!(found.len() < 20, "{what}: {found:?}");
+}
+
 #[test]
 fn writes_keep_the_interval_and_every_waiting_thread_is_told() {
     let interval = Duration::from_millis(4);
-    let writes = paced(Config { interval, ..Config::default() }, |wal| {
-        thread::scope(|scope| {
-            for n in 0..8u8 {
-                scope.spawn(move || (0..10).for_each(|_| wal.append(&[n; 100]).unwrap().1.wait().unwrap()));
-            }
+    once("the interval", || {
+        let writes = paced(Config { interval, ..Config::default() }, |wal| {
+            thread::scope(|scope| {
+                for n in 0..8u8 {
+                    let append = move || wal.append(&[n; 100]).unwrap().1.wait().unwrap();
+                    scope.spawn(move || (0..10).for_each(|_| append()));
+                }
+            });
         });
+        assert!(writes.len() >= 10, "ten rounds take as many blocks");
+        let starts: Vec<Instant> = writes.iter().map(|(start, _)| *start).collect();
+        // One that starts late may be followed by one that is on time, but over several the
+        // interval shows.
+        for (from, to) in starts.iter().zip(starts.iter().skip(5)) {
+            if *to - *from + interval + SLACK < interval * 5 {
+                return Err(*to - *from);
+            }
+        }
+        let all = starts[starts.len() - 1] - starts[0];
+        if all + interval >= interval * (starts.len() as u32 - 1) { Ok(()) } else { Err(all) }
     });
-    assert!(writes.len() >= 10, "ten rounds take as many blocks");
-    let starts: Vec<Instant> = writes.iter().map(|(start, _)| *start).collect();
-    // One that starts late may be followed by one that is on time, but over several the interval
-    // shows.
-    for (from, to) in starts.iter().zip(starts.iter().skip(5)) {
-        assert!(*to - *from + interval + SLACK >= interval * 5, "{:?}", *to - *from);
-    }
-    assert!(starts[starts.len() - 1] - starts[0] + interval >= interval * (starts.len() as u32 - 1));
 }
 
 #[test]
 fn bytes_keep_the_rate_whoever_waits() {
     let rate = 10_000_000;
     let config = Config { rate, codec: Codec::Raw, block_size: 64 << 10, ..Config::default() };
-    let writes = paced(config, |wal| {
-        let acks: Vec<_> = (0..100).map(|n| wal.append(&[n; 10_000]).unwrap().1).collect();
-        acks.into_iter().for_each(|ack| ack.wait().unwrap());
+    once("the rate", || {
+        let writes = paced(config, |wal| {
+            let acks: Vec<_> = (0..100).map(|n| wal.append(&[n; 10_000]).unwrap().1).collect();
+            acks.into_iter().for_each(|ack| ack.wait().unwrap());
+        });
+        let (last, before) = writes.split_last().expect("there are writes");
+        let bytes: usize = before.iter().map(|(_, len)| len).sum();
+        let least = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        assert!(bytes > 500_000, "most blocks come before the last");
+        let all = last.0 - writes[0].0;
+        if all + SLACK >= least { Ok(()) } else { Err(all) }
     });
-    let (last, before) = writes.split_last().expect("there are writes");
-    let bytes: usize = before.iter().map(|(_, len)| len).sum();
-    let least = Duration::from_secs_f64(bytes as f64 / rate as f64);
-    assert!(bytes > 500_000, "most blocks come before the last");
-    assert!(last.0 - writes[0].0 + SLACK >= least, "{:?} for {bytes} bytes", last.0 - writes[0].0);
 }
 
 #[test]

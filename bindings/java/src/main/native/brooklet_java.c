@@ -237,7 +237,8 @@ NATIVE(jboolean, commit)(JNIEnv *env, jclass type, jlong queue, jlong store, jby
         uint64_t group = 0;
         brooklet_error *error = NULL;
         const brooklet_store *opened = HANDLE(brooklet_store, store);
-        uint64_t bound = defer < 0 ? UINT64_MAX : (uint64_t)defer;
+        /* -1 and -2 become the two bounds that are none. */
+        uint64_t bound = (uint64_t)defer;
         brooklet_status status =
             how == WAIT_TO_THE_END
                 ? brooklet_commit_wait(opened, operations.data, operations.length, bound, numbers, (size_t)most - 1, NULL, &error)
@@ -278,7 +279,8 @@ NATIVE(void, post)(JNIEnv *env, jclass type, jlong queue, jlong tag) {
 }
 
 /* Takes completions, and waits for the first if `wait`. Stores pairs of a tag and a number of writes at `out`, and the
- * exceptions of those that failed at `failures`. Returns how many it took. */
+ * exceptions of those that failed at `failures`. Returns how many it took. If the heap has no room for such an exception, the
+ * number n of its writes is stored as -1 - n: no completion may be lost. */
 NATIVE(jint, take)(JNIEnv *env, jclass type, jlong queue, jboolean wait, jlongArray out, jobjectArray failures) {
     (void)type;
     enum { MOST = 64 };
@@ -292,16 +294,15 @@ NATIVE(jint, take)(JNIEnv *env, jclass type, jlong queue, jboolean wait, jlongAr
         numbers[2 * i] = (jlong)taken[i].tag;
         numbers[2 * i + 1] = (jlong)taken[i].writes;
         if (taken[i].error == NULL) continue;
-        if ((*env)->ExceptionCheck(env)) {
-            brooklet_error_free(taken[i].error);
+        jobject failure = exception(env, taken[i].error);
+        if (failure == NULL) {
+            (*env)->ExceptionClear(env);
+            numbers[2 * i + 1] = -1 - numbers[2 * i + 1];
             continue;
         }
-        jobject failure = exception(env, taken[i].error);
-        if (failure == NULL) continue;
         (*env)->SetObjectArrayElement(env, failures, (jsize)i, failure);
         (*env)->DeleteLocalRef(env, failure);
     }
-    if ((*env)->ExceptionCheck(env)) return 0;
     give(env, out, (jsize)(2 * count), numbers);
     return (jint)count;
 }

@@ -229,8 +229,11 @@ fn no_larger_than_newer(runs: &[Shape]) -> Option<Merge> {
 /// Returns whether nothing in a run is alive, so that the run can be freed without being read. Then
 /// all its entries are dead, no log is empty, and the run has no tombstone unless it is the oldest.
 /// `dead` never exceeds the actual number of dead entries.
+///
+/// Copies of earlier versions may have runs whose tombstones and empty logs were not counted.
 pub(crate) fn is_dead(meta: &RunMeta, dead: u64, is_oldest: bool) -> bool {
-    let bare = meta.empties > 0 || meta.tombstones > 0 && !is_oldest;
+    let counted = [meta.entries, meta.tombstones, meta.empties].into_iter().fold(0, u64::saturating_add);
+    let bare = meta.empties > 0 || meta.tombstones > 0 && !is_oldest || meta.logs > counted;
     meta.entries == dead && (!bare || bug("bare-logs-do-not-count"))
 }
 
@@ -470,5 +473,7 @@ mod tests {
         let tombstones = RunMeta { tombstones: 1, ..meta };
         assert!(is_dead(&tombstones, 5, true) && !is_dead(&tombstones, 5, false));
         assert!(!is_dead(&RunMeta { empties: 1, ..meta }, 5, true), "a log that is empty exists");
+        let uncounted = RunMeta { logs: 2, ..RunMeta::default() };
+        assert!(!is_dead(&uncounted, 0, true), "copies of earlier versions have such runs");
     }
 }

@@ -533,7 +533,7 @@ impl Spaces {
 }
 
 impl Space {
-    /// Returns the retention that the space gives to a log. `key` is the whole key.
+    /// Returns the retention that the space sets on a log. `key` is the whole key.
     pub fn retention_of(&self, key: &[u8]) -> Retention {
         self.config.retention_of(&key[self.name.len() + 1..])
     }

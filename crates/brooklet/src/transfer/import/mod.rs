@@ -51,10 +51,11 @@ pub struct ImportReport {
     pub bytes: u64,
     /// Number of logs that were skipped because the store already has them.
     pub skipped: u64,
-    /// Whether spaces do not count the imported logs, or gave them no limits, because an error
-    /// ended that work. The logs are in the store. [Configure](crate::Space::configure) these
-    /// spaces again; a space that limits its logs first with another retention, because only a
-    /// changed one is set on logs that exist.
+    /// Whether the spaces of the imported logs do not count these logs, or set no limits on them,
+    /// because an error ended this work. The logs are in the store.
+    /// [Configure](crate::Space::configure) these spaces again. The call sets only a changed
+    /// retention on existing logs: so configure a space with limits twice, first with another
+    /// retention.
     pub uncounted: bool,
 }
 

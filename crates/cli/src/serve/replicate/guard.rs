@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brooklet::{Activity, Progress, Store, Waits, WalStats};
 use brooklet_archive::Archive;
 use brooklet_replica::{Epoch, Error, Replica, Shipper};
-use brooklet_server::CancellationToken;
+use brooklet_server::{CancellationToken, Lease};
 
 use super::member::Life;
 use super::{LOOK, Replication, TELL, refused, with_suffix};
@@ -281,6 +281,13 @@ impl Guard {
         let watching = start("brooklet-guard", Box::new(watch))?;
         let backups = start("brooklet-backups", Box::new(work))?;
         Ok(Self { watching, backups, closing, ended, replica, waits, time })
+    }
+
+    /// Returns the lease that the server's replies wait for. With [`Waits::Local`] a commit is
+    /// acknowledged before the log has it, so that reads may be old, too.
+    pub fn lease(&self) -> Option<Lease> {
+        let shipper = self.replica.shipper().filter(|_| self.waits == Waits::Kept)?;
+        Some(Lease::new(move || shipper.may_serve()))
     }
 
     /// Ends the guard, after the server has closed the store, and leaves the log to a host, if one

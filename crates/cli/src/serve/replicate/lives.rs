@@ -38,10 +38,11 @@ impl Lives<'_> {
         }
         while !self.stop.is_cancelled() {
             let life = self.stop.child_token();
-            config.hurry = CancellationToken::new();
+            (config.hurry, config.lease) = (CancellationToken::new(), None);
             let replication = Replication::of(self.given, &config, self.path, &life, member.clone())?;
             let Some(store) = replication.open(options, open)? else { return Ok(()) };
             let guard: Guard = replication.guard(store.clone())?;
+            config.lease = guard.lease();
             let ready = |addresses: &Addresses| {
                 if let Some(member) = &member {
                     member.part(Part::open);

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use brooklet::{Options, Store};
 use rustix::fs::{Mode, OFlags};
@@ -87,6 +89,25 @@ impl Place {
         assert!(line.starts_with("brooklet: "), "{message}");
         line.to_owned()
     }
+}
+
+/// Waits until a killed process holds a store no more: the kernel keeps its lock until its last
+/// write has ended, which a busy disk may end late.
+pub fn unlocked(store: &Path) {
+    if let Ok(file) = File::open(store) {
+        file.lock().unwrap();
+        // Not by its end alone: a process that another test starts may have inherited it.
+        file.unlock().unwrap();
+    }
+}
+
+/// Returns a port where nobody listens. It is none of those that the system gives to who asks for
+/// any, so that nobody takes it before it is used.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 100) as u16 * 100;
+    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 100);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("ports do not end")
 }
 
 /// What a program printed.

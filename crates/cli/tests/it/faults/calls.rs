@@ -6,6 +6,7 @@
 
 use std::fs;
 
+use crate::common::unlocked;
 use crate::faults::machine::tool;
 use crate::faults::writer::{Ended, Log};
 use crate::faults::{Fault, fault};
@@ -226,6 +227,7 @@ fn failing_set_up() {
                 assert!(writer.append(200));
                 writer.child.kill().unwrap();
                 log.take(writer);
+                unlocked(&log.store);
             }
             let call = inject.split(':').next().unwrap();
             let filter = ["-e", &format!("trace={call}")];

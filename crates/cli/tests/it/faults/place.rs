@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::unlocked;
 use crate::faults::fault;
 use crate::faults::machine::{Ext4, Mount, as_root, is_root, run};
 use crate::faults::writer::{BROOKLET, Log};
@@ -34,6 +35,7 @@ fn read_only_file_system() {
             assert!(writer.append(100), "the attempt does no harm");
             writer.child.kill().unwrap();
             log.take(writer);
+            unlocked(&log.store);
             remount("ro")?;
             log.append(&[], 1).refused(&[4, 7], "Read-only file system");
             log.reads();

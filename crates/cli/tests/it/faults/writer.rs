@@ -71,7 +71,7 @@ impl Log {
     /// The command, perhaps under another that prepares its fate. Whatever hangs is killed.
     pub fn command(&self, under: &[&str], args: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "40"]).args(under).arg(BROOKLET).arg(args[0]).arg(&self.store);
+        command.args(["-s", "KILL", "300"]).args(under).arg(BROOKLET).arg(args[0]).arg(&self.store);
         command.args(&args[1..]).env("RUST_LOG", "error").stdin(Stdio::null());
         command
     }

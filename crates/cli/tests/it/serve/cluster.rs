@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::Client;
 use super::replication::ask_until;
-use crate::common::Place;
+use crate::common::{Place, free_port, unlocked};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -37,8 +37,7 @@ struct Server {
 
 impl Server {
     fn new(name: &'static str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { name, place: Place::new(), port, listen: None, child: None }
+        Self { name, place: Place::new(), port: free_port(), listen: None, child: None }
     }
 
     fn socket(&self) -> PathBuf {
@@ -53,7 +52,7 @@ impl Server {
         let serve = ["serve", "STORE", "--listen", &listens, "--http", &http, "--advertise", &url];
         let small = ["--ring-size", "4M", "--memory", "4M", "--max-value", "64K"];
         // A busy machine may keep a sound owner from its beats for seconds.
-        let often = ["--takeover-after", "4", "--backup-every", "2"];
+        let often = ["--takeover-after", "8", "--backup-every", "2"];
         let mut command = self.place.command(&[&serve[..], &of, &small, &often].concat());
         let log = std::fs::File::create(self.place.dir.path().join("log")).unwrap();
         self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
@@ -67,6 +66,7 @@ impl Server {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
+            unlocked(&self.place.store);
         }
     }
 }
@@ -415,6 +415,8 @@ fn the_doctor_finds_what_was_removed() {
         kinds
     };
     assert_eq!(kinds(), ["no-host", "no-log"], "of shard b");
+    // A backup would make a folder anew that is aside.
+    cluster.hosts.iter().for_each(|host| host.signal(Signal::KILL));
     let without = |path: PathBuf, kind: &str| {
         let aside = cluster.bucket.path().join("aside");
         std::fs::rename(&path, &aside).unwrap();

@@ -19,15 +19,15 @@ const DOCUMENTS: u64 = 2;
 /// Longest time that a client waits for a server to be there again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-struct Reply {
-    status: u16,
+pub struct Reply {
+    pub status: u16,
     version: u64,
     is_replayed: bool,
     body: Value,
 }
 
 /// Asks once; `None` if the server goes before the whole reply is there.
-fn ask(socket: &Path, head: &str, body: &str) -> Option<Reply> {
+pub fn ask(socket: &Path, head: &str, body: &str) -> Option<Reply> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let len = body.len();
@@ -46,24 +46,24 @@ fn ask(socket: &Path, head: &str, body: &str) -> Option<Reply> {
         status: head.split(' ').nth(1)?.parse().ok()?,
         version: header("etag").map_or(0, |tag| tag.trim_matches('"').parse().unwrap()),
         is_replayed: header("idempotency-replayed").is_some(),
-        body: serde_json::from_str(body).unwrap(),
+        body: serde_json::from_str(body).unwrap_or_default(),
     })
 }
 
 /// What a client was told.
 #[derive(Clone, Debug)]
-struct Told {
-    document: u64,
+pub struct Told {
+    pub document: u64,
     /// When the request was sent first, and when its reply was there.
     call: u64,
     end: u64,
     /// The version that the reply names.
     version: u64,
-    what: What,
+    pub what: What,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+pub enum What {
     /// A change with this id made the version.
     Made(String),
     /// A change with this id was refused: the document is at the version.
@@ -72,26 +72,35 @@ enum What {
     Read(Value),
 }
 
-struct Client {
-    socket: PathBuf,
+pub struct Client {
+    /// The servers, one of which owns the store.
+    sockets: Vec<PathBuf>,
     name: String,
     begin: Instant,
     chance: Chance,
-    told: Vec<Told>,
-    retries: u64,
+    pub told: Vec<Told>,
+    pub retries: u64,
     replays: u64,
 }
 
 impl Client {
-    /// Asks until there is a reply: the same request again after each kill.
+    pub fn new(sockets: Vec<PathBuf>, n: u64, begin: Instant) -> Self {
+        let (name, chance) = (format!("c{n}"), Chance(n + 1));
+        Self { sockets, name, begin, chance, told: Vec::new(), retries: 0, replays: 0 }
+    }
+
+    /// Asks until there is a reply: the same request again after each kill, of each server in turn.
     fn insist(&mut self, head: &str, body: &str) -> Reply {
         let begin = Instant::now();
         loop {
-            if let Some(reply) = ask(&self.socket, head, body) {
+            // One of several servers may not be the owner of the store, or no more.
+            let is_other = |reply: &Reply| self.sockets.len() > 1 && matches!(reply.status, 307 | 500 | 503);
+            if let Some(reply) = ask(&self.sockets[0], head, body).filter(|reply| !is_other(reply)) {
                 self.replays += u64::from(reply.is_replayed);
                 return reply;
             }
             assert!(begin.elapsed() < PATIENCE, "no server");
+            self.sockets.rotate_left(1);
             self.retries += 1;
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -102,7 +111,7 @@ impl Client {
     }
 
     /// Makes one request on a document whose version was last seen as `version`.
-    fn work(&mut self, document: u64, version: u64, n: u64) -> u64 {
+    pub fn work(&mut self, document: u64, version: u64, n: u64) -> u64 {
         let path = format!("/v1/documents/d{document}");
         let id = format!("{}-{n}", self.name);
         let writes = format!("If-Match: \"{version}\"\r\nIdempotency-Key: {id}\r\n");
@@ -136,7 +145,7 @@ impl Client {
 }
 
 /// Checks what all clients were told of a document against its history.
-fn check(socket: &Path, document: u64, first: &Value, told: &[&Told]) {
+pub fn check(socket: &Path, document: u64, first: &Value, told: &[&Told]) {
     let head = format!("GET /v1/documents/d{document}?history HTTP/1.1\r\n");
     let history = ask(socket, &head, "").expect("the server is there").body;
     assert_eq!(history["head"], history["version"], "the history is whole");
@@ -191,10 +200,7 @@ fn each_request_happens_once_in_one_order_whatever_is_killed() {
         .map(|n| {
             let (socket, stop, done) = (socket.clone(), stop.clone(), done.clone());
             std::thread::spawn(move || {
-                let name = format!("c{n}");
-                let chance = Chance(n + 1);
-                let mut client =
-                    Client { socket, name, begin, chance, told: Vec::new(), retries: 0, replays: 0 };
+                let mut client = Client::new(vec![socket], n, begin);
                 let mut versions = [1; DOCUMENTS as usize];
                 // The history has all of the changes below 100.
                 for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {

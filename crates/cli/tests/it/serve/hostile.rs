@@ -431,7 +431,7 @@ fn idle_clients_cost_little(many: usize, places: usize, greeting: &[u8], most: u
             replies.extend_from_slice(&part[..len]);
         }
     }
-    let connected = (0..20_000).map(|_| clients(&mut user)).find(|(connected, places)| {
+    let connected = (0..200_000).map(|_| clients(&mut user)).find(|(connected, places)| {
         let welcome = if greeting.is_empty() { places / 4 } else { places - 1 };
         *connected == 1 + (many as u64).min(welcome)
     });

@@ -1,12 +1,16 @@
 //! Kills in the midst of pipelines: what was acknowledged is there, once and whole.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::serve::process::{Chance, Client, Process};
 
 const WRITERS: usize = 4;
 const ROUNDS: u64 = 30;
+/// Replies of a round, at least. A busy machine takes longer for them.
+const REPLIES: usize = 40;
 
 /// What one client has made of keys that are its own.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,8 +80,8 @@ fn pipeline(writer: usize, round: u64, n: &mut u64, chance: &mut Chance) -> Vec<
     all
 }
 
-/// Works until the server is gone.
-fn work(mut client: Client, writer: usize, round: u64, mine: Mine) -> Told {
+/// Works until the server is gone. Counts the replies of all writers.
+fn work(mut client: Client, writer: usize, round: u64, mine: Mine, all: &AtomicUsize) -> Told {
     let mut told = Told { mine, ..Told::default() };
     let (mut n, mut chance) = (0, Chance(round * 100 + writer as u64));
     loop {
@@ -90,6 +94,7 @@ fn work(mut client: Client, writer: usize, round: u64, mine: Mine) -> Told {
                 return told;
             };
             told.replies += 1;
+            all.fetch_add(1, Ordering::Relaxed);
             match done {
                 Does::Pop => assert_eq!(reply, told.mine.list.front().map_or("nil", |value| value)),
                 Does::PopShared if reply != "nil" => told.popped.push(reply),
@@ -118,13 +123,19 @@ fn what_was_acknowledged_survives_kills() {
     let (mut pushed, mut popped, mut maybe) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut pops_without_reply, mut replies) = (0, 0);
     for round in 0..ROUNDS {
+        let all = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                let (client, mine) = (process.client(), mine[writer].clone());
-                std::thread::spawn(move || work(client, writer, round, mine))
+                let (client, mine, all) = (process.client(), mine[writer].clone(), all.clone());
+                std::thread::spawn(move || work(client, writer, round, mine, &all))
             })
             .collect();
+        let begin = Instant::now();
         std::thread::sleep(Duration::from_millis(20 + chance.below(200)));
+        while all.load(Ordering::Relaxed) < REPLIES {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the server does not reply");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         process.kill();
         let told: Vec<Told> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
         process.start();
@@ -167,5 +178,5 @@ fn what_was_acknowledged_survives_kills() {
             pushed.iter().filter(|value| !popped.contains(*value) && !held.contains_key(*value)).count();
         assert!(missing <= pops_without_reply, "round {round}: {missing} values are missing");
     }
-    assert!(replies > 1000, "{replies} replies are few");
+    assert!(replies >= ROUNDS as usize * REPLIES, "{replies} replies are few");
 }

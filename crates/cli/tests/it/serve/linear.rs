@@ -9,12 +9,12 @@ use crate::serve::lines::{Asked, Given, has_order};
 use crate::serve::process::{Chance, Client, Process};
 
 const CLIENTS: u64 = 5;
-const KEYS: u64 = 3;
+pub const KEYS: u64 = 3;
 
 /// What a client gave, each with the key.
-type Heard = Vec<(u64, Given)>;
+pub type Heard = Vec<(u64, Given)>;
 
-fn words(asked: Asked, key: &str) -> String {
+pub fn words(asked: Asked, key: &str) -> String {
     match asked {
         Asked::Push(value) => format!("RPUSH {key} {value}"),
         Asked::PopLeft => format!("LPOP {key}"),
@@ -24,20 +24,40 @@ fn words(asked: Asked, key: &str) -> String {
     }
 }
 
+/// Draws a command.
+pub fn any(chance: &mut Chance, values: &AtomicU64) -> Asked {
+    match chance.below(6) {
+        0..2 => Asked::Push(values.fetch_add(1, Ordering::Relaxed) as u32),
+        2 => Asked::PopLeft,
+        3 => Asked::PopRight,
+        4 => Asked::Len,
+        _ => Asked::First,
+    }
+}
+
+/// Takes what is left of the keys of a history from their fronts, one after another, until there is
+/// nothing.
+pub fn take_the_rest(client: &mut Client, history: u64, begin: Instant, heard: &mut Heard) {
+    for key in 0..KEYS {
+        let mut call = begin.elapsed().as_nanos() as u64;
+        let mut left: Vec<u32> =
+            client.list(&format!("{history}:{key}")).iter().map(|e| e.parse().unwrap()).collect();
+        left.push(0);
+        for value in left {
+            call += 2;
+            let given = Given { asked: Asked::PopLeft, call, end: call + 1, reply: Some(value) };
+            heard.push((key, given));
+        }
+    }
+}
+
 /// Gives some commands on the keys of a history; as many as there are replies to, and the one
 /// without.
 fn give(mut client: Client, history: u64, seed: u64, begin: Instant, values: &AtomicU64, most: u64) -> Heard {
     let mut chance = Chance(seed);
     let mut heard = Heard::new();
     for _ in 0..most {
-        let key = chance.below(KEYS);
-        let asked = match chance.below(6) {
-            0..2 => Asked::Push(values.fetch_add(1, Ordering::Relaxed) as u32),
-            2 => Asked::PopLeft,
-            3 => Asked::PopRight,
-            4 => Asked::Len,
-            _ => Asked::First,
-        };
+        let (key, asked) = (chance.below(KEYS), any(&mut chance, values));
         let call = begin.elapsed().as_nanos() as u64;
         let reply = client.try_ask(&words(asked, &format!("{history}:{key}")));
         let end = begin.elapsed().as_nanos() as u64;
@@ -67,7 +87,7 @@ fn clients(
     (0..CLIENTS).map(spawn).collect()
 }
 
-fn check(history: u64, heard: &[(u64, Given)]) {
+pub fn check(history: u64, heard: &[(u64, Given)]) {
     for key in 0..KEYS {
         let of_key: Vec<Given> = heard.iter().filter(|(of, _)| *of == key).map(|(_, given)| *given).collect();
         assert!(has_order(&of_key), "history {history}: no order makes {of_key:#?}");
@@ -99,19 +119,7 @@ fn kills_do_not_change_the_order() {
             heard.extend(clients.into_iter().flat_map(|client| client.join().unwrap()));
             process.start();
         }
-        let mut client = process.client();
-        for key in 0..KEYS {
-            // What is left is taken out from its front, one after another, until there is nothing.
-            let mut call = begin.elapsed().as_nanos() as u64;
-            let mut left: Vec<u32> =
-                client.list(&format!("{history}:{key}")).iter().map(|e| e.parse().unwrap()).collect();
-            left.push(0);
-            for value in left {
-                call += 2;
-                let given = Given { asked: Asked::PopLeft, call, end: call + 1, reply: Some(value) };
-                heard.push((key, given));
-            }
-        }
+        take_the_rest(&mut process.client(), history, begin, &mut heard);
         check(history, &heard);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -35,7 +35,7 @@ fn start(place: &Place, level: &str, log: Stdio) -> (Child, UnixStream, String) 
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let told: serde_json::Value = serde_json::from_str(&line).unwrap();
     let client = UnixStream::connect(&socket).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     (child, client, told["http"][0].as_str().unwrap().to_owned())
 }
 
@@ -51,7 +51,7 @@ fn ask(client: &mut UnixStream, request: &[&str]) -> String {
 
 fn stop(mut child: Child) -> ExitStatus {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    for _ in 0..3000 {
+    for _ in 0..12_000 {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
@@ -69,7 +69,7 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
     // More than a pipe holds: each of these is a line of the log.
     for _ in 0..1500 {
         let mut stream = TcpStream::connect(&http).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         stream.write_all(b"this is not HTTP\r\n\r\n").unwrap();
         let read = stream.read_to_end(&mut Vec::new());
         assert!(read.is_ok_and(|n| n > 0), "the server replies");
@@ -80,7 +80,7 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
     }
     assert_eq!(ask(&mut client, &["RPUSH", "l", "x"]), ":1");
     let mut stream = TcpStream::connect(&http).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
@@ -96,12 +96,15 @@ fn wrong_passwords_fill_no_log() {
     let log = std::fs::File::create(&path).unwrap();
     let (child, mut client, _) = start(&place, "info", log.into());
     let name = format!("x\n{{\"level\":\"ERROR\"}}\u{1b}[2J{}", "A".repeat(8_000));
+    let begin = Instant::now();
     for _ in 0..2000 {
         assert!(ask(&mut client, &["AUTH", &name, "x"]).starts_with("-WRONGPASS"));
     }
     assert!(stop(child).success());
     let log = std::fs::read_to_string(&path).unwrap();
-    assert!(log.len() < 100_000, "{} bytes of log", log.len());
+    // A few lines of each second: a busy machine takes longer.
+    let most = 50_000 + 10_000 * begin.elapsed().as_secs() as usize;
+    assert!(log.len() < most, "{} bytes of log", log.len());
     let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let wrong: Vec<&serde_json::Value> =
         lines.iter().filter(|line| line["fields"]["message"] == "a wrong name or password").collect();

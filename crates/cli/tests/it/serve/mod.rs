@@ -19,3 +19,4 @@ mod replication;
 mod secrets;
 mod settings;
 mod strain;
+mod takeovers;

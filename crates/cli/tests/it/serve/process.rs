@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
+use crate::common::{Place, unlocked};
 
 /// Numbers by chance.
 pub struct Chance(pub u64);
@@ -73,6 +73,7 @@ impl Process {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
+            unlocked(&self.place.store);
         }
     }
 

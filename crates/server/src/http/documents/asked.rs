@@ -65,6 +65,19 @@ impl Asked {
             last_event: last_event(headers)?,
         })
     }
+
+    /// Returns the latest version that the request names; 0 if it names none.
+    pub fn newest(&self) -> u64 {
+        let part = match self.part {
+            Part::At(version) | Part::Since(version) | Part::Rewind(version) => Some(version),
+            Part::Now | Part::History => None,
+        };
+        let expected = match &self.if_match {
+            Some(Tags::Versions(versions)) => versions.iter().copied().max(),
+            _ => None,
+        };
+        part.max(expected).max(self.last_event).unwrap_or(0)
+    }
 }
 
 fn invalid(why: impl Into<String>) -> Problem {

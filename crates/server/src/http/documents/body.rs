@@ -11,14 +11,14 @@ use crate::http::limits::Limits;
 /// A body that may be parsed: it holds its shares of the memory for text and for values.
 pub struct Taken {
     text: Bytes,
-    _shares: (Option<Share>, Share),
+    _values: Share,
 }
 
 impl Taken {
     /// Reads a body, and waits for the memory of its values. Refuses a body whose values need more
     /// than there is for all.
     pub async fn collect(limits: &Limits, body: Body) -> Result<Self, Problem> {
-        let (text, share) = limits.bodies.collect(body).await?;
+        let text = limits.bodies.collect(body).await?;
         let (weight, most) = (Json::weight(&text), limits.values.bytes());
         if weight > most {
             let why = format!(
@@ -27,7 +27,7 @@ impl Taken {
             return Err(Problem::new(Kind::TooLarge, why));
         }
         let values = limits.values.take(weight).await?;
-        Ok(Self { text, _shares: (share, values) })
+        Ok(Self { text, _values: values })
     }
 
     /// Returns the text.

@@ -27,6 +27,9 @@ const ALIVE: Duration = Duration::from_secs(15);
 /// The first lines: how soon a client connects again after the end of the reply, in milliseconds.
 const RETRY: &str = "retry: 100\n\n";
 
+/// The only lines for a client that is ahead of a read replica: it connects again a second later.
+const LATER: &str = "retry: 1000\n\n";
+
 /// A connection that takes events later than this has a slow client.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -37,7 +40,8 @@ struct Follower {
     face: Arc<Face>,
     /// `None` after the end, and while another thread has it.
     watch: Option<Watch<Json>>,
-    is_first: bool,
+    /// What is to be sent first, the last part first.
+    begin: Vec<Bytes>,
     /// When the connection last got bytes, and there was nothing more to send.
     returned: Option<Instant>,
     until: Instant,
@@ -45,7 +49,8 @@ struct Follower {
 }
 
 impl Face {
-    /// Answers with the events after a version.
+    /// Answers with the events after a version, the first of which are read before: what cannot be
+    /// read is refused. A client whose events end early asks again, and the status says why.
     pub async fn events(self: &Arc<Self>, name: Vec<u8>, asked: &Asked) -> Result<Response<Body>, Problem> {
         let from = match (asked.last_event, asked.part) {
             // A client that connects again keeps the query of its first request.
@@ -60,36 +65,59 @@ impl Face {
         let watch = self
             .blocking(&self.reads, move |face| Ok(face.documents.watch(name, from)?.without_undo()))
             .await?;
-        let follower = Follower {
+        let mut follower = Follower {
             face: self.clone(),
             watch: Some(watch),
-            is_first: true,
+            begin: Vec::new(),
             returned: None,
             until: Instant::now() + self.config.events,
             _place: place,
         };
+        match follower.there().await? {
+            Some(events) => follower.begin.push(events),
+            None => follower.returned = Some(Instant::now()),
+        }
+        follower.begin.push(Bytes::from_static(RETRY.as_bytes()));
         let body = stream::unfold(follower, async |mut follower| {
             let events = follower.next().await?;
             Some((Ok::<_, Infallible>(events), follower))
         });
-        let mut response = Response::new(Body::from_stream(body));
-        set(response.headers_mut(), header::CONTENT_TYPE, "text/event-stream");
-        set(response.headers_mut(), header::CACHE_CONTROL, "no-cache");
-        Ok(response)
+        Ok(reply(Body::from_stream(body)))
     }
+}
+
+/// Answers that events will come later. A browser connects again after the end of a reply, and
+/// never after a refusal.
+pub fn later() -> Response<Body> {
+    reply(Body::from(LATER))
+}
+
+fn reply(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    set(response.headers_mut(), header::CONTENT_TYPE, "text/event-stream");
+    set(response.headers_mut(), header::CACHE_CONTROL, "no-cache");
+    response
 }
 
 impl Follower {
     /// Returns what is to be sent next; `None` at the end of the reply.
     async fn next(&mut self) -> Option<Bytes> {
-        if std::mem::take(&mut self.is_first) {
-            return Some(Bytes::from_static(RETRY.as_bytes()));
+        if let Some(bytes) = self.begin.pop() {
+            return Some(bytes);
         }
         // New entries are in memory. Older ones are in files, which another thread reads.
-        if self.returned.is_none_or(|returned| returned.elapsed() > LATE)
-            && let Some(events) = self.there().await?
-        {
-            return Some(events);
+        if self.returned.is_none_or(|returned| returned.elapsed() > LATE) {
+            if Instant::now() >= self.until || self.face.stop.is_cancelled() {
+                return None;
+            }
+            match self.there().await {
+                Ok(Some(events)) => return Some(events),
+                Ok(None) => {}
+                Err(problem) => {
+                    tracing::debug!(?problem, "events of a document end early");
+                    return None;
+                }
+            }
         }
         let face = self.face.clone();
         loop {
@@ -129,15 +157,13 @@ impl Follower {
         bytes
     }
 
-    /// Returns the events that are there, up to a chunk: they may be in files, which another thread
-    /// reads. `Some(None)` if there are none, and `None` at the end.
-    async fn there(&mut self) -> Option<Option<Bytes>> {
-        if Instant::now() >= self.until || self.face.stop.is_cancelled() {
-            return None;
-        }
-        let mut watch = self.watch.take()?;
+    /// Returns the events that are there, up to a chunk, if there are any: they may be in files,
+    /// which another thread reads.
+    async fn there(&mut self) -> Result<Option<Bytes>, Problem> {
+        let Some(mut watch) = self.watch.take() else { return Ok(None) };
         let chunk = self.face.config.chunk;
-        let mut share = self.face.limits.replies.take(chunk).await.ok()?;
+        let share = self.face.limits.replies.take(chunk).await?;
+        // The share goes with the work, which goes on where the client leaves.
         let work = move |_: &Face| {
             let mut events = String::new();
             while events.len() < chunk
@@ -145,20 +171,12 @@ impl Follower {
             {
                 events.push_str(&line(&event));
             }
-            Ok((watch, events))
+            Ok((watch, events, share))
         };
-        match self.face.blocking(&self.face.reads, work).await {
-            Ok((watch, events)) => {
-                self.watch = Some(watch);
-                self.face.limits.replies.grow(&mut share, events.len()).await.ok()?;
-                Some((!events.is_empty()).then(|| hold(events.into(), Some(share))))
-            }
-            Err(problem) => {
-                // The client asks again, and the status says why.
-                tracing::debug!(?problem, "events of a document end early");
-                None
-            }
-        }
+        let (watch, events, mut share) = self.face.blocking(&self.face.reads, work).await?;
+        self.watch = Some(watch);
+        self.face.limits.replies.grow(&mut share, events.len()).await?;
+        Ok((!events.is_empty()).then(|| hold(events.into(), Some(share))))
     }
 }
 
@@ -202,7 +220,7 @@ mod tests {
         face.documents.create("doc", "1", &json!({}).into()).unwrap();
         let mut follower = Follower {
             watch: Some(face.documents.watch("doc", 1).unwrap()),
-            is_first: false,
+            begin: Vec::new(),
             returned: Some(Instant::now()),
             until: Instant::now() + Duration::from_secs(60),
             _place: face.limits.place().unwrap(),
@@ -217,5 +235,27 @@ mod tests {
         drop(all);
         let next = follower.next().await.unwrap();
         assert!(next.starts_with(b"id: 2\nevent: update\n"));
+    }
+
+    /// In the old state the status was 200, and the reply ended without an event, again and again.
+    #[tokio::test]
+    async fn events_that_cannot_begin_are_refused() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let face = Face::new(&store, &config, limits, None, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let events = async || {
+            let request = axum::http::Request::get("/v1/documents/doc").header("accept", "text/event-stream");
+            let request = request.body(Body::empty()).unwrap();
+            match face.answer(request).await {
+                Ok(response) => response.status().as_u16(),
+                Err(problem) => axum::response::IntoResponse::into_response(problem).status().as_u16(),
+            }
+        };
+        assert_eq!(events().await, 200);
+        let all = face.limits.replies.take(face.limits.replies.bytes()).await.unwrap();
+        assert_eq!(events().await, 503);
+        drop(all);
     }
 }

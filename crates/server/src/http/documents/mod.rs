@@ -148,10 +148,44 @@ impl Face {
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<(T, Vec<u8>), Problem> + Send + 'static,
     ) -> Result<(T, Bytes), Problem> {
-        let mut share = self.limits.replies.take(self.config.chunk).await?;
-        let (found, body) = self.blocking(&self.reads, work).await?;
+        let share = self.limits.replies.take(self.config.chunk).await?;
+        // The share goes with the work, which goes on where the client leaves.
+        let work = move |face: &Self| work(face).map(|made| (made, share));
+        let ((found, body), mut share) = self.blocking(&self.reads, work).await?;
         self.limits.replies.grow(&mut share, body.len()).await?;
         Ok((found, hold(body.into(), Some(share))))
+    }
+
+    /// Returns the version of a document here, if this is a read replica that is behind the version
+    /// which a client asks for.
+    fn behind(&self, problem: &Problem, newest: u64) -> Option<u64> {
+        problem.version().filter(|version| self.gate.is_some() && *version < newest)
+    }
+
+    async fn read(
+        self: &Arc<Self>,
+        method: Method,
+        name: Vec<u8>,
+        asked: Asked,
+    ) -> Result<Response<Body>, Problem> {
+        let (newest, wants_events) = (asked.newest(), asked.wants_events);
+        let read = match method {
+            Method::HEAD => self.head(name, asked).await,
+            _ if wants_events => self.events(name, &asked).await,
+            _ => self.get(name, asked).await,
+        };
+        let problem = match read {
+            Err(problem) => problem,
+            read => return read,
+        };
+        match self.behind(&problem, newest) {
+            Some(_) if wants_events && method == Method::GET => Ok(events::later()),
+            Some(version) => {
+                let why = format!("this read replica has version {version}, and not yet {newest}: ask again");
+                Err(Problem::busy(why))
+            }
+            None => Err(problem),
+        }
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Problem> {
@@ -159,9 +193,7 @@ impl Face {
         let name = name::of_path(head.uri.path())?;
         let asked = Asked::of(&head)?;
         match head.method {
-            Method::GET if asked.wants_events => self.events(name, &asked).await,
-            Method::GET => self.get(name, asked).await,
-            Method::HEAD => self.head(name, asked).await,
+            Method::GET | Method::HEAD => self.read(head.method, name, asked).await,
             Method::PUT => {
                 let body = Taken::collect(&self.limits, body).await?;
                 self.put(name, asked, body).await
@@ -237,5 +269,37 @@ mod tests {
         for request in waiting {
             assert_eq!(request.await.unwrap().unwrap(), StatusCode::OK);
         }
+    }
+
+    /// In the old state a client that came with a version of the owner was refused for good.
+    #[tokio::test]
+    async fn a_replica_that_is_behind_asks_for_patience() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let (limits, gate) = (Limits::new(&config), Some(Gate::default()));
+        let face = Face::new(&store, &config, limits, gate, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let ask = async |method: &str, query: &str, name: &str, value: &str| {
+            let request = Request::builder().method(method).uri(format!("{PREFIX}doc{query}"));
+            let request = request.header(name, value).body(Body::empty()).unwrap();
+            face.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+        };
+        for (method, query, name, value, status) in [
+            ("GET", "?since=1", "accept", "*/*", 200_u16),
+            ("GET", "?since=2", "accept", "*/*", 503),
+            ("GET", "?at=2", "accept", "*/*", 503),
+            ("GET", "", "if-match", "\"2\"", 503),
+            ("HEAD", "", "if-match", "\"2\"", 503),
+            ("GET", "", "if-match", "\"0\"", 412),
+        ] {
+            let response = ask(method, query, name, value).await;
+            assert_eq!(response.status(), status, "{method} {query} {value}");
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), status == 503);
+        }
+        // A browser connects again after the end of a reply, and never after a refusal.
+        let response = ask("GET", "?since=2", "accept", "text/event-stream").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        assert_eq!(body, "retry: 1000\n\n");
     }
 }

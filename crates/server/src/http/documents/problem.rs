@@ -179,6 +179,11 @@ impl Problem {
         self
     }
 
+    /// Returns the version of the document, if the problem names that.
+    pub fn version(&self) -> Option<u64> {
+        self.more.get("head").and_then(Value::as_u64)
+    }
+
     /// Names the version of the document, also as its tag.
     fn head(self, head: u64) -> Self {
         self.member("head", head).with(header::ETAG, format_args!("\"{head}\""))

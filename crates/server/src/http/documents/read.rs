@@ -87,8 +87,10 @@ impl Face {
 
     /// Answers with the updates after a version, or with all: as many as make a chunk.
     async fn updates(self: &Arc<Self>, name: Vec<u8>, since: Option<u64>) -> Result<Response<Body>, Problem> {
-        let mut share = self.limits.replies.take(self.config.chunk).await?;
-        let read = self.blocking(&self.reads, move |face| face.read_updates(&name, since)).await?;
+        let share = self.limits.replies.take(self.config.chunk).await?;
+        // The share goes with the work, which goes on where the client leaves.
+        let read = move |face: &Self| face.read_updates(&name, since).map(|read| (read, share));
+        let (read, mut share) = self.blocking(&self.reads, read).await?;
         let Read { mut updates, changes, len } = read;
         let version = updates.version;
         self.limits.replies.grow(&mut share, 2 * len).await?;

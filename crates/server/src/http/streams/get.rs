@@ -122,7 +122,7 @@ impl Streams {
         let identity = seen.alive(&stream.name)?;
         self.note_use(&stream, &identity);
         match request.live {
-            Some(Live::Events) => self.events(stream, request, seen),
+            Some(Live::Events) => self.events(stream, request, seen).await,
             Some(Live::LongPoll) => self.long_poll(&stream, request, seen).await,
             None => {
                 let from = self.first_of(&request, &seen)?;
@@ -173,15 +173,16 @@ impl Streams {
         if from >= end {
             return Ok(Chunk { messages: Vec::new(), next: from, share: None });
         }
-        let mut share = self.limits.replies.take(self.config.chunk).await?;
+        let share = self.limits.replies.take(self.config.chunk).await?;
         let (stream, identity) = (stream.clone(), identity.clone());
+        // The share goes with the work, which goes on where the client leaves.
         let read = move |streams: &Self| {
             let chunk = streams.chunk(&stream.name, &identity, from, end, skips);
             // The store was asked by the name alone: by now that may be another stream's.
-            stream.is_still(&streams.store, &identity)?;
-            chunk
+            stream.is_still(&identity)?;
+            chunk.map(|chunk| (chunk, share))
         };
-        let chunk = self.blocking(&self.reads, read).await?;
+        let (chunk, mut share) = self.blocking(&self.reads, read).await?;
         // The last message of a chunk may be much longer than the chunk.
         self.limits.replies.grow(&mut share, chunk.size()).await?;
         Ok(Chunk { share: Some(share), ..chunk })
@@ -365,6 +366,26 @@ mod tests {
         assert_eq!(read(identity).await.unwrap_err().status, StatusCode::NOT_FOUND);
         let identity = stream.seen().alive(&stream.name).unwrap();
         assert_eq!(read(identity).await.unwrap(), ["c", "d"]);
+    }
+
+    /// In the old state a read waited for the writer of its stream, who may wait for room, and some
+    /// such reads were all that may run at once.
+    #[test]
+    fn reads_do_not_wait_for_the_writer_of_their_stream() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = runtime.block_on(make(&streams, ["a", "b"]));
+        let identity = stream.seen().identity.unwrap();
+        let turn = stream.turn(&streams.store).unwrap();
+        let read = streams.read(&stream, &identity, 0, 2, true);
+        // Longer than that takes, however busy the machine is.
+        let forever = std::time::Duration::from_secs(120);
+        let read = runtime.block_on(async { tokio::time::timeout(forever, read).await });
+        drop(turn);
+        assert_eq!(read.expect("it does not wait").unwrap().messages, ["a", "b"]);
     }
 
     #[tokio::test]

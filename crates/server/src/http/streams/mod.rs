@@ -88,8 +88,9 @@ impl Streams {
                 Err(error) => return Err(error),
             }
         }
+        let longest_wait = config.long_poll.max(config.events).as_millis() as u64;
         Ok(Arc::new(Self {
-            registry: Registry::new(config.cached),
+            registry: Registry::new(config.cached, longest_wait),
             family: Mutex::default(),
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
@@ -191,11 +192,11 @@ impl Streams {
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
             Method::POST => {
-                let (body, _share) = self.limits.bodies.collect(body).await?;
+                let body = self.limits.bodies.collect(body).await?;
                 self.post(&self.open(&name, false).await?, &head.headers, body).await
             }
             Method::PUT => {
-                let (body, _share) = self.limits.bodies.collect(body).await?;
+                let body = self.limits.bodies.collect(body).await?;
                 self.put(&self.open(&name, false).await?, &head, body).await
             }
             Method::DELETE => self.delete(&self.open(&name, false).await?).await,
@@ -213,4 +214,47 @@ async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> R
         _ => streams.answer(request).await.unwrap_or_else(Refusal::into_response),
     };
     reply::protect(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the old state the memory for a body returned as its client left, while the body waited
+    /// for its turn in the store all the same.
+    #[test]
+    fn a_body_counts_until_its_work_has_ended() {
+        const SIZE: usize = 512 << 10;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let config = Config { body_budget: SIZE, max_body: SIZE, ..Config::default() };
+        let limits = Limits::new(&config);
+        let store = Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let ask = |method: Method, len: usize| {
+            let request = Request::builder().method(method).uri("/v1/stream/s");
+            let request = request.header(header::CONTENT_TYPE, "text/plain");
+            let (streams, request) = (streams.clone(), request.body(Body::from(vec![b'x'; len])).unwrap());
+            async move { streams.answer(request).await.map(|response| response.status()) }
+        };
+        assert_eq!(runtime.block_on(ask(Method::PUT, 0)).unwrap(), StatusCode::CREATED);
+        let collect = async || {
+            let collected = streams.limits.bodies.collect(Body::from(vec![b'x'; SIZE])).await;
+            collected.map(|_| ()).map_err(|refusal| refusal.status)
+        };
+        let stream = streams.registry.get(&Name::new("s").unwrap());
+        let turn = stream.turn(&streams.store).unwrap();
+        let meanwhile = runtime.block_on(async {
+            let post = tokio::spawn(ask(Method::POST, SIZE));
+            while streams.writes.available_permits() == WRITERS {
+                tokio::task::yield_now().await;
+            }
+            post.abort();
+            assert!(post.await.unwrap_err().is_cancelled());
+            collect().await
+        });
+        drop(turn);
+        assert_eq!(meanwhile, Err(StatusCode::SERVICE_UNAVAILABLE));
+        let mut tries = (0..50).map(|_| runtime.block_on(collect()));
+        assert!(tries.any(|collected| collected.is_ok()), "the memory returns");
+    }
 }

@@ -21,6 +21,8 @@ pub struct Registry {
     shards: Vec<Mutex<Shard>>,
     /// Streams of a shard that are kept though nobody uses them.
     room: usize,
+    /// How long a reader waits at a stream at most, in milliseconds.
+    longest_wait: u64,
 }
 
 #[derive(Default)]
@@ -31,9 +33,10 @@ struct Shard {
 }
 
 impl Registry {
-    pub fn new(cached: usize) -> Self {
+    pub fn new(cached: usize, longest_wait: u64) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { hasher: DefaultHashBuilder::default(), shards, room: cached.div_ceil(SHARDS) }
+        let (hasher, room) = (DefaultHashBuilder::default(), cached.div_ceil(SHARDS));
+        Self { hasher, shards, room, longest_wait }
     }
 
     pub fn get(&self, name: &Name) -> Arc<Stream> {
@@ -41,7 +44,7 @@ impl Registry {
         if let Some(stream) = shard.streams.get(name) {
             return stream.clone();
         }
-        let stream = Arc::new(Stream::new(name.clone()));
+        let stream = Arc::new(Stream::new(name.clone(), self.longest_wait));
         shard.streams.insert(name.clone(), stream.clone());
         shard.queue.push_back(name.clone());
         shard.make_room(self.room);
@@ -93,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_nobody_holds_makes_room() {
-        let registry = Registry::new(SHARDS);
+        let registry = Registry::new(SHARDS, 0);
         let name = |i: usize| Name::new(&format!("s{i}")).unwrap();
         let held: Vec<_> = (0..100).map(|i| registry.get(&name(i))).collect();
         for i in 100..5_000 {

@@ -59,24 +59,34 @@ impl Streams {
         }
         let mut removed = Removed::new();
         // Whoever asked waits for the versions.
-        drop(self.erase(stream, &mut written, Draft::default(), &mut removed)?);
+        drop(self.erase(stream, &mut written, Draft::default(), &mut Vec::new(), &mut removed)?);
         Ok(removed)
     }
 
-    /// Erases a stream, and those that were kept for it alone, with what is drafted already.
+    /// Commits the removal of streams, during the turns of all of them.
+    fn commit_removal(&self, draft: &Draft, leaving: &[Arc<Stream>]) -> Result<Ticket, Refusal> {
+        let ticket = draft.commit(&self.store)?;
+        leaving.iter().for_each(|stream| stream.leave());
+        Ok(ticket)
+    }
+
+    /// Erases a stream, and those that were kept for it alone, with what is drafted already for the
+    /// streams that are leaving.
     fn erase(
         &self,
         stream: &Arc<Stream>,
         written: &mut Written,
         mut draft: Draft,
+        leaving: &mut Vec<Arc<Stream>>,
         removed: &mut Removed,
     ) -> Result<Ticket, Refusal> {
         written.draft_removal(&stream.name, &mut draft);
+        leaving.push(stream.clone());
         let fork = written.metadata.as_ref().and_then(|metadata| metadata.identity.fork.as_ref());
         let source = fork.and_then(|fork| Some((fork.depth, Name::new(&fork.source).ok()?)));
         let ticket = match source {
-            Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft, removed),
-            None => draft.commit(&self.store),
+            Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft, leaving, removed),
+            None => self.commit_removal(&draft, leaving),
         };
         let ticket = ticket.inspect_err(|refusal| written.invalidate(refusal))?;
         written.removed();
@@ -90,19 +100,21 @@ impl Streams {
         source: &Arc<Stream>,
         depth: u32,
         mut draft: Draft,
+        leaving: &mut Vec<Arc<Stream>>,
         removed: &mut Removed,
     ) -> Result<Ticket, Refusal> {
         let mut written = source.turn(&self.store)?;
         // One that is no nearer to the root is no source of it: that way there is no end.
         let metadata = written.metadata.as_ref().filter(|metadata| metadata.identity.depth() < depth);
-        let Some(metadata) = metadata else { return draft.commit(&self.store) };
+        let Some(metadata) = metadata else { return self.commit_removal(&draft, leaving) };
         let forks = metadata.forks.saturating_sub(1);
         if metadata.gone && forks == 0 {
-            return self.erase(source, &mut written, draft, removed);
+            return self.erase(source, &mut written, draft, leaving, removed);
         }
         let change = Change { forks: Some(forks), ..Change::default() };
         written.draft_change(&source.name, &change, &mut draft);
-        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.invalidate(refusal))?;
+        let ticket =
+            self.commit_removal(&draft, leaving).inspect_err(|refusal| written.invalidate(refusal))?;
         written.changed(&change);
         source.announce(&mut written, &ticket);
         Ok(ticket)

@@ -30,8 +30,10 @@ use crate::http::reply::{Refusal, set};
 /// A sign of life, which tells a peer that is gone from one that waits.
 const ALIVE: Duration = Duration::from_secs(15);
 
-/// The last words to a reader of bytes that are no text.
-const NO_TEXT: &[u8] = b": the next bytes of the stream are no UTF-8 text: read them without live=sse\n\n";
+/// The last words to a reader of bytes that are no text, or none that an event can have.
+const NO_TEXT: &[u8] =
+    b": the next bytes of the stream are no UTF-8 text, or no message of many ends with a whole character: \
+    read them without live=sse\n\n";
 
 /// A reader of events.
 struct Events {
@@ -43,9 +45,12 @@ struct Events {
     next: u64,
     /// The end of the stream when its last messages ended within a character: these wait for more.
     held: u64,
+    /// The bytes of that character.
+    begun: Vec<u8>,
     skips: bool,
     cursor: Option<u64>,
-    is_first: bool,
+    /// The first event, until it is sent.
+    first: Option<Bytes>,
     is_over: bool,
     until: Instant,
     _place: OwnedSemaphorePermit,
@@ -65,7 +70,9 @@ struct Control {
 }
 
 impl Streams {
-    pub fn events(
+    /// Answers with events, the first of which is made before: what cannot be read is refused. A
+    /// reader whose events end early asks again, and the status says why.
+    pub async fn events(
         self: &Arc<Self>,
         stream: Arc<Stream>,
         request: Request,
@@ -73,21 +80,23 @@ impl Streams {
     ) -> Result<Response<Body>, Refusal> {
         let identity = seen.alive(&stream.name)?;
         let is_binary = identity.form() == Form::Bytes;
-        let events = Events {
+        let mut events = Events {
             next: self.first_of(&request, &seen)?,
             held: 0,
+            begun: Vec::new(),
             streams: self.clone(),
             identity,
             watch: stream.watch(),
             skips: request.start == Start::Beginning,
             cursor: request.cursor,
-            is_first: true,
+            first: None,
             is_over: false,
             until: Instant::now() + self.config.events,
             _place: self.limits.place()?,
             _attendance: stream.hold_open(),
             stream,
         };
+        events.first = Some(events.make(&seen).await?);
         let body = stream::unfold(events, async |mut events| {
             let event = events.next().await?;
             Some((Ok::<_, Infallible>(event), events))
@@ -106,6 +115,9 @@ impl Streams {
 impl Events {
     /// What is to be sent next; nothing more, if the connection is to end.
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
         if self.is_over {
             return None;
         }
@@ -114,8 +126,14 @@ impl Events {
             if !seen.is_of(&self.identity) {
                 return None;
             }
-            if std::mem::take(&mut self.is_first) || seen.end.0 > self.next.max(self.held) || seen.closed {
-                return self.tell(&seen).await;
+            if seen.end.0 > self.next.max(self.held) || seen.closed {
+                return match self.make(&seen).await {
+                    Ok(event) => Some(event),
+                    Err(refusal) => {
+                        tracing::debug!(?refusal, stream = %self.stream.name, "events end early");
+                        None
+                    }
+                };
             }
             tokio::select! {
                 _ = self.watch.changed() => {}
@@ -129,42 +147,51 @@ impl Events {
     }
 
     /// Reads on. Of a text, only messages that end with a character, since an event has characters.
-    /// Returns `None` if what follows is no text.
+    /// Returns `None` if what follows is no text, or no message of two chunks ends with a
+    /// character.
     async fn read(&mut self, seen: &Seen) -> Result<Option<Chunk>, Refusal> {
         let (streams, stream, identity) = (&self.streams, &self.stream, &self.identity);
+        if self.held > self.next && !seen.closed {
+            // Those that are held are read again only if what is new may end them.
+            let new = streams.read(stream, identity, self.held, seen.end.0, false).await?;
+            let mut text = Text::after(self.begun.clone());
+            text.add(&new.messages);
+            if text.messages == 0 && text.may_go_on && new.next >= seen.end.0 {
+                (self.held, self.begun) = (new.next, text.begun);
+                return Ok(Some(Chunk { messages: Vec::new(), next: self.next, share: None }));
+            }
+        }
         let mut chunk = streams.read(stream, identity, self.next, seen.end.0, self.skips).await?;
         if identity.form() != Form::Text {
             return Ok(Some(chunk));
         }
         let mut text = Text::of(&chunk.messages);
-        // The rest of a character has at most three bytes.
-        while text.messages == 0 && text.may_go_on && chunk.next < seen.end.0 {
-            let more = streams.read(stream, identity, chunk.next, chunk.next + 1, false).await?;
+        if text.messages == 0 && text.may_go_on && chunk.next < seen.end.0 {
+            // A message that is longer than a chunk may end within a character.
+            let more = streams.read(stream, identity, chunk.next, seen.end.0, false).await?;
+            text.add(&more.messages);
             chunk.messages.extend(more.messages);
             chunk.next = more.next;
-            text = Text::of(&chunk.messages);
+            if let (Some(share), Some(more)) = (&mut chunk.share, more.share) {
+                share.merge(more);
+            }
         }
+        let may_go_on = text.may_go_on && chunk.next >= seen.end.0 && !seen.closed;
         let rest = chunk.messages.split_off(text.messages);
-        if chunk.messages.is_empty() && !rest.is_empty() && (!text.may_go_on || seen.closed) {
+        if chunk.messages.is_empty() && !rest.is_empty() && !may_go_on {
             return Ok(None);
         }
         self.held = if chunk.messages.is_empty() { chunk.next } else { 0 };
+        self.begun = text.begun;
         chunk.next -= rest.len() as u64;
         Ok(Some(chunk))
     }
 
-    async fn tell(&mut self, seen: &Seen) -> Option<Bytes> {
-        let mut chunk = match self.read(seen).await {
-            Ok(Some(chunk)) => chunk,
-            Ok(None) => {
-                self.is_over = true;
-                return Some(Bytes::from_static(NO_TEXT));
-            }
-            Err(refusal) => {
-                // The reader asks again, and is told why by the status.
-                tracing::debug!(?refusal, stream = %self.stream.name, "events end early");
-                return None;
-            }
+    /// Makes the next event.
+    async fn make(&mut self, seen: &Seen) -> Result<Bytes, Refusal> {
+        let Some(mut chunk) = self.read(seen).await? else {
+            self.is_over = true;
+            return Ok(Bytes::from_static(NO_TEXT));
         };
         (self.next, self.skips) = (chunk.next, false);
         let up_to_date = self.next >= seen.end.0;
@@ -186,43 +213,60 @@ impl Events {
         event.push_str(&serde_json::to_string(&control).expect("it is made of text and truth values"));
         event.push_str("\n\n");
         if let Some(share) = &mut share {
-            // An event is longer than its messages, by a third for bytes. The reader asks again.
-            self.streams.limits.replies.grow(share, event.len()).await.ok()?;
+            // An event is longer than its messages, by a third for bytes.
+            self.streams.limits.replies.grow(share, event.len()).await?;
         }
-        Some(hold(event.into(), share))
+        Ok(hold(event.into(), share))
     }
 }
 
 /// How far messages are UTF-8 text.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Text {
     /// Number of the messages that end with a whole character, with all before it.
     messages: usize,
     /// Whether the others may be the begin of more text.
     may_go_on: bool,
+    /// Number of all messages.
+    all: usize,
+    /// The bytes of a character that the last message has begun.
+    begun: Vec<u8>,
 }
 
 impl Text {
     fn of(messages: &[Bytes]) -> Self {
-        let mut text = Self { messages: 0, may_go_on: true };
-        // The bytes of a character that the messages up to here have begun.
-        let mut begun = Vec::new();
-        for (i, message) in messages.iter().enumerate() {
-            let joined =
-                if begun.is_empty() { message.clone() } else { [&begun[..], message].concat().into() };
+        let mut text = Self::after(Vec::new());
+        text.add(messages);
+        text
+    }
+
+    /// Text that goes on after these bytes of a character.
+    fn after(begun: Vec<u8>) -> Self {
+        Self { messages: 0, may_go_on: true, all: 0, begun }
+    }
+
+    /// Takes in the messages that follow.
+    fn add(&mut self, messages: &[Bytes]) {
+        for message in messages {
+            if !self.may_go_on {
+                return;
+            }
+            self.all += 1;
+            let joined = match self.begun.is_empty() {
+                true => message.clone(),
+                false => [&self.begun[..], message].concat().into(),
+            };
             match std::str::from_utf8(&joined) {
                 Ok(_) => {
-                    text.messages = i + 1;
-                    begun.clear();
+                    self.messages = self.all;
+                    self.begun.clear();
                 }
-                Err(error) if error.error_len().is_none() => begun = joined[error.valid_up_to()..].to_vec(),
-                Err(_) => {
-                    text.may_go_on = false;
-                    break;
+                Err(error) if error.error_len().is_none() => {
+                    self.begun = joined[error.valid_up_to()..].to_vec();
                 }
+                Err(_) => self.may_go_on = false,
             }
         }
-        text
     }
 }
 
@@ -273,7 +317,7 @@ mod tests {
     fn text_ends_with_a_whole_character() {
         let of = |messages: &[&'static [u8]]| {
             let messages: Vec<Bytes> = messages.iter().map(|message| Bytes::from_static(message)).collect();
-            let Text { messages, may_go_on } = Text::of(&messages);
+            let Text { messages, may_go_on, .. } = Text::of(&messages);
             (messages, may_go_on)
         };
         assert_eq!(of(&[]), (0, true));
@@ -297,7 +341,7 @@ mod tests {
         stream: &Arc<Stream>,
     ) -> impl futures_util::Stream<Item = String> + Unpin {
         let request = Request { start: Start::Beginning, live: None, cursor: None };
-        let response = streams.events(stream.clone(), request, stream.seen()).unwrap();
+        let response = streams.events(stream.clone(), request, stream.seen()).await.unwrap();
         let events = response.into_body().into_data_stream();
         let text = |event: Result<Bytes, _>| String::from_utf8(event.unwrap().to_vec()).unwrap();
         Box::pin(futures_util::StreamExt::map(events, text))
@@ -318,12 +362,14 @@ mod tests {
             let (streams, stream, headers) = (streams.clone(), stream.clone(), parts.headers.clone());
             async move { streams.post(&stream, &headers, Bytes::from_static(bytes)).await.unwrap() }
         };
-        streams.put(&stream, &parts, Bytes::from_static(b"1\xe2\x82")).await.unwrap();
+        streams.put(&stream, &parts, Bytes::from_static(b"1\xe2")).await.unwrap();
         let mut events = events(&streams, &stream).await;
         let mut next = async || futures_util::StreamExt::next(&mut events).await;
         let first = next().await.unwrap();
         assert!(!first.contains("event: data") && !first.contains("upToDate"), "{first}");
         assert!(first.contains(&format!("\"{}\"", Offset(0))), "the reader goes on from the begin: {first}");
+        post(b"\x82").await;
+        assert!(!next().await.unwrap().contains("event: data"));
         post(b"\xac 2").await;
         assert!(next().await.unwrap().starts_with("event: data\ndata:1\u{20ac} 2\n\n"));
         post(b"3").await;
@@ -332,5 +378,29 @@ mod tests {
         post(b"\xff").await;
         assert_eq!(next().await.unwrap().as_bytes(), NO_TEXT);
         assert_eq!(next().await, None);
+    }
+
+    /// In the old state a reader read one message after the other, and looked at all of them again
+    /// after each.
+    #[tokio::test]
+    async fn text_whose_messages_never_end_with_a_character_ends_the_events() {
+        let config = crate::http::Config { chunk: 256, ..Default::default() };
+        let limits = crate::http::limits::Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let name = super::super::name::Name::new("s").unwrap();
+        let stream = streams.open(&name, false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+        streams.put(&stream, &request.into_parts().0, Bytes::from_static(b"\xe2")).await.unwrap();
+        // Each of these ends a character, and begins the next.
+        let more = vec![&b"\x82\xac\xe2"[..]; 1000];
+        streams.store.append_many(name.data(), more).unwrap().wait().unwrap();
+        streams.registry.remove(&name);
+        let stream = streams.open(&name, true).await.unwrap();
+        assert_eq!(stream.seen().end, Offset(1001));
+        let mut events = events(&streams, &stream).await;
+        assert_eq!(futures_util::StreamExt::next(&mut events).await.unwrap().as_bytes(), NO_TEXT);
+        assert_eq!(futures_util::StreamExt::next(&mut events).await, None);
     }
 }

@@ -27,9 +27,13 @@ const FEW: usize = 32;
 pub struct Stream {
     pub name: Name,
     written: Mutex<Written>,
+    /// The stream of this name as of the last commit, for readers, who never wait for a turn.
+    last: Mutex<Last>,
     seen: watch::Sender<Seen>,
     /// Readers that wait at it: it does not fall idle.
     readers: AtomicUsize,
+    /// How long a reader waits at most, in milliseconds.
+    longest_wait: u64,
     /// When it was last used, and what of that is noted in the store.
     touched: AtomicU64,
     noted: AtomicU64,
@@ -51,6 +55,16 @@ pub struct Written {
     own: u64,
 }
 
+/// Which stream has the name.
+#[derive(Clone, Copy, Default)]
+enum Last {
+    #[default]
+    None,
+    Gone,
+    /// Number of the stream.
+    There(u64),
+}
+
 /// A stream as of what is durable.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
@@ -65,10 +79,11 @@ pub struct Seen {
 }
 
 impl Stream {
-    pub fn new(name: Name) -> Self {
+    pub fn new(name: Name, longest_wait: u64) -> Self {
         let (seen, _) = watch::channel(Seen::default());
         let (touched, noted) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { name, written: Mutex::default(), seen, readers: AtomicUsize::new(0), touched, noted }
+        let (written, last) = (Mutex::default(), Mutex::default());
+        Self { name, written, last, seen, readers: AtomicUsize::new(0), longest_wait, touched, noted }
     }
 
     /// Takes the turn to write, and looks the stream up if that was not done yet. May read from the
@@ -99,6 +114,7 @@ impl Stream {
         let loaded = self.load(store, &mut written);
         if loaded.is_err() {
             written.version += 1;
+            self.leave();
             self.publish(Seen { version: written.version, ..Seen::default() }, Ok(()));
         }
         loaded
@@ -131,12 +147,14 @@ impl Stream {
             Err(error) => return Err(error.into()),
         };
         if let Some(metadata) = &metadata {
-            // It may have been used since that was noted.
-            self.touched.fetch_max(metadata.touched.saturating_add(slack(&metadata.identity)), Relaxed);
+            // It may have been used since that was noted, last by a reader who then waited.
+            let later = slack(&metadata.identity).saturating_add(self.longest_wait);
+            self.touched.fetch_max(metadata.touched.saturating_add(later), Relaxed);
             self.noted.store(metadata.touched, Relaxed);
         }
         let (version, changes) = (written.version + 1, (payloads.len() as u64).saturating_sub(1));
         *written = Written { is_loaded: true, version, metadata, notes, changes, own };
+        self.set_last(written.last());
         self.publish(written.seen(), Ok(()));
         Ok(())
     }
@@ -144,6 +162,7 @@ impl Stream {
     /// Has what was written be seen once it is durable; gives the version to wait for.
     pub fn announce(self: &Arc<Self>, written: &mut Written, ticket: &Ticket) -> u64 {
         written.version += 1;
+        self.set_last(written.last());
         let (stream, seen) = (self.clone(), written.seen());
         let runtime = Handle::try_current().ok().filter(|_| self.seen.receiver_count() > FEW);
         ticket.on_done(move |done| match runtime {
@@ -238,13 +257,24 @@ impl Stream {
     }
 
     /// Whether it is still the stream of this outline for those who write, who are ahead of what is
-    /// [seen](Self::seen). After that, all that was read before was read of this stream.
-    pub fn is_still(&self, store: &Store, identity: &Identity) -> Result<(), Refusal> {
-        match &self.turn(store)?.metadata {
-            Some(metadata) if metadata.gone => Err(Refusal::gone(&self.name)),
-            Some(metadata) if metadata.identity.id == identity.id => Ok(()),
+    /// [seen](Self::seen). After that, all that was read before was read of this stream. Does not
+    /// wait for a writer, who may wait for room.
+    pub fn is_still(&self, identity: &Identity) -> Result<(), Refusal> {
+        match *self.last.lock().unwrap_or_else(PoisonError::into_inner) {
+            Last::There(id) if id == identity.id => Ok(()),
+            Last::Gone => Err(Refusal::gone(&self.name)),
             _ => Err(Refusal::unknown(&self.name)),
         }
+    }
+
+    /// Takes that its removal is committed. To be called during its turn and those of its sources:
+    /// no other stream has one of these names before.
+    pub fn leave(&self) {
+        self.set_last(Last::None);
+    }
+
+    fn set_last(&self, last: Last) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
 
     /// What is known of it, if it is there.
@@ -268,8 +298,8 @@ impl Drop for HeldOpen {
 }
 
 /// How much later than it was noted a stream may have been used: an eighth of what it may be idle
-/// for, so that readers make few commits. After a crash a stream counts as used that much later,
-/// rather than expire too early.
+/// for, so that readers make few commits. A stream that is looked up counts as used that much
+/// later, and by a reader who then waited for as long as one may, rather than expire too early.
 fn slack(identity: &Identity) -> u64 {
     identity.ttl.map_or(0, |seconds| seconds.saturating_mul(125).clamp(1_000, 1 << 40))
 }
@@ -297,6 +327,14 @@ impl Written {
     pub fn end(&self) -> Offset {
         let base = self.metadata.as_ref().map_or(0, |metadata| metadata.identity.base());
         Offset(base.saturating_add(self.own))
+    }
+
+    fn last(&self) -> Last {
+        match &self.metadata {
+            Some(metadata) if metadata.gone => Last::Gone,
+            Some(metadata) => Last::There(metadata.identity.id),
+            None => Last::None,
+        }
     }
 
     fn seen(&self) -> Seen {

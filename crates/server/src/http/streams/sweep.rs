@@ -55,7 +55,7 @@ impl Streams {
             match Name::of_due(&key) {
                 Some((minute, _)) if minute > now / MINUTE => break,
                 Some(found) => due.push(found),
-                None => tracing::warn!(key = %key.escape_ascii(), "a log tells no stream that is due"),
+                None => tracing::warn!(key = %key.escape_ascii(), "a key names no stream that is due"),
             }
             if i + 1 == AT_ONCE {
                 next = Some([&key[..], b"\0"].concat());
@@ -192,5 +192,33 @@ mod tests {
             logs.contains(&stream.name.due(due())) && !logs.contains(&stream.name.due(before)),
             "{logs:?}"
         );
+    }
+
+    /// In the old state a stream whose reader waited for longer than it may be idle was lost when
+    /// the server started anew, because nobody notes how long a reader waits.
+    #[tokio::test]
+    async fn a_stream_outlives_a_restart_while_a_reader_waits() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let longest = config.events.max(config.long_poll).as_millis() as u64;
+        let open = || {
+            let limits = Limits::new(&config);
+            Streams::new(store.clone(), config.clone(), limits, None, Default::default()).unwrap()
+        };
+        let streams = open();
+        let used = |stream: &Arc<Stream>, before: u64| {
+            let change = Change { touched: Some(time::now() - before), ..Change::default() };
+            let mut written = stream.turn(&streams.store).unwrap();
+            streams.commit(stream, &mut written, &change, &[]).unwrap();
+        };
+        // One had a reader until now, who came when the last use was noted; the other had none.
+        used(&make(&streams, "read", &[("stream-ttl", "50")]).await, longest);
+        used(&make(&streams, "idle", &[("stream-ttl", "50")]).await, 2 * longest);
+        store.flush().unwrap();
+        let again = open();
+        for (name, is_there) in [("read", true), ("idle", false)] {
+            let stream = again.open(&Name::new(name).unwrap(), true).await.unwrap();
+            assert_eq!(stream.seen().identity.is_some(), is_there, "{name}");
+        }
     }
 }

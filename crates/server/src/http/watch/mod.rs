@@ -7,6 +7,7 @@
 
 mod browse;
 mod live;
+mod memory;
 mod page;
 mod point;
 mod probe;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::Response;
 use axum::routing::get;
 use brooklet::Store;
@@ -28,9 +29,12 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::hot_logs::HotLogs;
+use crate::http::Config;
+use crate::http::limits::Limits;
 use crate::http::strangers::welcome;
 use crate::replica::Upstream;
 use live::History;
+use memory::{LISTING, LOOK, within_memory};
 pub(crate) use probe::TEXT;
 use runs::Runs;
 
@@ -40,14 +44,14 @@ const EVERY: Duration = Duration::from_secs(1);
 /// it.
 const BROWSING: usize = 16;
 
-/// Something that a frontend of the server tells on the page.
+/// Figures that a frontend of the server adds to the page.
 pub trait Extra: Send + Sync {
-    /// What it is now. It is asked about once a second for each page that is open, and must not
-    /// wait for anything.
+    /// Returns the figures of now. The server makes this call about once a second for each open
+    /// page. The call must not wait for anything.
     ///
-    /// An array of objects becomes a table, an object a list of figures. Names say what values are:
-    /// those that end with `_bytes`, `_seconds`, `_per_second` or `_at` (seconds since the Unix
-    /// epoch) are shown with their units.
+    /// An array of objects becomes a table, an object a list of figures. The ends of names
+    /// determine units: the page shows values whose names end with `_bytes`, `_seconds`,
+    /// `_per_second` or `_at` (seconds since the Unix epoch) with their units.
     fn tell(&self) -> Value;
 }
 
@@ -59,8 +63,8 @@ impl<F: Fn() -> Value + Send + Sync> Extra for F {
 
 type Append = Box<dyn Fn(&mut String) + Send + Sync>;
 
-/// What the pages show: a store, once it is open, and what the server's frontends add. Clones are
-/// the same.
+/// The source of the pages: a store, once it is open, and the figures that the server's frontends
+/// add. Clones are handles to the same source.
 #[derive(Clone)]
 pub struct Watch(Arc<Inner>);
 
@@ -75,10 +79,13 @@ struct Inner {
     extras: RwLock<Vec<(String, Box<dyn Extra>)>>,
     appended: RwLock<Vec<Append>>,
     upstream: OnceLock<Arc<dyn Upstream>>,
+    /// The limits of all paths of HTTP, or own ones.
+    limits: OnceLock<Arc<Limits>>,
 }
 
 impl Watch {
-    /// Of a server that starts; it is ready when it [has its store](Self::ready).
+    /// Creates the source for a server that starts. The server is ready once it [has its
+    /// store](Self::ready).
     pub fn new() -> Self {
         Self(Arc::new(Inner {
             store: OnceLock::new(),
@@ -91,38 +98,49 @@ impl Watch {
             extras: RwLock::default(),
             appended: RwLock::default(),
             upstream: OnceLock::new(),
+            limits: OnceLock::new(),
         }))
     }
 
-    /// The store is open, and the server takes requests. Only the first call counts.
+    /// Notes that the store is open, and the server takes requests. Only the first call counts.
     pub fn ready(&self, store: Store) {
-        // The first one is what the pages show, for as long as the process lives.
+        // The pages show the first store for as long as the process lives.
         let _ = self.0.store.set(store);
         self.look();
     }
 
-    /// The server is one of a read replica.
+    /// Notes that the server is one of a read replica.
     pub(crate) fn follow(&self, upstream: Arc<dyn Upstream>) {
         // There is one for as long as the server serves.
         let _ = self.0.upstream.set(upstream);
     }
 
-    /// The server stops: nobody is to send it anything new.
+    /// The replies are to share the memory of other paths.
+    pub(crate) fn share(&self, limits: Arc<Limits>) {
+        // The first ones count, for as long as the server serves.
+        let _ = self.0.limits.set(limits);
+    }
+
+    fn limits(&self) -> &Limits {
+        self.0.limits.get_or_init(|| Limits::new(&Config::default()))
+    }
+
+    /// Notes that the server stops: clients should send nothing new.
     pub fn stopping(&self) {
         self.0.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Where frontends take note of what is appended.
+    /// Returns the sketch in which frontends note their appends.
     pub fn hot_logs(&self) -> &Arc<HotLogs> {
         &self.0.hot_logs
     }
 
-    /// Has the page show something more, under this name.
+    /// Adds figures to the page, under this name.
     pub fn show(&self, name: impl Into<String>, extra: impl Extra + 'static) {
         self.0.extras.write().expect("no panics").push((name.into(), Box::new(extra)));
     }
 
-    /// Has `/metrics` end with more families, which `append` writes in the text format of
+    /// Adds families at the end of `/metrics`. `append` writes them in the text format of
     /// Prometheus.
     pub fn append_metrics(&self, append: impl Fn(&mut String) + Send + Sync + 'static) {
         self.0.appended.write().expect("no panics").push(Box::new(append));
@@ -169,27 +187,33 @@ impl Default for Watch {
 /// The routes: `/`, `/page/…`, `/api/…`, `/metrics`, `/healthz` and `/readyz`. All of them are only
 /// read.
 pub fn router(watch: Watch) -> Router {
-    let live = Router::new()
+    let looks = Router::new()
         .route("/metrics", get(probe::metrics))
-        .route("/healthz", get(probe::healthz))
-        .route("/readyz", get(probe::readyz))
         .route("/api/live", get(live::live))
+        .layer(from_fn_with_state((watch.clone(), LOOK), within_memory));
+    let listings = Router::new()
         .route("/api/logs", get(browse::logs))
         .route("/api/log", get(browse::log))
+        .layer(from_fn_with_state((watch.clone(), LISTING), within_memory));
+    // Probes have short replies, and are answered whatever the others hold.
+    let live = Router::new()
+        .route("/healthz", get(probe::healthz))
+        .route("/readyz", get(probe::readyz))
+        .merge(looks)
+        .merge(listings)
         .layer(map_response(fresh))
         .with_state(watch);
     let page = Router::new().route("/", get(page::index)).route("/page/{name}", get(page::part));
     welcome(live.merge(page).layer(map_response(guarded)))
 }
 
-/// What it says is so now.
+/// Forbids caches to keep a reply, which shows the state of one moment.
 async fn fresh(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// Keys and payloads are others' bytes: no browser is to take them for anything but what they are
-/// said to be.
+/// Makes browsers treat a reply as its declared type only: keys and payloads are bytes of others.
 async fn guarded(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [

@@ -52,6 +52,11 @@ impl Log {
         self.entries.truncate(most);
     }
 
+    /// Records the refusals of another log, as if they came now one after another.
+    pub fn append(&mut self, other: Self, most: usize) {
+        other.entries.into_iter().rev().for_each(|entry| self.note(entry, most));
+    }
+
     /// Returns the refusals, the newest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries.iter()

@@ -162,7 +162,8 @@ fn take_over(call: &mut Call<'_>, id: SlotId, group: &Bytes, found: &Found) {
     }
 }
 
-/// Tells what was claimed, and then what is gone if that is asked for. The reply begins at `start`.
+/// Replies with the claimed entries, and then with the ids of lost entries if these are requested.
+/// The reply begins at `start`.
 fn tell(call: &mut Call<'_>, start: usize, found: Found, tells_gone: bool) -> Done {
     let Found { claimed, entries, gone, bytes, .. } = found;
     call.reply().array(claimed.len());

@@ -1,4 +1,4 @@
-//! The commands: what they take, and where their keys are.
+//! `COMMAND`: the arguments of the commands, and the places of their keys.
 
 use super::super::fail::Fail;
 use super::super::glob::matches;

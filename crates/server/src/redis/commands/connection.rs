@@ -1,4 +1,4 @@
-//! The connection: the client's identity, its database, and what it says of itself.
+//! Commands about the connection: the identity of the client, its database, its names.
 
 use bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! Sums of numbers with a fraction, for `INCRBYFLOAT` and `HINCRBYFLOAT`.
 //!
-//! Redis adds numbers of 64 binary digits, and tells 17 decimal places: 0.1 and 0.2 are 0.3. The 53
-//! binary digits of an `f64` would give 0.30000000000000004. So sums that 38 decimal digits can
-//! hold are computed in decimal places, without an error; all other sums are those of an `f64`.
+//! Redis adds numbers of 64 binary digits, and returns 17 decimal places: 0.1 and 0.2 are 0.3. The
+//! sum in an `f64`, with 53 binary digits, is 0.30000000000000004. So sums that 38 decimal digits
+//! can hold are computed in decimal places, without an error; all other sums are those of an `f64`.
 
 use super::super::fail::Fail;
 

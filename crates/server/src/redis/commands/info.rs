@@ -12,7 +12,7 @@ pub const REDIS_VERSION: &str = "7.0.15";
 
 type Section = fn(&mut Call<'_>, &mut String) -> Done;
 
-/// The sections, and whether INFO tells them unasked.
+/// The sections, and whether `INFO` without arguments has them.
 static SECTIONS: [(&str, bool, Section); 13] = [
     ("Server", true, server),
     ("Clients", true, clients),
@@ -142,9 +142,9 @@ pub struct Used {
     pub keys: (usize, usize),
     /// Entries that no run holds yet.
     pub memtable: usize,
-    /// What is kept of runs.
+    /// Number of runs.
     pub runs: usize,
-    /// What the process has, where the system tells.
+    /// Bytes of memory of the process, if the system reports them.
     pub resident: usize,
     /// The most that it ever had.
     pub peak: usize,

@@ -49,7 +49,7 @@ pub use portions::after_load;
 pub use spec::{Access, CATEGORIES, Channels, Spec, find, flags, resolve};
 pub use table::TABLE;
 
-/// What a command comes to.
+/// The result of a command.
 pub type Done = Result<(), Fail>;
 
 /// A command that is being done.
@@ -60,7 +60,7 @@ pub struct Call<'a> {
     pub client: &'a mut Client,
     /// Its words.
     pub args: &'a [Bytes],
-    /// Whether it may wait, or must tell at once that there is nothing.
+    /// Whether it may wait, or must reply at once that there is nothing.
     pub may_wait: bool,
     /// Where a client that waits asks again: the places of the words that name the changed key.
     pub woken_by: Option<Places>,

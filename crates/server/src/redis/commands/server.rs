@@ -1,4 +1,4 @@
-//! The server: its settings, its clock, and what it has no use for.
+//! Commands about the server: its settings, its clock, and commands that have no effect here.
 
 use std::collections::BTreeMap;
 

@@ -79,13 +79,13 @@ impl Channels {
 /// How a command uses a key. This decides which rights a user needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The command tells whether the key exists, its type or its size. Any right is enough.
+    /// The command returns whether the key exists, its type or its size. Any right is enough.
     Look,
-    /// The command tells something of the value.
+    /// The command returns a part of the value, or depends on it.
     Read,
-    /// The command changes the value, and tells nothing of it.
+    /// The command changes the value, and returns nothing of it.
     Write,
-    /// The command tells something of the value, and changes it.
+    /// The command returns a part of the value, and changes the value.
     Both,
     /// The command is `SET`: it writes, and also reads if an option is `GET`.
     Set,
@@ -104,7 +104,7 @@ impl Access {
     }
 }
 
-/// What is particular about a command.
+/// The properties of a command.
 pub mod flags {
     /// It changes keys.
     pub const WRITE: u32 = 1;
@@ -250,7 +250,7 @@ impl Spec {
         TABLE[self.index()..].iter().skip(1).take_while(is_sub)
     }
 
-    /// The names of its flags, as Redis tells them.
+    /// Returns the names of its flags, as Redis reports them.
     pub fn flag_names(&self) -> Vec<&'static str> {
         let all = [
             (flags::WRITE, "write"),
@@ -266,7 +266,7 @@ impl Spec {
         own.chain(self.is_of("pubsub").then_some("pubsub")).collect()
     }
 
-    /// First key, last key and step, as Redis tells them.
+    /// Returns first key, last key and step, as Redis reports them.
     pub fn key_range(&self) -> (i64, i64, i64) {
         match self.keys.place {
             Where::Range(first, last, step) => (first as i64, i64::from(last), step as i64),

@@ -150,7 +150,7 @@ fn start(call: &Call<'_>, asked: &Asked, at: usize, id: SlotId) -> Result<From, 
     })
 }
 
-/// What a stream gives: entries, of which those of a consumer's history may be gone.
+/// The entries of a stream in a reply. Entries of a consumer's history may be gone.
 type Given = Vec<(Id, Option<Entry>)>;
 
 /// What was read so far.
@@ -158,7 +158,7 @@ type Given = Vec<(Id, Option<Entry>)>;
 struct Read {
     /// The words of the streams that were reached, and where the command reads each from.
     starts: Vec<(usize, From)>,
-    /// What the streams gave that were read.
+    /// The entries of the streams that were read.
     given: Vec<Given>,
     /// The last entry of the stream that is being read.
     last: Option<Id>,

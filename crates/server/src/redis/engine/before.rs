@@ -1,4 +1,5 @@
-//! What a transaction changes besides keys: if it is undone, this is as before, too.
+//! The state besides keys that a transaction changes, such as `SELECT`: an undone transaction
+//! restores it, too.
 
 use std::collections::BTreeSet;
 

@@ -109,6 +109,7 @@ impl Engine {
             self.topics.leave(id, &mut client.subscriptions);
             self.tracker.end(id);
             self.forget_wait(&mut client);
+            self.leased.forget(id);
         }
     }
 
@@ -225,12 +226,6 @@ impl Engine {
         let limit = self.settings.soft_output;
         let limit = if client.user.is_none() { limit.min(STRANGER_OUTPUT) } else { limit };
         client.written() + client.outgoing <= limit
-    }
-
-    /// Takes the replies of a client that may be sent.
-    pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
-        let acknowledged = self.keys.acknowledged();
-        self.client(id).map_or_else(BytesMut::new, |client| client.take_ready(acknowledged))
     }
 
     /// Updates the memory that the budget counts for a client.

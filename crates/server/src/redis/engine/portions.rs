@@ -87,6 +87,24 @@ impl Engine {
         }
     }
 
+    /// Runs a command, or a portion of it, with the limit of its reply.
+    pub(super) fn limited<T>(
+        &mut self,
+        client: &mut Client,
+        spec: &Spec,
+        run: impl FnOnce(&mut Self, &mut Client) -> Result<T, Fail>,
+    ) -> Result<T, Fail> {
+        self.note_data(client, spec);
+        // Nobody takes the replies of a transaction whose client must leave.
+        client.reply.begin(if client.is_killed { 0 } else { self.settings.hard_output });
+        self.begin_events();
+        let done = run(self, client);
+        client.reply.end();
+        self.stats.expired += std::mem::take(&mut self.keys.expired);
+        self.note_lookups(spec);
+        done.and_then(|done| client.has_room().map(|_| done))
+    }
+
     /// Appends the pushes that came while a long command of the client ran.
     fn tell_late(&mut self, client: &mut Client) {
         let (bytes, epoch) = std::mem::take(&mut client.late);

@@ -15,7 +15,8 @@ use crate::redis::pubsub::MAX_STEPS;
 const MERGED: usize = 2_000;
 /// Fields that nobody needs any more, and whose memory is freed at once.
 const FREED: usize = 4_000;
-/// Time between two looks at what is kept elsewhere, while clients wait for that, in milliseconds.
+/// Time between two looks at what is kept elsewhere, or at the lease, while clients wait for that,
+/// in milliseconds.
 const LOOK: u64 = 5;
 
 impl Engine {
@@ -49,6 +50,7 @@ impl Engine {
         self.serve_takers();
         self.deliver();
         self.note_durable();
+        self.look_for_lease();
         self.check_clients(now.steady);
         self.stats.sample(now.steady);
     }
@@ -117,7 +119,7 @@ impl Engine {
         let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
         let is_busy = self.outbox.has_backlog() || self.keys.is_busy() || !self.readers.is_empty();
         let waiting = if is_busy { Some(1) } else { waiting };
-        let looks = self.keys.has_copy() && !self.waiting_durable.is_empty();
+        let looks = self.keys.has_copy() && !self.waiting_durable.is_empty() || self.leased.is_waited_for();
         let waiting = if looks { Some(waiting.map_or(LOOK, |waiting| waiting.min(LOOK))) } else { waiting };
         if let Some(pause) = self.pause {
             // Nothing expires meanwhile.

@@ -1,4 +1,4 @@
-//! What a command did to keys, for notifications. Nothing is recorded while nobody listens.
+//! The changes of keys by a command, for notifications. Nothing is recorded while nobody listens.
 
 use super::cache::SlotId;
 use super::names::LogKey;

@@ -1,4 +1,4 @@
-//! What the server sends to clients that did not ask for it just then.
+//! The outbox: messages and invalidations, which clients get without a request.
 
 use std::collections::VecDeque;
 

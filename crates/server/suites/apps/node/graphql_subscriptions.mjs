@@ -2,8 +2,11 @@
 // packages: graphql-redis-subscriptions@2.7.0 graphql-subscriptions@3.0.0 graphql@16.13.0 ioredis@6.0.0
 import assert from "node:assert";
 import { RedisPubSub } from "graphql-redis-subscriptions";
+import { Redis } from "ioredis";
 
-const pubsub = new RedisPubSub({ connection: { host: process.env.HOST, port: Number(process.env.PORT) } });
+const connection = { host: process.env.HOST, port: Number(process.env.PORT) };
+const pubsub = new RedisPubSub({ connection });
+const asks = new Redis(connection);
 const heard = [];
 const ids = [
   await pubsub.subscribe("apps-gql.a", (payload) => heard.push(["a", payload.n])),
@@ -11,7 +14,8 @@ const ids = [
 ];
 const iterator = pubsub.asyncIterator("apps-gql.b");
 const next = iterator.next();
-await new Promise((done) => setTimeout(done, 200));
+// An iterator does not tell when it is subscribed.
+while ((await asks.pubsub("CHANNELS", "apps-gql.b")).length < 1) await new Promise((done) => setTimeout(done, 10));
 await pubsub.publish("apps-gql.a", { n: 1 });
 await pubsub.publish("apps-gql.b", { n: 2 });
 assert.deepEqual((await next).value, { n: 2 });

@@ -9,10 +9,12 @@ import { createResumableStreamContext as createByIoredis } from "resumable-strea
 const { HOST, PORT } = process.env;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-const words = () =>
+// The stream rests in its middle until `rest` is over, so that whoever comes late does not find it ended.
+const words = (rest) =>
   new ReadableStream({
     async start(controller) {
       for (let n = 0; n < 20; n++) {
+        if (n === 10) await rest;
         controller.enqueue(`word ${n};`);
         await pause(20);
       }
@@ -27,10 +29,13 @@ async function read(stream) {
 }
 
 async function use(context, id) {
-  const first = read(await context.createNewResumableStream(id, words));
+  let goOn;
+  const rest = new Promise((done) => (goOn = done));
+  const first = read(await context.createNewResumableStream(id, () => words(rest)));
   await pause(100);
   const second = read(await context.resumeExistingStream(id));
   const late = read(await context.resumeExistingStream(id, 14));
+  goOn();
   const all = Array.from({ length: 20 }, (_, n) => `word ${n};`).join("");
   assert.deepEqual(await Promise.all([first, second, late]), [all, all, all.slice(14)]);
   await Promise.all(waiting);

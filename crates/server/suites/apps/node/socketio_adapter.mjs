@@ -31,16 +31,16 @@ async function use(adapter, room) {
     await client.emitWithAck("join", room);
     clients.push(client);
   }
-  assert.equal((await servers[0].io.in(room).fetchSockets()).length, 2);
+  while ((await servers[0].io.in(room).fetchSockets()).length < 2) await new Promise((done) => setTimeout(done, 50));
   servers[1].io.to(room).emit("news", "plain");
-  const answers = await servers[0].io.to(room).timeout(5000).emitWithAck("news", "asked");
+  const answers = await servers[0].io.to(room).timeout(60000).emitWithAck("news", "asked");
   assert.deepEqual(answers, ["yes", "yes"]);
   while (heard.length < 4) await new Promise((done) => setTimeout(done, 10));
   assert.deepEqual(heard.sort(), ["asked", "asked", "plain", "plain"]);
   clients.forEach((client) => client.close());
 }
 
-await use((pub, sub) => createAdapter(pub, sub), "plain");
+await use((pub, sub) => createAdapter(pub, sub, { requestsTimeout: 60000 }), "plain");
 await use((pub, sub) => createShardedAdapter(pub, sub), "sharded");
 console.log("two servers shared rooms, and acknowledgements, by plain and by sharded channels");
 process.exit(0);

@@ -7,8 +7,10 @@ import asyncio
 import os
 
 from faststream.redis import ListSub, PubSub, RedisBroker, StreamSub
+from redis.asyncio import Redis
 
-broker = RedisBroker(f"redis://{os.environ['HOST']}:{os.environ['PORT']}/0")
+URL = f"redis://{os.environ['HOST']}:{os.environ['PORT']}/0"
+broker = RedisBroker(URL)
 heard = asyncio.Queue()
 
 
@@ -46,16 +48,20 @@ async def answer(number: int) -> int:
 async def main():
     await broker.start()
     await asyncio.sleep(0.3)
+    async with Redis.from_url(URL) as redis:
+        channels = ("apps-fs-in", "apps-fs-out", "apps-fs-ask")
+        while not all(dict(await redis.pubsub_numsub(*channels)).values()) or not await redis.pubsub_numpat():
+            await asyncio.sleep(0.02)
     await broker.publish("a", "apps-fs-in")
     await broker.publish("b", "apps-fs-log.x")
     await broker.publish("c", list="apps-fs-list")
     await broker.publish("d", stream="apps-fs-stream")
-    told = {await asyncio.wait_for(heard.get(), 10) for _ in range(4)}
+    told = {await asyncio.wait_for(heard.get(), 60) for _ in range(4)}
     assert told == {("channel", "A"), ("pattern", "b"), ("list", "c"), ("stream", "d")}, told
-    reply = await broker.request(21, "apps-fs-ask", timeout=10)
+    reply = await broker.request(21, "apps-fs-ask", timeout=60)
     assert await reply.decode() == 42
     await broker.stop()
     print("messages of a channel, a pattern, a list and a stream came, and a request was answered")
 
 
-asyncio.run(asyncio.wait_for(main(), 30))
+asyncio.run(asyncio.wait_for(main(), 150))

@@ -77,7 +77,7 @@ notify, read = map(client.register_script, (NOTIFY, READ))
 for command in ("publish", "spublish"):
     waits = client.pubsub()
     (waits.subscribe if command == "publish" else waits.ssubscribe)("redisson_lock__channel:{l}")
-    waits.get_message(timeout=5)
+    waits.get_message(timeout=60)
     assert lock(keys=["l"], args=[30_000, "a:1"]) is None and lock(keys=["l"], args=[30_000, "a:1"]) is None
     keys = ["l", "redisson_lock__channel:{l}", "redisson_unlock_latch:{l}:%s"]
     unlock_once = lambda number, owner: notify(
@@ -86,7 +86,7 @@ for command in ("publish", "spublish"):
     assert unlock_once("1", "b:1") is None
     assert unlock_once("1", "a:1") == 0 and unlock_once("1", "a:1") == 0, "the second is the first, sent again"
     assert unlock_once("2", "a:1") == 1 and unlock_once("2", "a:1") == 1
-    message = waits.get_message(timeout=5)
+    message = waits.get_message(timeout=60)
     assert message["data"] == b"0" and client.exists("l") == 0
     waits.close()
 for owner, times in (("a:1", 2), ("b:1", 1)):

@@ -25,7 +25,7 @@ async def run(broker):
     worker = asyncio.create_task(run_receiver_task(broker))
     tasks = [await add.kiq(n, 1) for n in range(20)]
     for n, task in enumerate(tasks):
-        result = await task.wait_result(timeout=10)
+        result = await task.wait_result(timeout=60)
         assert result.return_value == n + 1, result
     # A task that rests for longer than the timeout of the broker is delivered again.
     assert sorted(set(done)) == list(range(20)), done

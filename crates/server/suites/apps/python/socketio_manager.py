@@ -32,7 +32,7 @@ async def server():
 async def client(url):
     heard, sio = asyncio.Queue(), socketio.AsyncClient()
     sio.on("news", heard.put)
-    await sio.connect(url)
+    await sio.connect(url, wait_timeout=60)
     assert await sio.call("join", "room") == "room"
     return sio, heard
 
@@ -42,7 +42,7 @@ async def main():
     clients = [await client(url) for _, _, url in servers]
     writer = socketio.AsyncRedisManager(URL, write_only=True)
     # The managers begin to listen in the background.
-    for _ in range(100):
+    for _ in range(1200):
         await writer.emit("news", "ready", room="room")
         if all(not heard.empty() for _, heard in clients):
             break
@@ -52,7 +52,7 @@ async def main():
     for _, heard in clients:
         told = set()
         while len(told) < 3:
-            told.add(await asyncio.wait_for(heard.get(), 10))
+            told.add(await asyncio.wait_for(heard.get(), 60))
         assert told == {"ready", "from 0", "from 1"}, told
     for sio, _ in clients:
         await sio.disconnect()

@@ -37,7 +37,7 @@ async def main():
     sender, add = broker("sender")
     await sender.startup()
     sent = [await add.kiq(n, 1) for n in range(10)]
-    results = [await task.wait_result(timeout=10) for task in sent]
+    results = [await task.wait_result(timeout=60) for task in sent]
     assert [result.return_value for result in results] == list(range(1, 11))
     while len(ran) < 20:
         await asyncio.sleep(0.02)
@@ -47,5 +47,5 @@ async def main():
     print("10 tasks ran at each of 2 workers, and their results came back")
 
 
-asyncio.run(asyncio.wait_for(main(), 30))
+asyncio.run(asyncio.wait_for(main(), 150))
 os._exit(0)

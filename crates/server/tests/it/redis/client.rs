@@ -87,7 +87,7 @@ impl Client {
     /// Of the server at an address.
     pub fn at(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self::over(stream)
     }
@@ -115,7 +115,7 @@ impl Client {
 
     /// Waits until INFO has a line.
     pub fn wait_for(&mut self, line: &str) {
-        let is_so = (0..20_000).any(|_| {
+        let is_so = (0..120_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             self.say("INFO").contains(&format!("{line}\\r\\n"))
         });

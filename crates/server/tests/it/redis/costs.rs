@@ -115,12 +115,18 @@ fn a_client_with_long_commands_lets_others_have_their_turns() {
     }
     let mut other = server.client();
     assert_eq!(other.say("PING"), "PONG");
-    // All of it arrives in one packet.
-    client.send(&[encode(&["LPOS", "l", "y"]).repeat(400), encode(&["SET", "done", "1"])].concat());
-    assert_eq!(client.reply(), "nil");
-    assert_eq!(other.say("EXISTS done"), ":0", "nobody had a turn until all was done");
-    for _ in 0..399 {
+    // A busy machine may keep the other client from its turn.
+    let has_turn = (0..10).any(|_| {
+        other.say("DEL done");
+        // All of it arrives in one packet.
+        client.send(&[encode(&["LPOS", "l", "y"]).repeat(400), encode(&["SET", "done", "1"])].concat());
         assert_eq!(client.reply(), "nil");
-    }
-    assert_eq!(client.reply(), "OK");
+        let has_turn = other.say("EXISTS done") == ":0";
+        for _ in 0..399 {
+            assert_eq!(client.reply(), "nil");
+        }
+        assert_eq!(client.reply(), "OK");
+        has_turn
+    });
+    assert!(has_turn, "nobody had a turn until all was done");
 }

@@ -196,6 +196,7 @@ fn clients_are_killed_by_others() {
     one.wait_for("blocked_clients:1");
     assert_eq!(one.say(&format!("CLIENT KILL ID {id}")), ":1");
     assert!(other.is_over());
+    one.wait_for("connected_clients:1");
     assert_eq!(one.say(&format!("CLIENT KILL ID {id}")), ":0");
     assert_eq!(one.say("RPUSH l x"), ":1");
     assert_eq!(one.say("LPOP l"), "x");

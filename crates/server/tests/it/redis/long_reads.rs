@@ -50,7 +50,8 @@ fn others_have_turns_while_a_long_reply_is_made() {
         "SORT l BY none GET key:*",
     ] {
         let shown = request.get(..30).unwrap_or(request);
-        assert!(has_turn(&mut client, &mut other, request), "{shown}");
+        // A busy machine may keep the other client from its turns.
+        assert!((0..10).any(|_| has_turn(&mut client, &mut other, request)), "{shown}");
     }
 }
 
@@ -205,7 +206,12 @@ fn a_message_to_many_leaves_in_portions() {
     let name = |reply: String| reply.trim_end_matches([']', '-']).replace("[message c ", "");
     let message = |name: &str| name.to_owned() + &"-".repeat(300_000);
     let long = "first".to_owned() + &"-".repeat(1_500_000);
-    assert!(has_turn(&mut client, &mut other, &format!("PUBLISH c {long}")));
+    // A busy machine may keep the other client from its turns.
+    let has_turn = |_: &u32| has_turn(&mut client, &mut other, &format!("PUBLISH c {long}"));
+    let times = (1..10).find(has_turn).expect("others have turns");
+    for subscriber in &mut subscribers {
+        (1..times).for_each(|_| assert_eq!(name(subscriber.reply()), "first"));
+    }
     client.send(&[encode(&["PUBLISH", "c", &message("a1")]), encode(&["PUBLISH", "c", "a2"])].concat());
     assert_eq!(other.ask(&["PUBLISH", "c", &message("b1")]), ":40");
     // A client that leaves the channel gets the messages before, and no message after that.

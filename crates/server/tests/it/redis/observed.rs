@@ -50,6 +50,17 @@ fn info_has_the_sections_that_are_asked_for() {
     assert_eq!(info(&mut client, "nonsense").1, [""; 0]);
 }
 
+/// Waits until so many keys have expired; returns the number of requests that it took.
+fn wait_expired(client: &mut Client, count: &str) -> u64 {
+    let mut looks = 1;
+    while info(client, "stats").0["expired_keys"] != count {
+        assert!(looks < 1_000, "not so many keys have expired");
+        looks += 1;
+        sleep(Duration::from_millis(100));
+    }
+    looks
+}
+
 #[test]
 fn the_values_of_info_are_true() {
     let server = server();
@@ -75,21 +86,21 @@ fn the_values_of_info_are_true() {
     }
     client.say("SET short x EX 1000");
     client.say("SET shorter x PX 1");
-    sleep(Duration::from_millis(300));
+    let looks = wait_expired(&mut client, "1");
     let (told, _) = info(&mut client, "");
     let since = |name: &str| told[name].parse::<u64>().unwrap() - before(name);
     assert_eq!((since("keyspace_hits"), since("keyspace_misses")), (5, 3), "writes look for nothing");
-    assert_eq!((since("total_commands_processed"), since("expired_keys")), (11, 1));
+    assert_eq!((since("total_commands_processed"), since("expired_keys")), (11 + looks, 1));
     for name in ["met", "passed"] {
         client.say(&format!("SET {name} x PX 1"));
     }
     sleep(Duration::from_millis(5));
     assert_eq!(client.say("EXISTS met"), ":0");
-    sleep(Duration::from_millis(300));
-    let expired = info(&mut client, "stats").0["expired_keys"].clone();
-    assert_eq!(expired, "3", "those that a client meets count, too");
+    // Those that a client meets count, too.
+    wait_expired(&mut client, "3");
     let net = [since("total_net_input_bytes"), since("total_net_output_bytes")];
-    assert!(net[0] > 100_000 && net[0] < 110_000 && net[1] > 300_000 && net[1] < 320_000, "{net:?}");
+    let most = [110_000 + 100 * looks, 320_000 + 2_000 * looks];
+    assert!(net[0] > 100_000 && net[0] < most[0] && net[1] > 300_000 && net[1] < most[1], "{net:?}");
     assert_eq!(told["db0"], "keys=2,expires=1,avg_ttl=0");
     client.say("PERSIST short");
     assert_eq!(info(&mut client, "keyspace").0["db0"], "keys=2,expires=0,avg_ttl=0");
@@ -101,11 +112,14 @@ fn operations_in_a_second_are_measured() {
     let mut client = server.client();
     let many = encode(&["PING"]).repeat(500);
     let mut most = 0;
-    for _ in 0..20 {
+    for _ in 0..1_000 {
         client.send(&many);
         (0..500).for_each(|_| drop(client.reply()));
         sleep(Duration::from_millis(20));
         most = most.max(info(&mut client, "stats").0["instantaneous_ops_per_sec"].parse::<u64>().unwrap());
+        if most > 100 {
+            break;
+        }
     }
     assert!(most > 100, "{most}");
 }
@@ -159,6 +173,8 @@ fn long_commands_are_events_where_they_are_watched() {
     assert!(latest.starts_with("[[command :"), "{latest}");
     assert!(client.say("LATENCY HISTORY command").starts_with("[[:"));
     assert!(client.say("LATENCY DOCTOR").contains("command: "));
+    // On a busy machine, any command may be a long one.
+    assert_eq!(client.say("CONFIG SET latency-monitor-threshold 0"), "OK");
     assert_eq!(client.say("LATENCY RESET none"), ":0");
     assert_eq!(client.say("LATENCY RESET command"), ":1");
     assert_eq!(client.say("LATENCY HISTORY command"), "[]");

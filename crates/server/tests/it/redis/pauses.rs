@@ -24,7 +24,7 @@ fn writes_are_held_back_until_the_pause_ends() {
     for (request, reply) in [("MULTI", "OK"), ("SET k2 x", "QUEUED"), ("GET k", "QUEUED")] {
         assert_eq!(execs.say(request), reply);
     }
-    assert_eq!(admin.say("SET gone x PX 30"), "OK");
+    assert_eq!(admin.say("SET gone x PX 1500"), "OK");
     assert_eq!(admin.say("CLIENT PAUSE 100000 WRITE"), "OK");
     let mut held: Vec<Client> = (0..3).map(|_| server.client()).collect();
     send(&mut held[0], "SET k new");
@@ -34,7 +34,7 @@ fn writes_are_held_back_until_the_pause_ends() {
     assert_eq!(held[1].reply(), "old", "reads go on");
     reads.wait_for("blocked_clients:4");
     assert_eq!([reads.say("GET k"), reads.say("EXISTS l s k2")], ["old", ":0"]);
-    sleep(Duration::from_millis(150));
+    sleep(Duration::from_millis(1_700));
     assert!(reads.say("INFO stats").contains("expired_keys:0\\r"), "nothing changes meanwhile");
     assert!(reads.say("CLIENT LIST").contains(" flags=b "));
     // What is refused does not wait.
@@ -57,7 +57,7 @@ fn a_pause_of_all_ends_by_itself_and_who_leaves_meanwhile_does_nothing() {
     let server = server();
     let mut admin = server.client();
     let (mut reads, mut leaves) = (server.client(), server.client());
-    assert_eq!(admin.say("CLIENT PAUSE 700"), "OK");
+    assert_eq!(admin.say("CLIENT PAUSE 3000"), "OK");
     send(&mut reads, "GET k");
     send(&mut leaves, "SET k x");
     drop(leaves);
@@ -109,6 +109,7 @@ fn clients_are_killed_by_all_filters() {
         assert_eq!(admin.say(request), reply, "{request}");
     }
     assert!(ada.is_over());
+    admin.wait_for("connected_clients:2");
     assert_eq!(admin.say("CLIENT LIST TYPE normal").matches("id=").count(), 2);
     assert_eq!(admin.say(&format!("CLIENT KILL LADDR {} SKIPME yes", server.address)), ":1");
     admin.wait_for("connected_clients:1");

@@ -43,7 +43,7 @@ fn memory_of_the_other(client: &mut Client) -> Option<u64> {
 
 #[test]
 fn a_stranger_that_sends_and_does_not_read_is_held_back_and_then_disconnected() {
-    let server = server(|config| config.settings.auth_timeout = 6);
+    let server = server(|config| config.settings.auth_timeout = 12);
     let mut other = user(&server);
     for bytes in [&b"x\n"[..], b"*1\r\n$1\r\nx\r\n"] {
         let stranger = TcpStream::connect(&server.address).unwrap();
@@ -58,7 +58,7 @@ fn a_stranger_that_sends_and_does_not_read_is_held_back_and_then_disconnected() 
 
 #[test]
 fn a_stranger_has_a_deadline_and_a_user_has_none() {
-    let server = server(|config| config.settings.auth_timeout = 1);
+    let server = server(|config| config.settings.auth_timeout = 3);
     let mut known = user(&server);
     let mut stranger = server.client();
     assert_eq!(stranger.say("PING"), "-NOAUTH Authentication required.");

@@ -100,7 +100,7 @@ fn a_key_that_expires_is_told() {
     let server = server();
     let (mut client, mut other) = (third(&server), server.client());
     assert_eq!(client.say("CLIENT TRACKING ON"), "OK");
-    assert_eq!(other.say("SET a 1 PX 300"), "OK");
+    assert_eq!(other.say("SET a 1 PX 2000"), "OK");
     assert_eq!(client.say("GET a"), "1");
     assert_eq!(client.reply(), "(invalidate [a])");
     assert_eq!(client.say("GET a"), "nil");

@@ -26,10 +26,18 @@ fn read(name: &str) -> Vec<(String, String)> {
     all
 }
 
-/// Whether a reply is as told, where `?` stands for any word.
+/// Whether a reply is as told, where `?` stands for any word, and `:50~` for a time that passes.
 fn fits(told: &str, reply: &str) -> bool {
     let (told, reply): (Vec<&str>, Vec<&str>) = (told.split(' ').collect(), reply.split(' ').collect());
-    told.len() == reply.len() && told.iter().zip(&reply).all(|(a, b)| a == b || a.starts_with('?'))
+    let fits = |(a, b): (&&str, &&str)| a == b || a.starts_with('?') || passes(a, b);
+    told.len() == reply.len() && told.iter().zip(&reply).all(fits)
+}
+
+/// Whether a time is the one that is told, or down to half of it.
+fn passes(told: &str, reply: &str) -> bool {
+    let seconds = |word: &str| word.strip_prefix(':')?.parse::<u64>().ok();
+    let told = told.strip_suffix('~').and_then(seconds);
+    told.zip(seconds(reply)).is_some_and(|(told, left)| left <= told && 2 * left >= told)
 }
 
 fn play(name: &str) {

@@ -4,6 +4,7 @@
 
 mod browse;
 mod client;
+mod memory;
 mod page;
 mod probes;
 mod stuck;
@@ -46,7 +47,7 @@ impl Drop for Server {
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what} did not come");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what} did not come");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The groups of writes that reach stable media together. The C library gives each write the tag of its group, and one completion
@@ -78,57 +79,75 @@ final class Acks {
         ticket.end(failure);
     }
 
-    private Group joined(long tag) {
+    private Group joined(Long tag) {
         Group group = at(tag);
         group.joined++;
         forget(tag, group);
         return group;
     }
 
-    private Group at(long tag) {
+    private Group at(Long tag) {
         return groups.computeIfAbsent(tag, made -> new Group());
     }
 
-    private void forget(long tag, Group group) {
+    private void forget(Long tag, Group group) {
         if (group.ended && group.joined == group.writes) {
             groups.remove(tag);
         }
     }
 
-    /** Ends a group; the failure is null if its writes are acknowledged. */
-    void end(long tag, long writes, BrookletException failure) {
-        Group group;
-        synchronized (this) {
-            group = at(tag);
-            group.writes = writes;
-            group.failure = failure;
-            group.ended = true;
-            forget(tag, group);
-        }
-        finish(group);
+    /**
+     * Ends a group, which is then to be finished; the failure is null if its writes are acknowledged. A call that ran out of
+     * memory may be repeated, as may those below.
+     */
+    synchronized Group end(Long tag, long writes, BrookletException failure) {
+        Group group = at(tag);
+        // From here on, nothing needs memory.
+        group.writes = writes;
+        group.failure = failure;
+        group.ended = true;
+        forget(tag, group);
+        return group;
     }
 
     /** Ends all groups that are left. */
     void fail(BrookletException failure) {
-        List<Group> left = new ArrayList<>();
+        List<Group> left;
         synchronized (this) {
-            for (Group group : groups.values()) {
+            left = new ArrayList<>(groups.values());
+            for (Group group : left) {
                 if (!group.ended) {
                     group.failure = failure;
                     group.ended = true;
-                    left.add(group);
                 }
             }
-            groups.clear();
         }
         left.forEach(this::finish);
+        synchronized (this) {
+            groups.clear();
+        }
     }
 
-    /** Wakes those who wait for a group, without code of the user on this thread. Its tickets do not change any more. */
-    private void finish(Group group) {
+    /**
+     * Wakes those who wait for a group that has ended, without code of the user on this thread. Its tickets do not change any
+     * more. A second call changes nothing.
+     */
+    void finish(Group group) {
         group.done.complete(null);
         if (!group.tickets.isEmpty()) {
-            Core.run(executor, () -> group.tickets.forEach(ticket -> ticket.end(group.failure)));
+            Core.run(executor, () -> finishTickets(group));
+        }
+    }
+
+    private static void finishTickets(Group group) {
+        for (int i = 0; i < group.tickets.size(); ) {
+            try {
+                group.tickets.get(i).end(group.failure);
+                i++;
+            } catch (OutOfMemoryError e) {
+                // Nobody else ends the others.
+                LockSupport.parkNanos(Core.PAUSE);
+            }
         }
     }
 

@@ -71,6 +71,10 @@ public class BrookletException extends RuntimeException {
         return of(new Report(1, message, -1, -1, false));
     }
 
+    static BrookletException stopped(String message) {
+        return of(new Report(9, message, -1, -1, false));
+    }
+
     static BrookletException closed(String message) {
         return of(new Report(9, message, -1, -1, true));
     }

@@ -31,8 +31,14 @@ public final class Commit {
     private ByteBuffer packed = room(112);
 
     private int appends;
-    /** The bound of a deferred commit in nanoseconds, or -1. */
-    private long defer = -1;
+    /** The bound of a commit whose space says when it is acknowledged. */
+    private static final long OF_SPACE = -1;
+
+    /** The bound of a commit that is not deferred, also in a space whose commits are. */
+    private static final long DURABLE = -2;
+
+    /** The bound of a deferred commit in nanoseconds, or one of those above. */
+    private long defer = OF_SPACE;
 
     /** Makes an empty commit. */
     public Commit() {}
@@ -69,7 +75,7 @@ public final class Commit {
     public Commit clear() {
         packed.clear();
         appends = 0;
-        defer = -1;
+        defer = OF_SPACE;
         return this;
     }
 
@@ -238,12 +244,31 @@ public final class Commit {
     }
 
     /**
+     * Has the store acknowledge the commit once it is on stable media, also in a space whose commits are deferred.
+     *
+     * @return this commit
+     */
+    public Commit durable() {
+        defer = DURABLE;
+        return this;
+    }
+
+    /**
      * Returns about how many bytes the operations have.
      *
      * @return the bytes
      */
     public int size() {
         return packed.position();
+    }
+
+    /** Returns a commit of its own with the same operations. */
+    Commit copy() {
+        Commit copy = new Commit();
+        copy.packed = room(packed.position()).put(packed.array(), 0, packed.position());
+        copy.appends = appends;
+        copy.defer = defer;
+        return copy;
     }
 
     int appends() {

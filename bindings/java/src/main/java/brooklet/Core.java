@@ -12,6 +12,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The handles of a store. They are freed by the last call that uses them, once the store is being closed. A core outlives its
@@ -31,6 +32,13 @@ final class Core {
      * fastest way for a few writers; no interrupt ends its wait. The others wait in Java.
      */
     private static final int MOST_DRIVING = 4;
+
+    /** How long a thread waits for room in the heap before it tries again: 1 ms in nanoseconds. */
+    static final long PAUSE = 1_000_000;
+
+    /** The failure of writes, where the heap has no room for a report of it. It is made before. */
+    private static final BrookletException UNREPORTED =
+            BrookletException.stopped("a write failed, and the heap had no room for the report: open the store again");
 
     /** How a write waits. */
     enum How {
@@ -195,17 +203,51 @@ final class Core {
                 long tag = ends[2 * i];
                 if (tag == STOP) {
                     stopping = true;
-                } else if (tag < 0) {
-                    acks.end(tag, ends[2 * i + 1], failures[i]);
                 } else {
-                    notices.leave(tag);
+                    passOn(tag, ends[2 * i + 1], failures[i]);
                 }
                 failures[i] = null;
             }
         }
-        acks.fail(closed());
-        notices.leaveAll();
+        endAll();
         Native.freeQueue(queue);
+    }
+
+    /**
+     * Passes a completion on. Nobody else would, so an exhausted heap does not end this thread: it tries again. A negative number
+     * of writes is that of a group that failed, less one, with a report that the heap had no room for.
+     */
+    private void passOn(long tag, long writes, BrookletException failure) {
+        Acks.Group ended = null;
+        while (true) {
+            try {
+                if (tag > 0) {
+                    notices.leave(tag);
+                    return;
+                }
+                if (ended == null) {
+                    boolean known = writes >= 0;
+                    ended = acks.end(tag, known ? writes : -1 - writes, known ? failure : UNREPORTED);
+                }
+                acks.finish(ended);
+                return;
+            } catch (OutOfMemoryError e) {
+                LockSupport.parkNanos(PAUSE);
+            }
+        }
+    }
+
+    /** Ends all writes and tails that are left. */
+    private void endAll() {
+        while (true) {
+            try {
+                acks.fail(closed());
+                notices.leaveAll();
+                return;
+            } catch (OutOfMemoryError e) {
+                LockSupport.parkNanos(PAUSE);
+            }
+        }
     }
 
     /**
@@ -248,18 +290,30 @@ final class Core {
 
     Items<Entry> read(Store owner, Key key, long from, long to, boolean available, boolean reversed) {
         ByteBuffer buffer = Buffers.borrow();
+        long rest = 0;
         try {
             long[] out = new long[2];
-            long rest = Native.read(store, key.bytes, from, to, available, reversed, buffer, out);
+            rest = Native.read(store, key.bytes, from, to, available, reversed, buffer, out);
             List<Entry> first = Buffers.entries(buffer, out[1]);
             return new Items<>(owner, first, rest == 0 ? null : new Rest.OfEntries(rest));
+        } catch (Throwable e) {
+            if (rest != 0) {
+                Native.freeEntries(rest);
+            }
+            throw e;
         } finally {
             Buffers.give(buffer);
         }
     }
 
     Items<LogInfo> scan(Store owner, byte[] prefix, byte[] from) {
-        return new Items<>(owner, List.of(), new Rest.OfLogs(Native.scan(store, prefix, from)));
+        long logs = Native.scan(store, prefix, from);
+        try {
+            return new Items<>(owner, List.of(), new Rest.OfLogs(logs));
+        } catch (Throwable e) {
+            Native.freeLogs(logs);
+            throw e;
+        }
     }
 
     long openTail(Key key, long from) {

@@ -65,7 +65,7 @@ public final class Key implements Comparable<Key> {
         return Arrays.hashCode(bytes);
     }
 
-    /** Returns the bytes as a text in UTF-8; what is not UTF-8 appears as the replacement character. */
+    /** Returns the bytes as a text in UTF-8; other bytes appear as the replacement character. */
     @Override
     public String toString() {
         return new String(bytes, UTF_8);

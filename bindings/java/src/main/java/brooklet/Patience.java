@@ -2,6 +2,7 @@ package brooklet;
 
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
@@ -11,9 +12,9 @@ import java.util.concurrent.TimeUnit;
  * make them, and end when they are idle.
  */
 final class Patience {
-    private static final int THREADS = 8;
+    static final int THREADS = 8;
 
-    private static final ThreadPoolExecutor POOL =
+    static final ThreadPoolExecutor POOL =
             new ThreadPoolExecutor(THREADS, THREADS, 5, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), call -> {
                 Thread thread = new Thread(null, call, "brooklet call", 0, false);
                 thread.setContextClassLoader(null);
@@ -27,13 +28,22 @@ final class Patience {
 
     private Patience() {}
 
-    /** Makes a call, and waits for it. If the thread is interrupted meanwhile, the call goes on without it. */
+    /**
+     * Makes a call, and waits for it. If the thread is interrupted meanwhile, a call that has begun goes on without it: the call
+     * must own its arguments. One that has not begun never does.
+     */
     static <T> T wait(Callable<T> call) throws InterruptedException {
         if (Thread.interrupted()) {
             throw new InterruptedException();
         }
+        FutureTask<T> made = new FutureTask<>(call);
+        POOL.execute(made);
         try {
-            return POOL.submit(call).get();
+            return made.get();
+        } catch (InterruptedException e) {
+            made.cancel(false);
+            POOL.remove(made);
+            throw e;
         } catch (ExecutionException e) {
             if (e.getCause() instanceof BrookletException failure) {
                 throw failure.here();

@@ -21,8 +21,10 @@ abstract class Rest<T> implements Runnable {
         boolean more = false;
         try {
             long[] out = new long[2];
-            more = fill(handle, buffer, out);
-            List<T> items = out[1] == 0 && more ? List.of(large(handle)) : items(buffer, out[1]);
+            boolean filled = fill(handle, buffer, out);
+            List<T> items = out[1] == 0 && filled ? List.of(large(handle)) : items(buffer, out[1]);
+            // A batch that has no room in the heap is lost, so nothing behind it may follow.
+            more = filled;
             return items;
         } finally {
             Buffers.give(buffer);

@@ -11,6 +11,7 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.Flow;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /**
  * An open store. Many threads may use it.
@@ -29,7 +30,7 @@ public final class Store implements AutoCloseable {
 
     private static final long[] NONE = new long[0];
 
-    private final Core core;
+    final Core core;
     private final String name;
 
     private Store(Core core, Path path) {
@@ -79,8 +80,11 @@ public final class Store implements AutoCloseable {
         long[] in(Core core, Core.How how);
     }
 
-    /** Makes a write, and waits until it is acknowledged. Returns the numbers, and the tag of the group behind them. */
-    private long[] waiting(Write write) throws InterruptedException {
+    /**
+     * Makes a write, and waits until it is acknowledged. Returns the numbers, and the tag of the group behind them. A write that
+     * waits for room may outlive the call, so it is an {@code owned} one: its bytes are copies.
+     */
+    private long[] waiting(Write write, Supplier<Write> owned) throws InterruptedException {
         if (Thread.interrupted()) {
             throw new InterruptedException();
         }
@@ -93,7 +97,8 @@ public final class Store implements AutoCloseable {
         }
         Waited waited = joined(write, Core.How.TRY);
         if (waited == null) {
-            waited = Patience.wait(() -> joined(write, Core.How.FOR_ROOM));
+            Write own = owned.get();
+            waited = Patience.wait(() -> joined(own, Core.How.FOR_ROOM));
         }
         waited.group.await();
         return waited.numbers;
@@ -118,6 +123,14 @@ public final class Store implements AutoCloseable {
         });
     }
 
+    private static Write write(Key key, byte[] payload) {
+        return (core, how) -> core.append(key, payload, how);
+    }
+
+    private static Write write(Commit commit) {
+        return (core, how) -> core.commit(commit, how);
+    }
+
     private static Appended appended(long[] numbers) {
         return new Appended(numbers.length == 1 ? NONE : Arrays.copyOf(numbers, numbers.length - 1));
     }
@@ -133,7 +146,7 @@ public final class Store implements AutoCloseable {
     public long append(Key key, byte[] payload) throws InterruptedException {
         Objects.requireNonNull(key, "key");
         Objects.requireNonNull(payload, "payload");
-        return waiting((core, how) -> core.append(key, payload, how))[0];
+        return waiting(write(key, payload), () -> write(key, payload.clone()))[0];
     }
 
     /**
@@ -158,7 +171,7 @@ public final class Store implements AutoCloseable {
     public Ticket appendAsync(Key key, byte[] payload) {
         Objects.requireNonNull(key, "key");
         Objects.requireNonNull(payload, "payload");
-        return ticket((core, how) -> core.append(key, payload, how), numbers -> new Appended(numbers[0]));
+        return ticket(write(key, payload), numbers -> new Appended(numbers[0]));
     }
 
     /**
@@ -215,7 +228,7 @@ public final class Store implements AutoCloseable {
      */
     public Appended commit(Commit commit) throws InterruptedException {
         Objects.requireNonNull(commit, "commit");
-        return appended(waiting((core, how) -> core.commit(commit, how)));
+        return appended(waiting(write(commit), () -> write(commit.copy())));
     }
 
     /**
@@ -227,7 +240,7 @@ public final class Store implements AutoCloseable {
      */
     public Ticket commitAsync(Commit commit) {
         Objects.requireNonNull(commit, "commit");
-        return ticket((core, how) -> core.commit(commit, how), Store::appended);
+        return ticket(write(commit), Store::appended);
     }
 
     /**
@@ -579,7 +592,7 @@ public final class Store implements AutoCloseable {
     /**
      * Moves all entries from the ring into runs.
      *
-     * @throws InterruptedException if the thread is interrupted; the checkpoint goes on
+     * @throws InterruptedException if the thread is interrupted; a checkpoint that has begun goes on
      */
     public void checkpoint() throws InterruptedException {
         Patience.wait(() -> call(core -> {

@@ -75,7 +75,13 @@ final class TailSubscription implements Subscription, Runnable {
 
     private void ask() {
         if (asked.getAndIncrement() == 0) {
-            Core.run(core.executor, this);
+            try {
+                Core.run(core.executor, this);
+            } catch (OutOfMemoryError e) {
+                // No run has begun: the next one who asks begins it.
+                asked.set(0);
+                throw e;
+            }
         }
     }
 

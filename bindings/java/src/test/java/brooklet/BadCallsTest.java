@@ -17,6 +17,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -151,6 +152,91 @@ class BadCallsTest {
         store.close();
         assertTrue(Thread.interrupted());
         Stores.open(folder).close();
+    }
+
+    @Test
+    void anExhaustedHeapEndsAnIteration() {
+        int[] freed = new int[1];
+        Rest<String> rest = new Rest<>(1) {
+            @Override
+            boolean fill(long handle, ByteBuffer buffer, long[] out) {
+                out[1] = 1;
+                return true;
+            }
+
+            @Override
+            List<String> items(ByteBuffer buffer, long count) {
+                throw new OutOfMemoryError("of a test");
+            }
+
+            @Override
+            String large(long handle) {
+                throw new AssertionError("no item is large");
+            }
+
+            @Override
+            void free(long handle) {
+                freed[0]++;
+            }
+        };
+        assertThrows(OutOfMemoryError.class, rest::more);
+        // The items of that batch are lost, so none behind them may come.
+        assertTrue(rest.ended());
+        refused(ClosedException.class, "closed", rest::more);
+        assertEquals(1, freed[0]);
+    }
+
+    /** Has calls occupy all threads for long waits, until the latch is released. */
+    private static CountDownLatch occupied() throws InterruptedException {
+        CountDownLatch begun = new CountDownLatch(Patience.THREADS);
+        CountDownLatch released = new CountDownLatch(1);
+        for (int t = 0; t < Patience.THREADS; t++) {
+            Patience.POOL.execute(() -> {
+                begun.countDown();
+                try {
+                    released.await();
+                } catch (InterruptedException e) {
+                    throw new IllegalStateException(e);
+                }
+            });
+        }
+        begun.await();
+        return released;
+    }
+
+    @Test
+    void anInterruptedCommitNeverWritesWhatItsCallerBuildsNext() throws Exception {
+        try (Store store = Stores.open(folder)) {
+            // The next write that has to wait is queued: no thread may wait for the device, or for room.
+            CountDownLatch released = occupied();
+            int places = store.core.driving.drainPermits();
+            // It is not durable for long, so the refusal of a commit that rests on it has to wait.
+            store.commitAsync(new Commit().append(K, bytes("a")).defer(Duration.ofDays(1))).get();
+            Commit commit = new Commit().expectAbsent(K).append(K, bytes("b"));
+            Throwable[] ended = new Throwable[1];
+            Thread waits = new Thread(() -> {
+                try {
+                    store.commit(commit);
+                } catch (Throwable e) {
+                    ended[0] = e;
+                }
+            });
+            waits.start();
+            while (waits.isAlive() && Patience.POOL.getQueue().isEmpty()) {
+                Thread.onSpinWait();
+            }
+            waits.interrupt();
+            waits.join();
+            commit.clear().append(key("other"), bytes("c"));
+            released.countDown();
+            // Once others occupy all threads, nothing of before is left.
+            occupied().countDown();
+            store.core.driving.release(places);
+            assertTrue(ended[0] instanceof InterruptedException, String.valueOf(ended[0]));
+            store.flush();
+            assertFalse(store.exists(key("other")));
+            assertEquals(List.of("0:a"), texts(store.read(K)));
+        }
     }
 
     @Test

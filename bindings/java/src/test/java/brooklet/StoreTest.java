@@ -120,6 +120,8 @@ class StoreTest {
         Appended none = store.commit(commit.clear().trim(K, 3).keepLast(feed, 0).defer(Duration.ofMillis(1)));
         assertEquals(0, none.count());
         assertEquals(0, none.seq());
+        Commit durable = commit.clear().append(K, bytes("d")).defer(Duration.ofHours(1)).durable();
+        assertEquals(3, store.commit(durable).seq());
         store.flush();
         refused(InvalidException.class, "", () -> store.commit(new Commit()));
     }

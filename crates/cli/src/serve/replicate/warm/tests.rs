@@ -1,10 +1,25 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use brooklet::Waits;
-use brooklet_replica::{Replica, ShipperOptions};
 
 use super::*;
 use crate::serve::replicate::tests::{append_kept, aside, host, open, options};
+
+/// Follows a log until something holds, and for some looks more. Gives up after a minute.
+fn follow_until(host: &Replication, holds: impl Fn() -> bool, on: impl FnMut(Followed)) {
+    let (begin, looks) = (Instant::now(), Cell::new(0));
+    let goes_on = || {
+        looks.set(looks.get() + u32::from(holds()));
+        looks.get() < 4 && begin.elapsed() < Duration::from_secs(60)
+    };
+    host.replica.stand_by(Duration::from_secs(60), goes_on, on).unwrap();
+}
+
+/// Returns whether the log in the file of a host has so many entries.
+fn has(host: &Replication, next: u64) -> bool {
+    let found = Options::new().read_only(true).open(&host.path);
+    found.is_ok_and(|store| store.get_bounds("log").unwrap().is_some_and(|bounds| bounds.next == next))
+}
 
 /// The file of a standby is made once, and follows the log from then on, also past a backup.
 #[test]
@@ -14,19 +29,15 @@ fn the_file_of_a_standby_follows_the_log() {
     let store = open(&first).unwrap();
     let mut second = host(folder.path(), Waits::Local);
     (second.path, second.is_standby) = (folder.path().join("second"), true);
-    let has = |next| {
-        let found = Options::new().read_only(true).open(&second.path);
-        found.is_ok_and(|store| store.get_bounds("log").unwrap().is_some_and(|bounds| bounds.next == next))
-    };
     let options = options();
     let mut made = None;
     for next in 1..=6 {
         append_kept(&store, &first.replica);
         let mut file = Warm::new(&second, &options, 1);
         let begin = Instant::now();
-        let goes_on = || !has(next) && begin.elapsed() < Duration::from_secs(60);
+        let goes_on = || !has(&second, next) && begin.elapsed() < Duration::from_secs(60);
         let is_silent = second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read));
-        assert!(!is_silent.unwrap() && has(next), "{next}");
+        assert!(!is_silent.unwrap() && has(&second, next), "{next}");
         let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&second.path).unwrap());
         assert_eq!(*made.get_or_insert(inode), inode);
         if next % 2 == 0 {
@@ -55,13 +66,13 @@ fn an_old_file_of_a_standby_is_made_anew_before_the_takeover() {
     first.back_up(&store, || true).unwrap();
     let mut second = host(folder.path(), Waits::Local);
     second.path = folder.path().join("second");
-    let (options, looks) = (options(), Cell::new(0));
+    let options = options();
     let mut file = Warm::new(&second, &options, 1);
     // A move would begin, and nobody would serve while the file is made.
     file.take(Followed::Begin { store: StoreId(1), backup: None });
     assert!(!file.approach(), "nothing shows that the file continues in the log");
-    let goes_on = || looks.replace(looks.get() + 1) < 10;
-    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+    let is_made = || aside(folder.path()) == 1 && has(&second, 4);
+    follow_until(&second, is_made, |read| file.take(read));
     assert!(!file.is_cold() && file.approach() && aside(folder.path()) == 1);
     let found = Options::new().read_only(true).open(&second.path).unwrap();
     assert_eq!(found.bounds("log").unwrap().next, 4);
@@ -79,13 +90,16 @@ fn a_standby_waits_for_the_blocks_that_the_backup_has() {
     let view = store.view().unwrap();
     append_kept(&store, &first.replica);
     first.back_up(&store, || true).unwrap();
-    let kept = first.journal.clone();
     let (blocks, store_id) = {
-        let second = Replica::new(kept, ShipperOptions::default());
-        let mut read = Vec::new();
-        let looks = Cell::new(0);
-        let goes_on = || looks.replace(looks.get() + 1) < 5;
-        second.stand_by(Duration::from_secs(60), goes_on, |followed| read.push(followed)).unwrap();
+        let second = host(folder.path(), Waits::Local);
+        let (mut read, end) = (Vec::new(), Cell::new(0));
+        let take = |followed: Followed| {
+            if let Followed::Blocks(blocks) = &followed {
+                end.set(blocks.last().map_or(end.get(), |block| block.end));
+            }
+            read.push(followed);
+        };
+        follow_until(&second, || end.get() > view.lsn(), take);
         let Some(Followed::Begin { store, backup: Some(0) }) = read.first().cloned() else {
             panic!("{read:?}")
         };
@@ -168,11 +182,10 @@ fn a_file_that_cannot_follow_stays() {
         append_kept(&store, &first.replica);
     }
     let before = std::fs::read(&second.path).unwrap();
-    let (options, looks) = (options(), Cell::new(0));
-    let mut file = Warm::new(&second, &options, 1);
-    let goes_on = || looks.replace(looks.get() + 1) < 10;
-    second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
-    assert!(file.is_cold());
+    let options = options();
+    let file = RefCell::new(Warm::new(&second, &options, 1));
+    follow_until(&second, || file.borrow().is_cold(), |read| file.borrow_mut().take(read));
+    assert!(file.borrow().is_cold());
     assert!(std::fs::read(&second.path).unwrap() == before);
 }
 
@@ -187,10 +200,9 @@ fn one_file_with_nothing_of_its_own_is_kept() {
         append_kept(&store, &first.replica);
         let mut second = host(folder.path(), Waits::Local);
         second.path = folder.path().join("second");
-        let (options, looks) = (options(), Cell::new(0));
+        let options = options();
         let mut file = Warm::new(&second, &options, 1);
-        let goes_on = || looks.replace(looks.get() + 1) < 10;
-        second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+        follow_until(&second, || has(&second, 1), |read| file.take(read));
         assert!(second.path.exists());
         if is_touched {
             let alone = options.clone().open(&second.path).unwrap();
@@ -200,8 +212,7 @@ fn one_file_with_nothing_of_its_own_is_kept() {
             append_kept(&store, &first.replica);
         }
         first.back_up(&store, || true).unwrap();
-        looks.set(0);
-        second.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
+        follow_until(&second, || has(&second, 6), |read| file.take(read));
         let found = Options::new().read_only(true).open(&second.path).unwrap();
         assert_eq!(found.bounds("log").unwrap().next, 6);
         assert_eq!(aside(folder.path()), usize::from(is_touched));
@@ -232,16 +243,16 @@ fn blocks_that_wait_for_a_file_are_bounded() {
 }
 
 /// Returns the blocks of a log.
-fn blocks(host: &Replication) -> Vec<SealedBlock> {
-    let (mut read, looks) = (Vec::new(), Cell::new(0));
-    let goes_on = || looks.replace(looks.get() + 1) < 5;
-    let replica = Replica::new(host.journal.clone(), ShipperOptions::default());
+fn blocks(of: &Replication) -> Vec<SealedBlock> {
+    let reader = host(of.path.parent().unwrap(), of.waits);
+    let (mut read, is_read) = (Vec::new(), Cell::new(false));
     let take = |followed| {
         if let Followed::Blocks(blocks) = followed {
+            is_read.set(true);
             read.extend(blocks);
         }
     };
-    replica.stand_by(Duration::from_secs(60), goes_on, take).unwrap();
+    follow_until(&reader, || is_read.get(), take);
     read
 }
 
@@ -253,6 +264,12 @@ fn stand_by(host: &Replication) -> (bool, bool) {
     let goes_on = || looks.replace(looks.get() + 1) < 10;
     host.replica.stand_by(Duration::from_secs(60), goes_on, |read| file.take(read)).unwrap();
     (file.approach(), file.begins_again())
+}
+
+/// Does so until this is what it returns: on a busy machine, a moment may be too short.
+fn stand_by_until(host: &Replication, expected: (bool, bool)) {
+    let found: Vec<_> = (0..60).map(|_| stand_by(host)).take_while(|found| *found != expected).collect();
+    assert!(found.len() < 60, "{found:?} and not {expected:?}");
 }
 
 /// It is no target of a move, and with `kept` it makes its file anew before a takeover needs it.
@@ -278,10 +295,10 @@ fn a_former_owner_that_diverged_makes_its_file_anew() {
         append_kept(&store, &third.replica);
         store.append("log", [7; 4000]).unwrap().wait().unwrap();
         let is_kept = waits == Waits::Kept;
-        assert_eq!(stand_by(&former), (false, is_kept), "{waits:?}");
+        stand_by_until(&former, (false, is_kept));
         assert_eq!(aside(folder.path()), usize::from(is_kept), "{waits:?}");
         if is_kept {
-            assert_eq!(stand_by(&former), (true, false));
+            stand_by_until(&former, (true, false));
             let found = Options::new().read_only(true).open(&former.path).unwrap();
             assert_eq!(found.bounds("log").unwrap().next, 3);
         }
@@ -299,8 +316,8 @@ fn a_host_whose_file_cannot_be_opened_makes_it_anew() {
     second.path = folder.path().join("second");
     let damage = || std::fs::write(&second.path, [7; 100_000]).unwrap();
     damage();
-    assert_eq!(stand_by(&second), (false, true));
-    assert_eq!(stand_by(&second), (true, false));
+    stand_by_until(&second, (false, true));
+    stand_by_until(&second, (true, false));
     assert_eq!(aside(folder.path()), 1);
     damage();
     let mut local = host(folder.path(), Waits::Local);

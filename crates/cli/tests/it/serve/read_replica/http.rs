@@ -1,14 +1,11 @@
 //! Streams and documents of a replica, over HTTP, and what its pages tell.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use super::*;
+use crate::common::free_port;
 use crate::serve::replication::ask_until;
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn send(port: u16, head: &str, body: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

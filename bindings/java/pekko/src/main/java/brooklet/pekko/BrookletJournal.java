@@ -54,7 +54,7 @@ public final class BrookletJournal extends AsyncWriteJournal {
 
     @Override
     public Future<Iterable<Optional<Exception>>> doAsyncWriteMessages(Iterable<AtomicWrite> messages) {
-        Commit commit = new Commit();
+        Commit commit = new Commit().durable();
         List<Optional<Exception>> rejections = new ArrayList<>();
         Map<String, Long> ends = new HashMap<>();
         CompletableFuture<Iterable<Optional<Exception>>> written;

@@ -1,20 +1,25 @@
 package brooklet.pekko;
 
 import brooklet.Commit;
+import brooklet.ConflictException;
 import brooklet.Entry;
 import brooklet.Items;
 import brooklet.Key;
 import brooklet.LogInfo;
+import brooklet.NotFoundException;
 import brooklet.Store;
 import com.typesafe.config.Config;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.function.Supplier;
 import org.apache.pekko.persistence.SelectedSnapshot;
 import org.apache.pekko.persistence.SnapshotMetadata;
 import org.apache.pekko.persistence.SnapshotSelectionCriteria;
@@ -131,41 +136,58 @@ public final class BrookletSnapshotStore extends SnapshotStore {
             byte[] more = metadata.metadata().isEmpty() ? new byte[0] : serialized(metadata.metadata().get());
             ByteBuffer payload = ByteBuffer.allocate(HEAD + snapshot.length + more.length);
             payload.putLong(metadata.timestamp()).putInt(snapshot.length).put(snapshot).put(more).flip();
-            Commit commit = new Commit().snapshot(key(metadata.persistenceId(), metadata.sequenceNr()), payload);
+            // An actor deletes the events that a saved snapshot has.
+            Commit commit = new Commit().durable().snapshot(key(metadata.persistenceId(), metadata.sequenceNr()), payload);
             return Futures.scala(store.commitAsync(commit).thenApply(appended -> null));
         } catch (RuntimeException e) {
             return Futures.failed(e);
         }
     }
 
-    private Void delete(String persistenceId, List<Long> numbers) {
-        if (numbers.isEmpty()) {
-            return null;
+    /**
+     * Deletes the snapshots that a listing returns: the number of the only entry of each, by its sequence number. If one of them
+     * was deleted or saved over meanwhile, nothing happens, and the listing is made again.
+     */
+    private Void delete(String persistenceId, Supplier<Map<Long, Long>> listing) {
+        while (true) {
+            Commit commit = new Commit();
+            listing.get().forEach((number, seq) -> {
+                Key key = key(persistenceId, number);
+                commit.expectNext(key, seq + 1).delete(key);
+            });
+            if (commit.size() == 0) {
+                return null;
+            }
+            try {
+                store.commitAsync(commit).join();
+                return null;
+            } catch (ConflictException | NotFoundException e) {
+                // Another call was first.
+            }
         }
-        Commit commit = new Commit();
-        numbers.forEach(number -> commit.delete(key(persistenceId, number)));
-        store.commitAsync(commit).join();
-        return null;
     }
 
     @Override
     public Future<Void> doDeleteAsync(SnapshotMetadata metadata) {
-        return read(() -> {
-            String id = metadata.persistenceId();
-            // A timestamp of 0 is not known to the caller.
-            boolean there = entry(id, metadata.sequenceNr())
-                    .filter(entry -> metadata.timestamp() == 0 || metadata.timestamp() == timestamp(entry))
-                    .isPresent();
-            return there ? delete(id, List.of(metadata.sequenceNr())) : null;
-        });
+        String id = metadata.persistenceId();
+        long number = metadata.sequenceNr();
+        // A timestamp of 0 is not known to the caller.
+        return read(() -> delete(id, () -> entry(id, number)
+                .filter(entry -> metadata.timestamp() == 0 || metadata.timestamp() == timestamp(entry))
+                .map(entry -> Map.of(number, entry.seq()))
+                .orElse(Map.of())));
     }
 
     @Override
     public Future<Void> doDeleteAsync(String persistenceId, SnapshotSelectionCriteria criteria) {
-        return read(() -> {
-            List<Long> numbers = numbers(persistenceId, criteria);
-            numbers.removeIf(number -> entry(persistenceId, number).filter(entry -> matches(entry, criteria)).isEmpty());
-            return delete(persistenceId, numbers);
-        });
+        return read(() -> delete(persistenceId, () -> {
+            Map<Long, Long> found = new HashMap<>();
+            for (long number : numbers(persistenceId, criteria)) {
+                entry(persistenceId, number)
+                        .filter(entry -> matches(entry, criteria))
+                        .ifPresent(entry -> found.put(number, entry.seq()));
+            }
+            return found;
+        }));
     }
 }

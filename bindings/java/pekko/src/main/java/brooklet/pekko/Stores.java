@@ -2,7 +2,9 @@ package brooklet.pekko;
 
 import brooklet.Store;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.pekko.actor.AbstractExtensionId;
 import org.apache.pekko.actor.ActorSystem;
@@ -34,7 +36,28 @@ final class Stores implements Extension {
     }
 
     private synchronized void close() {
-        open.values().forEach(Store::close);
+        List<Runnable> closes = new ArrayList<>();
+        open.values().forEach(store -> closes.add(store::close));
         open.clear();
+        closeEach(closes);
+    }
+
+    /** Closes each store, also behind one that throws; throws the first failure at the end. */
+    static void closeEach(List<Runnable> closes) {
+        RuntimeException failure = null;
+        for (Runnable close : closes) {
+            try {
+                close.run();
+            } catch (RuntimeException e) {
+                if (failure == null) {
+                    failure = e;
+                } else {
+                    failure.addSuppressed(e);
+                }
+            }
+        }
+        if (failure != null) {
+            throw failure;
+        }
     }
 }

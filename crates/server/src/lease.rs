@@ -1,0 +1,108 @@
+//! The lease of a server whose store another host may take over: while the server has the lease,
+//! what a client reads here is not older than the client's request.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio_util::sync::CancellationToken;
+
+/// Time between two looks while replies wait for the lease.
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
+
+/// Whether this host still owns the store. Without it, replies that depend on the store's data wait
+/// until the host has it again, or the server stops.
+#[derive(Clone)]
+pub struct Lease(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Lease {
+    /// Returns the lease that a function looks up. `true` must mean that each read that ended
+    /// before the call is linearizable.
+    pub fn new(is_held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_held))
+    }
+
+    /// Returns whether the server has the lease now.
+    pub(crate) fn is_held(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.is_held()).finish()
+    }
+}
+
+/// Holds the replies over HTTP back until the server has the lease. A server that stops meanwhile
+/// reports the changes that were made, and refuses everything else.
+pub(crate) async fn wait_for_it(
+    State((lease, stop)): State<(Lease, CancellationToken)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let response = next.run(request).await;
+    while !lease.is_held() {
+        let stops = tokio::time::timeout(LOOK, stop.cancelled()).await.is_ok();
+        if stops && !reads && response.status().is_success() {
+            break;
+        }
+        if stops {
+            let why = "this host may not be the owner of the store any more: ask again\n";
+            let headers = [(header::RETRY_AFTER, "1"), (header::CACHE_CONTROL, "no-store")];
+            return (StatusCode::SERVICE_UNAVAILABLE, headers, why).into_response();
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::http;
+
+    #[tokio::test]
+    async fn replies_over_http_wait_for_the_lease_or_the_end() {
+        let (is_held, stop) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+        let of_lease = is_held.clone();
+        let lease = Lease::new(move || of_lease.load(Ordering::Relaxed));
+        let router = Router::new()
+            .route("/", get(|| async { "read" }).post(|| async { "written" }))
+            .layer(from_fn_with_state((lease, stop.clone()), wait_for_it));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            http::serve(listener, router, &http::Config::default(), CancellationToken::new()).await;
+        });
+        let ask = |request: &'static str| async move {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let text = format!("{request} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n");
+            client.write_all(text.as_bytes()).await.unwrap();
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).await.unwrap();
+            reply[9..12].parse::<u16>().unwrap()
+        };
+        let waiting = tokio::spawn(ask("GET /"));
+        tokio::time::sleep(4 * LOOK).await;
+        assert!(!waiting.is_finished());
+        is_held.store(true, Ordering::Relaxed);
+        assert_eq!(waiting.await.unwrap(), 200);
+        is_held.store(false, Ordering::Relaxed);
+        stop.cancel();
+        // A refusal depends on data that were read.
+        assert_eq!([ask("GET /").await, ask("POST /none").await, ask("POST /").await], [503, 503, 200]);
+    }
+}

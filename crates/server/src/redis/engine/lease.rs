@@ -1,0 +1,74 @@
+//! The lease of a store that another host may take over: replies that depend on the store's data
+//! wait until this host has the lease.
+//!
+//! The engine looks at the lease when a connection takes the replies, so after the reads. Replies
+//! leave in order, so a reply that needs no lease waits for those before it.
+
+use std::collections::BTreeSet;
+
+use bytes::BytesMut;
+
+use super::Engine;
+use crate::lease::Lease;
+use crate::redis::client::{Client, ClientId};
+use crate::redis::commands::{Spec, flags};
+
+/// The lease, if there is one, and the clients whose replies wait for it.
+#[derive(Default)]
+pub struct Leased {
+    lease: Option<Lease>,
+    waiting: BTreeSet<ClientId>,
+}
+
+impl Leased {
+    fn is_held(&self) -> bool {
+        self.lease.as_ref().is_none_or(Lease::is_held)
+    }
+
+    /// Returns whether a client waits.
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Forgets a client that has gone.
+    pub fn forget(&mut self, id: ClientId) {
+        self.waiting.remove(&id);
+    }
+}
+
+impl Engine {
+    /// Lets the replies of commands on keys wait for a lease.
+    pub fn set_lease(&mut self, lease: Lease) {
+        self.leased.lease = Some(lease);
+    }
+
+    /// Notes that the reply of a command depends on the data of the store.
+    pub(super) fn note_data(&self, client: &mut Client, spec: &Spec) {
+        client.needs_lease |= self.leased.lease.is_some() && spec.has(flags::READ | flags::WRITE);
+    }
+
+    /// Takes the replies of a client that may be sent.
+    pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
+        let acknowledged = self.keys.acknowledged();
+        let Some(client) = self.clients.get_mut(&id) else { return BytesMut::new() };
+        if client.needs_lease && !client.is_done() && !self.leased.is_held() {
+            self.has_deadline |= self.leased.waiting.insert(id);
+            return BytesMut::new();
+        }
+        let ready = client.take_ready(acknowledged);
+        client.needs_lease &= !client.is_done();
+        ready
+    }
+
+    /// Wakes the clients whose replies wait for the lease, once the server has it.
+    pub(super) fn look_for_lease(&mut self) {
+        if !self.leased.is_waited_for() || !self.leased.is_held() {
+            return;
+        }
+        for id in std::mem::take(&mut self.leased.waiting) {
+            if let Some(client) = self.client(id) {
+                client.wake();
+            }
+        }
+    }
+}
