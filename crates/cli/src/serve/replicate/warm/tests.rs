@@ -360,7 +360,12 @@ fn a_file_stays_if_a_block_of_the_log_is_missing() {
     for _ in 0..3 {
         append_kept(&store, &first.replica);
     }
-    let mut blocks = blocks(&first);
+    let mut blocks = loop {
+        let read = blocks(&first);
+        if read.len() >= 4 {
+            break read;
+        }
+    };
     blocks.remove(blocks.len() - 2);
     let options = options();
     let mut file = Warm::new(&second, &options, 1);
