@@ -117,8 +117,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees the ring, if runs hold all of its records. A log with a mirror writes empty blocks while
-    /// it is idle, and there is no memtable whose checkpoint would free these.
+    /// Frees the ring, if runs hold all of its records. A log with a mirror writes empty blocks
+    /// while it is idle, and there is no memtable whose checkpoint would free these.
     fn free_empty_blocks(&self) -> Result<(), Error> {
         let context = self.context()?;
         if !self.ring.is_worth_freeing(context.wal.stats().used) || !self.state().is_settled() {

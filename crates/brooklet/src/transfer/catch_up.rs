@@ -63,9 +63,9 @@ impl Options {
     /// the log has more, or until it is opened with the mirror that kept the blocks.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open) and [`Store::checkpoint`]; [`Error::MirrorRefused`] if the
-    /// file is one of another store, or a space of the store is kept in memory; [`Error::Damaged`]
-    /// if the blocks are of another store, or do not follow one another.
+    /// The errors of [`open`](Self::open) and [`Store::checkpoint`]; [`Error::MirrorRefused`] if
+    /// the file is one of another store, or a space of the store is kept in memory;
+    /// [`Error::Damaged`] if the blocks are of another store, or do not follow one another.
     pub fn catch_up(
         mut self,
         path: impl AsRef<Path>,

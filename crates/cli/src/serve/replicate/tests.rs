@@ -255,7 +255,8 @@ fn a_file_that_is_made_anew_begins_with_its_backup_offloaded() {
     assert!(entries(&alone) == before, "the file has all runs");
 }
 
-/// Its runs are in the backup that it was made from. The next owner backs up a file with other runs.
+/// Its runs are in the backup that it was made from. The next owner backs up a file with other
+/// runs.
 #[test]
 fn a_file_that_was_made_anew_is_sound_after_the_backup_of_another_host() {
     let folder = tempfile::tempdir().unwrap();

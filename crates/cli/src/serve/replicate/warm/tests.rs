@@ -330,7 +330,8 @@ fn a_host_whose_file_cannot_be_opened_makes_it_anew() {
     assert_eq!(aside(folder.path()), 2);
 }
 
-/// Somebody has named the wrong file, or the wrong place. In the old state the file was moved aside.
+/// Somebody has named the wrong file, or the wrong place. In the old state the file was moved
+/// aside.
 #[test]
 fn the_file_of_another_store_stays() {
     let folder = tempfile::tempdir().unwrap();
