@@ -178,7 +178,7 @@ impl Archive {
                 done = before + bytes;
                 match progress(Progress::of_bytes(done, archived.new_bytes)) {
                     ControlFlow::Continue(()) => Ok(()),
-                    ControlFlow::Break(()) => Err(Error::Cancelled { what: "the backup" }),
+                    ControlFlow::Break(()) => Err(cancelled()),
                 }
             })?;
             parts.extend(taken.place.map(|place| (name, place)));
@@ -214,6 +214,11 @@ impl Archive {
             damaged,
         };
         drop(view);
+        // The last uploads may have taken long. A host that is not the owner any more must not make
+        // a backup: the next owner looks there for what its file lacks.
+        if progress(Progress::of_bytes(archived.new_bytes, archived.new_bytes)).is_break() {
+            return Err(cancelled());
+        }
         self.create(record)?;
         if let (Some(shipping), Some(beginning)) = (&mut self.shipping, beginning) {
             shipping.rebase(upload, Moment { lsn: archived.lsn, time_ms: archived.taken_ms }, beginning);
@@ -437,6 +442,10 @@ impl Archive {
 
 fn owned(number: u64, found: Option<Record>) -> Error {
     Error::Owned { owner: found.map_or("another host".into(), |found| found.owner), number }
+}
+
+fn cancelled() -> Error {
+    Error::Cancelled { what: "the backup" }
 }
 
 fn is_denied(error: &Error) -> bool {

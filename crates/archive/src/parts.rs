@@ -14,6 +14,7 @@ use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::record::{Place, Record, Upload, name_of};
+use crate::records::read_record;
 use crate::remote::{Memory, RemotePart, RemoteUpload};
 use crate::which::Which;
 
@@ -49,15 +50,18 @@ pub struct Parts {
     bucket: Bucket,
     memory: Arc<Memory>,
     cache: Option<Arc<Cache>>,
-    /// The parts of the last backup, after the first request.
-    latest: Arc<Mutex<Option<Located>>>,
+    /// The last backups that had what was asked for, the one of the last request first.
+    known: Arc<Mutex<Vec<Located>>>,
 }
+
+/// Number of backups whose parts are remembered.
+const KNOWN: usize = 4;
 
 impl Parts {
     /// Returns a reader of the parts of the archive in a bucket. A sequential read reads ahead,
     /// within about `memory` bytes. Makes no request to the bucket.
     pub fn new(bucket: &Bucket, memory: usize) -> Self {
-        Self { bucket: bucket.clone(), memory: Memory::new(memory), cache: None, latest: Arc::default() }
+        Self { bucket: bucket.clone(), memory: Memory::new(memory), cache: None, known: Arc::default() }
     }
 
     /// Caches looked-up data, up to `bytes`, in a file in the directory `dir`. The file has no
@@ -74,34 +78,63 @@ impl Parts {
         Ok(Self { cache: Some(Arc::new(cache)), ..self })
     }
 
-    /// Opens a part of the last backup, for
+    /// Opens a part of the last backup that has it, for
     /// [`Options::offload_reader`](brooklet::Options::offload_reader).
     ///
     /// # Errors
     /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup;
-    /// [`brooklet::Error::Damaged`] where the part is not in the last backup.
+    /// [`brooklet::Error::Damaged`] where the part is in no backup.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
-        let found = |latest: &Option<Located>| latest.as_ref().and_then(|located| located.find(name));
-        if let Some(part) = found(&self.latest()) {
+        if let Some(part) = self.find(name) {
             return Ok(part);
         }
-        // A newer backup may exist. Other threads meanwhile go on with the known one.
-        let backup = self.bucket.backup(Which::Latest).map_err(|error| match error {
-            Error::Store(error) => error,
-            error => brooklet::Error::Io {
-                doing: "finding what was offloaded".into(),
-                cause: Arc::new(io::Error::other(error)),
-            },
-        })?;
-        let mut latest = self.latest();
-        match found(&latest) {
-            Some(part) => Ok(part),
-            None => latest.insert(self.of(backup.record)).open(name),
+        // A newer backup may exist. Other threads meanwhile go on with the known ones.
+        let latest = self.of(self.bucket.backup(Which::Latest).map_err(not_found)?.record);
+        if let Some(part) = latest.find(name) {
+            self.note(latest);
+            return Ok(part);
         }
+        // Another host backs up its own file, which has other parts. The bucket keeps the objects
+        // of this one's backup until that backup is removed.
+        for number in (0..latest.record.number).rev() {
+            let earlier = match read_record(&self.bucket, number) {
+                Ok(record) => record,
+                // It was removed, and so were all backups before it.
+                Err(Error::NoBackup(_)) => break,
+                Err(error @ Error::Damaged { .. }) => {
+                    tracing::warn!(%error, part = %name, "an offloaded part is looked for in other backups");
+                    continue;
+                }
+                Err(error) => return Err(not_found(error)),
+            };
+            if earlier.parts.contains_key(&name) {
+                let earlier = self.of(Arc::new(earlier));
+                let part = earlier.open(name);
+                self.note(earlier);
+                return part;
+            }
+        }
+        latest.open(name)
     }
 
-    fn latest(&self) -> MutexGuard<'_, Option<Located>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Opens a part of a known backup.
+    fn find(&self, name: PartName) -> Option<Arc<dyn Source>> {
+        let mut known = self.known();
+        let at = known.iter().position(|located| located.record.parts.contains_key(&name))?;
+        known[..=at].rotate_right(1);
+        known[0].find(name).map(|part| part as Arc<dyn Source>)
+    }
+
+    /// Remembers the parts of a backup.
+    fn note(&self, located: Located) {
+        let mut known = self.known();
+        known.retain(|other| other.record.number != located.record.number);
+        known.insert(0, located);
+        known.truncate(KNOWN);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Located>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the parts of a backup.
@@ -117,6 +150,16 @@ impl Parts {
         let uploads = objects.into_iter().map(upload).collect();
         let place = self.bucket.full(&name_of(record.number));
         Located { place, record, uploads, cache: self.cache.clone() }
+    }
+}
+
+fn not_found(error: Error) -> brooklet::Error {
+    match error {
+        Error::Store(error) => error,
+        error => brooklet::Error::Io {
+            doing: "finding what was offloaded".into(),
+            cause: Arc::new(io::Error::other(error)),
+        },
     }
 }
 

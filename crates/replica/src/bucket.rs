@@ -11,9 +11,9 @@ use brooklet_archive::object_store::{Error as Refusal, ObjectStore, ObjectStoreE
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::journal::{Created, Journal, Key};
+use crate::journal::{Created, Journal, Key, time_for};
 
-/// Time after which a request counts as unanswered.
+/// Time after which a request counts as unanswered, beside the time for its bytes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A journal in a place of an object store; see [`Journal`].
@@ -30,7 +30,8 @@ impl BucketJournal {
         Self { store: bucket.object_store(), name: bucket.to_string(), patience: PATIENCE }
     }
 
-    /// Sets the time after which a request counts as unanswered; by default 10 seconds.
+    /// Sets the time after which a request counts as unanswered; by default 10 seconds. A long
+    /// object has some more: 4 seconds for each MiB.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -38,13 +39,15 @@ impl BucketJournal {
 
     async fn timely<T>(
         &self,
+        bytes: u64,
         doing: impl FnOnce() -> String,
         work: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Error> {
-        match tokio::time::timeout(self.patience, work).await {
+        let patience = self.patience + time_for(bytes);
+        match tokio::time::timeout(patience, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(cause)) => Err(Error::Bucket { doing: doing(), cause }),
-            Err(_) => Err(Error::NoAnswer { doing: doing(), seconds: self.patience.as_secs() }),
+            Err(_) => Err(Error::NoAnswer { doing: doing(), seconds: patience.as_secs() }),
         }
     }
 }
@@ -61,8 +64,9 @@ fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 impl Journal for BucketJournal {
     async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
         let (path, options) = (Path::from(key.to_string()), PutMode::Create.into());
+        let bytes = data.len() as u64;
         let put = self.store.put_opts(&path, data.into(), options);
-        match self.timely(|| format!("creating {self}/{key}"), put).await {
+        match self.timely(bytes, || format!("creating {self}/{key}"), put).await {
             Ok(_) => Ok(Created::Done),
             // A failed condition, or a conflict with another request: services and their libraries
             // use these errors for both.
@@ -76,14 +80,17 @@ impl Journal for BucketJournal {
 
     async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
         let path = Path::from(key.to_string());
-        let get = async { self.store.get(&path).await?.bytes().await };
-        absent(self.timely(|| format!("reading {self}/{key}"), get).await)
+        let doing = || format!("reading {self}/{key}");
+        let Some(found) = absent(self.timely(0, doing, self.store.get(&path)).await)? else {
+            return Ok(None);
+        };
+        absent(self.timely(found.meta.size, doing, found.bytes()).await)
     }
 
     async fn remove(&self, key: Key) -> Result<(), Error> {
         let path = Path::from(key.to_string());
         let delete = self.store.delete(&path);
-        absent(self.timely(|| format!("deleting {self}/{key}"), delete).await).map(drop)
+        absent(self.timely(0, || format!("deleting {self}/{key}"), delete).await).map(drop)
     }
 }
 

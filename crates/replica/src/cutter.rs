@@ -1,9 +1,11 @@
-//! Cuts sealed blocks into payloads of objects: after a time, or after a number of bytes.
+//! Cuts sealed blocks into payloads of objects: after a time, or after a number of bytes. A payload
+//! has no more bytes than that, unless it is one block: a request must end in time on a slow link.
 //!
 //! ```text
 //! payload of blocks (little endian): for each block its length (4), then its bytes
 //! ```
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -18,14 +20,14 @@ pub(crate) const LENGTH: usize = 4;
 pub struct Cuts {
     /// Time after the first block of the payload.
     pub time: Duration,
-    /// Size of the payload in bytes.
+    /// Size of the payload in bytes. A longer payload is one block.
     pub bytes: usize,
 }
 
 impl Default for Cuts {
-    /// 10 milliseconds, or 4 MiB.
+    /// 10 milliseconds, or 1 MiB: a second of a link with 8 Mbit/s.
     fn default() -> Self {
-        Self { time: Duration::from_millis(10), bytes: 4 << 20 }
+        Self { time: Duration::from_millis(10), bytes: 1 << 20 }
     }
 }
 
@@ -44,15 +46,25 @@ pub struct Cut {
 #[derive(Debug)]
 pub struct Cutter {
     cuts: Cuts,
-    /// The collected blocks, and when the first of them came.
-    open: Option<(Duration, Cut)>,
+    blocks: VecDeque<Collected>,
     data: BytesMut,
+}
+
+/// A block in the data of a cutter.
+#[derive(Debug)]
+struct Collected {
+    begin: u64,
+    end: u64,
+    /// Bytes in the data.
+    len: usize,
+    /// When it came.
+    at: Duration,
 }
 
 impl Cutter {
     /// Returns an empty cutter.
     pub fn new(cuts: Cuts) -> Self {
-        Self { cuts, open: None, data: BytesMut::new() }
+        Self { cuts, blocks: VecDeque::new(), data: BytesMut::new() }
     }
 
     /// Returns the number of collected bytes.
@@ -64,26 +76,30 @@ impl Cutter {
     pub fn push(&mut self, begin: u64, end: u64, block: &[u8], now: Duration) {
         self.data.put_u32_le(u32::try_from(block.len()).expect("a block has less than 4 GiB"));
         self.data.put_slice(block);
-        let (_, cut) = self.open.get_or_insert((now, Cut { begin, end, payload: Bytes::new() }));
-        cut.end = end;
+        self.blocks.push_back(Collected { begin, end, len: LENGTH + block.len(), at: now });
     }
 
     /// Returns when the next cut is due, if blocks wait for it.
     pub fn due(&self) -> Option<Duration> {
-        let (since, _) = self.open.as_ref()?;
-        Some(if self.data.len() >= self.cuts.bytes { *since } else { *since + self.cuts.time })
+        let since = self.blocks.front()?.at;
+        Some(if self.data.len() >= self.cuts.bytes { since } else { since + self.cuts.time })
     }
 
-    /// Returns a payload if a cut is due.
+    /// Returns a payload if a cut is due. Another one may be due then.
     pub fn cut(&mut self, now: Duration) -> Option<Cut> {
         if self.due()? > now { None } else { self.flush() }
     }
 
-    /// Returns a payload of all collected blocks.
+    /// Returns the next payload, due or not: of all collected blocks, or of as many as it may have.
     pub fn flush(&mut self) -> Option<Cut> {
-        let (_, mut cut) = self.open.take()?;
-        cut.payload = self.data.split().freeze();
-        Some(cut)
+        let Collected { begin, mut end, len: mut bytes, .. } = self.blocks.pop_front()?;
+        while let Some(next) = self.blocks.front()
+            && bytes + next.len <= self.cuts.bytes
+        {
+            (end, bytes) = (next.end, bytes + next.len);
+            self.blocks.pop_front();
+        }
+        Some(Cut { begin, end, payload: self.data.split_to(bytes).freeze() })
     }
 }
 

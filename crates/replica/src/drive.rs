@@ -19,8 +19,10 @@ use crate::object::Object;
 use crate::place::{Epoch, Place, StoreId};
 use crate::record::Record;
 
-/// Number of objects that a takeover reads at a time.
-const READ_AHEAD: u64 = 32;
+/// Number of objects that a takeover reads at a time, and most of their bytes, as far as the last
+/// ones show how long the next ones are.
+const READ_AHEAD: u64 = 64;
+const BYTES_AHEAD: u64 = 8 << 20;
 /// Failed tries of one request after which a takeover ends.
 const TRIES: u32 = 8;
 /// Pause before a request with an unknown fate is sent again; it doubles up to the longest one.
@@ -184,11 +186,13 @@ struct Ahead<J> {
     last: Option<Place>,
     /// Number of objects to read ahead: it grows while objects are found.
     depth: u64,
+    /// Bytes of a long one of the last objects.
+    bytes: u64,
 }
 
 impl<J: Journal> Ahead<J> {
     fn new(journal: Arc<J>, store: StoreId) -> Self {
-        Self { journal, store, reads: VecDeque::new(), last: None, depth: 1 }
+        Self { journal, store, reads: VecDeque::new(), last: None, depth: 1, bytes: 0 }
     }
 
     /// Returns the object at a place, if a read that was begun before finds it.
@@ -198,7 +202,8 @@ impl<J: Journal> Ahead<J> {
         }
         // A place that is asked for again was a hole.
         let again = self.last.replace(place) == Some(place);
-        self.depth = if again { 0 } else { (2 * self.depth).clamp(1, READ_AHEAD) };
+        let most = (BYTES_AHEAD / self.bytes.max(1)).clamp(1, READ_AHEAD);
+        self.depth = if again { 0 } else { (2 * self.depth).clamp(1, most) };
         let last = self.reads.back().map_or(place, |(last, _)| *last);
         for number in last.number + 1..=place.number + self.depth {
             let (place, journal, store) = (Place { number, ..place }, self.journal.clone(), self.store);
@@ -209,7 +214,9 @@ impl<J: Journal> Ahead<J> {
             return None;
         }
         let (_, read) = self.reads.pop_front()?;
-        read.await.ok()?.ok()?
+        let object = read.await.ok()?.ok()??;
+        self.bytes = (object.payload.len() as u64).max(self.bytes / 2);
+        Some(object)
     }
 
     fn stop(&mut self) {

@@ -38,7 +38,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cutter::Cuts;
 use crate::error::Error;
-use crate::journal::{Created, Journal, Key};
+use crate::journal::{Created, Journal, Key, time_for};
 use address::Address;
 
 /// Time after which a request counts as unanswered. A leader that was lost answers none.
@@ -140,23 +140,26 @@ impl JetStream {
         &self,
         doing: &str,
         key: Key,
+        bytes: usize,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Error> {
         let doing = || format!("{doing} {self}/{key}");
-        match timeout(self.patience, work).await {
+        let patience = self.patience + time_for(bytes as u64);
+        match timeout(patience, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(why)) => Err(Error::Servers { doing: doing(), why: why.to_string() }),
-            Err(_) => Err(Error::NoAnswer { doing: doing(), seconds: self.patience.as_secs() }),
+            Err(_) => Err(Error::NoAnswer { doing: doing(), seconds: patience.as_secs() }),
         }
     }
 
-    /// Publishes a message, if its condition holds.
+    /// Publishes a message, if its condition holds. It ends an object of so many bytes.
     async fn publish(
         &self,
         key: Key,
         subject: String,
         headers: HeaderMap,
         data: Bytes,
+        bytes: usize,
     ) -> Result<Created, Error> {
         let context = &self.ready().await?.context;
         let publish = async {
@@ -166,14 +169,14 @@ impl JetStream {
                 Err(error) => Err(error),
             }
         };
-        self.timely("creating", key, publish).await
+        self.timely("creating", key, bytes, publish).await
     }
 
     /// Creates an object of several parts, in one step.
     async fn create_parts(&self, key: Key, parts: Vec<Bytes>) -> Result<Created, Error> {
         let client = &self.ready().await?.client;
         let batch = format!("{:016x}{:016x}", system_seed(), system_seed());
-        let count = parts.len();
+        let (count, bytes) = (parts.len(), parts.iter().map(Bytes::len).sum());
         let headers = |place: usize| {
             let mut headers = free();
             headers.insert("Nats-Batch-Id", batch.as_str());
@@ -184,16 +187,21 @@ impl JetStream {
         for (number, part) in parts.iter().enumerate().skip(1) {
             let subject = self.part(key, number);
             let publish = client.publish_with_headers(subject, headers(number - 1), part.clone());
-            self.timely("creating", key, publish).await?;
+            self.timely("creating", key, bytes, publish).await?;
         }
         let mut headers = headers(count - 1);
         headers.insert("Nats-Batch-Commit", "1");
         headers.insert(PART_COUNT, count.to_string());
-        self.publish(key, self.part(key, 0), headers, parts[0].clone()).await
+        self.publish(key, self.part(key, 0), headers, parts[0].clone(), bytes).await
     }
 
-    /// Reads a message of an object from the leader of the stream.
-    async fn read_part(&self, key: Key, part: usize) -> Result<Option<(HeaderMap, Bytes)>, Error> {
+    /// Reads a message of an object from the leader of the stream. So many bytes are read at once.
+    async fn read_part(
+        &self,
+        key: Key,
+        part: usize,
+        bytes: usize,
+    ) -> Result<Option<(HeaderMap, Bytes)>, Error> {
         let (stream, subject) = (&self.ready().await?.stream, self.part(key, part));
         let read = async {
             match stream.get_last_raw_message_by_subject(&subject).await {
@@ -202,23 +210,23 @@ impl JetStream {
                 Err(error) => Err(error),
             }
         };
-        self.timely("reading", key, read).await
+        self.timely("reading", key, bytes, read).await
     }
 
     /// Reads an object that is there, as the leader of the stream believes.
     async fn read_now(&self, key: Key) -> Result<Option<Bytes>, Error> {
-        let Some((headers, first)) = self.read_part(key, 0).await? else { return Ok(None) };
+        let Some((headers, first)) = self.read_part(key, 0, 0).await? else { return Ok(None) };
         let count = headers.get(PART_COUNT).map_or(Some(1), |count| count.as_str().parse().ok());
         let damaged = |what| Error::Damaged { object: key.to_string(), what };
         let count = count.filter(|count| (1..=PARTS).contains(count));
         let count = count.ok_or_else(|| damaged("the number of its parts is wrong"))?;
-        let rest = try_join_all((1..count).map(|part| self.read_part(key, part))).await?;
+        let rest = try_join_all((1..count).map(|part| self.read_part(key, part, count * PART))).await?;
         let mut data = BytesMut::from(first);
         for part in rest {
             match part {
                 Some((_, part)) => data.extend_from_slice(&part),
                 // It is removed as a whole.
-                None if self.read_part(key, 0).await?.is_none() => return Ok(None),
+                None if self.read_part(key, 0, 0).await?.is_none() => return Ok(None),
                 None => return Err(damaged("a part of it is missing")),
             }
         }
@@ -233,7 +241,7 @@ impl JetStream {
         let mut headers = free();
         headers.insert(EXPECTED_OF, self.part(key, 0));
         headers.insert("Nats-Rollup", "sub");
-        let looked = self.publish(key, self.subject("look"), headers, Bytes::new()).await?;
+        let looked = self.publish(key, self.subject("look"), headers, Bytes::new(), 0).await?;
         Ok(looked == Created::Done)
     }
 }
@@ -243,7 +251,7 @@ impl Journal for JetStream {
         let most = self.ready().await?.client.max_payload().saturating_sub(HEADERS).clamp(HEADERS, PART);
         let parts = split(data, most);
         match &parts[..] {
-            [data] => self.publish(key, self.part(key, 0), free(), data.clone()).await,
+            [data] => self.publish(key, self.part(key, 0), free(), data.clone(), data.len()).await,
             parts if parts.len() > PARTS => {
                 let why = format!(
                     "{key} is larger than {PARTS} messages: let the servers take larger ones (max_payload)"
@@ -271,7 +279,7 @@ impl Journal for JetStream {
     async fn remove(&self, key: Key) -> Result<(), Error> {
         let stream = &self.ready().await?.stream;
         let purge = stream.purge().filter(self.subject(&format!("{key}/>")));
-        self.timely("removing", key, async { purge.await }).await.map(drop)
+        self.timely("removing", key, 0, async { purge.await }).await.map(drop)
     }
 
     /// Servers pass a message on before they agree on it. So it is looked for until it is there.
@@ -282,12 +290,12 @@ impl Journal for JetStream {
                 Err(_) => None,
             };
             let Some(mut hints) = hints else { return std::future::pending().await };
-            while !matches!(self.read_part(key, 0).await, Ok(Some(_))) {
+            while !matches!(self.read_part(key, 0, 0).await, Ok(Some(_))) {
                 if hints.next().await.is_none() {
                     // The subscription has ended.
                     return std::future::pending().await;
                 }
-                while matches!(self.read_part(key, 0).await, Ok(None)) {
+                while matches!(self.read_part(key, 0, 0).await, Ok(None)) {
                     sleep(BLINK).await;
                 }
             }
@@ -376,6 +384,8 @@ async fn connect(address: Address, patience: Duration) -> Result<Ready, Error> {
     if let Some(defect) = stream::defect(&found.cached_info().config, &wanted) {
         return Err(refused(defect));
     }
+    // From here on, each request is bounded by its length.
+    context.set_timeout(patience + time_for((PARTS * PART) as u64));
     let stream = context.get_stream_no_info(&address.stream).await;
     let stream = stream.map_err(|error| failed(error.to_string()))?;
     Ok(Ready { client, context, stream })

@@ -12,6 +12,14 @@ use crate::map::Map;
 use crate::place::{Epoch, Place};
 use crate::record::Record;
 
+/// Bytes that a link takes in a second at least, beside what else it takes.
+const SLOWEST: u64 = 256 << 10;
+
+/// Returns the time that a request may take for its bytes.
+pub(crate) fn time_for(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST)
+}
+
 /// The name of an object of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {

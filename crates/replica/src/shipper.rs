@@ -82,6 +82,8 @@ pub struct ShipperStatus {
     pub bytes: u64,
     /// Bytes of the payloads that the opening found, behind the newest record.
     pub found: u64,
+    /// Number of the objects that the opening found there.
+    pub found_objects: u64,
     /// The last point that [`record`](Shipper::record) may name so that a block stays behind it:
     /// the next opening compares the blocks there with those of the local file. `None` until a
     /// block is kept.
@@ -237,11 +239,14 @@ impl Shipper {
     ) -> Result<(Self, Opened), Error> {
         let journal = Arc::new(journal);
         let takeover = Takeover::new(store, draw(), &options.owner, &options.address, options.takeover);
-        let mut found_bytes = 0;
+        let (mut found_bytes, mut found_objects) = (0, 0);
         let counted = |it: Found<Bytes>| {
             match &it {
-                Found::Begin(_) => found_bytes = 0,
-                Found::Object(object) => found_bytes += object.payload.len() as u64,
+                Found::Begin(_) => (found_bytes, found_objects) = (0, 0),
+                Found::Object(object) => {
+                    found_bytes += object.payload.len() as u64;
+                    found_objects += 1;
+                }
             }
             found(it)
         };
@@ -260,6 +265,7 @@ impl Shipper {
             cuts: 0,
             bytes: 0,
             found: found_bytes,
+            found_objects,
             recordable: None,
             failure: None,
         };
@@ -340,7 +346,7 @@ impl Shipper {
         self.shared.report();
     }
 
-    /// Cuts an object of the blocks so far, without waiting for the next cut.
+    /// Cuts objects of the blocks so far, without waiting for the next cut.
     pub fn flush(&self) {
         self.input(Input::Flush);
     }

@@ -354,6 +354,14 @@ impl Wal {
         self.shared.lock().cut_cursor(seq)
     }
 
+    /// Returns the end of the log, if no block waits or is on its way, and the mirror, if there is
+    /// one, keeps all of them.
+    pub fn quiet_end(&self) -> Option<Cursor> {
+        let core = self.shared.lock();
+        let is_quiet = core.is_idle() && core.settled() == core.durable();
+        is_quiet.then(|| core.end())
+    }
+
     /// Moves the end of a log without records of its own to a place in the log of another host,
     /// which keeps the records before that place. From now on, [cuts](Self::cut) are at that place.
     ///

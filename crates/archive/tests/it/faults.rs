@@ -87,6 +87,23 @@ fn a_backup_that_another_host_may_be_making_is_refused_and_tried_again() {
     assert!(all(&memory)[&0] == contents(&store));
 }
 
+/// The last uploads may take long, and this host may not be the owner any more after them.
+#[test]
+fn a_backup_that_is_to_end_while_its_last_objects_are_sent_is_not_made() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "log", 3, 3000);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    let bucket = archive.bucket().clone();
+    let ended = archive.backup(&store, |_| match bucket.costs().puts {
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(()),
+    });
+    assert!(matches!(ended, Err(Error::Cancelled { .. })), "{ended:?}");
+    assert!(bucket.backups().unwrap().is_empty());
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 0);
+}
+
 #[test]
 fn a_restore_may_be_cut_off_at_any_request() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());

@@ -183,6 +183,36 @@ fn who_lost_the_archive_lets_nothing_go() {
     assert!(matches!(offload(&mut here, &other, 0), Err(Error::OtherStore { .. })));
 }
 
+/// Another host with a file of its own makes the next backups: its file has other runs.
+#[test]
+fn what_only_an_earlier_backup_has_is_found() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let volume = MemVolume::new(1);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    fill(&store, "log", 30, 4000);
+    let mut here = archive(&memory, &dir.path().join("here"));
+    back_up(&mut here, &store).unwrap();
+    let copy = MemVolume::from_image(volume.image(), 2);
+    assert_eq!(offload(&mut here, &store, 0).unwrap().left, 0);
+    let before = contents(&store);
+    store.close().unwrap();
+    drop(store);
+    let other = open(&copy, &parts(&memory)).unwrap();
+    let mut there = archive(&memory, &dir.path().join("there")).take_over();
+    for name in ["more", "most"] {
+        fill(&other, name, 30, 4000);
+        other.compact().unwrap();
+        back_up(&mut there, &other).unwrap();
+    }
+    let store = open(&volume, &parts(&memory)).unwrap();
+    assert!(contents(&store) == before);
+    store.close().unwrap();
+    drop(store);
+    there.prune(Duration::ZERO, false).unwrap();
+    let error = open(&volume, &parts(&memory)).map(drop).unwrap_err();
+    assert!(matches!(error, brooklet::Error::Damaged { .. }), "{error}");
+}
+
 /// A part of the bucket that is gone, or not what it was, is told when the store asks for it, and
 /// by whom it was kept.
 #[test]

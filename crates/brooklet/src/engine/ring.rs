@@ -52,6 +52,11 @@ impl RingSizes {
         used > size / 2 && size < self.limit()
     }
 
+    /// Returns whether so many bytes of empty blocks are worth a write of the superblock.
+    pub fn is_worth_freeing(&self, used: u64) -> bool {
+        used > self.size.load(Ordering::Relaxed) / 8
+    }
+
     /// Returns whether the request to grow is the first since the last slice of maintenance.
     pub fn is_news(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)

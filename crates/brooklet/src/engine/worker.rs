@@ -111,9 +111,25 @@ impl Inner {
             self.get_on()?;
         }
         while self.state().releasing > 0 && matches!(self.maintain(), Ok(true)) {}
+        self.free_empty_blocks()?;
         // There may now be enough runs for a compaction.
         self.nudge();
         Ok(())
+    }
+
+    /// Frees the ring, if runs hold all of its records. A log with a mirror writes empty blocks
+    /// while it is idle, and there is no memtable whose checkpoint would free these.
+    fn free_empty_blocks(&self) -> Result<(), Error> {
+        let context = self.context()?;
+        if !self.ring.is_worth_freeing(context.wal.stats().used) || !self.state().is_settled() {
+            return Ok(());
+        }
+        // The mirror may be about to report the last block.
+        self.settle()?;
+        match self.free_maintenance() {
+            Some(mut maintenance) => maintenance.free_empty_blocks(&context),
+            None => Ok(()),
+        }
     }
 
     /// Sets how much memory and ring writers may use, and wakes writers that wait for more.

@@ -180,6 +180,25 @@ impl Maintenance {
         Ok(())
     }
 
+    /// Frees the ring, if runs hold all of its records, and nothing is on its way.
+    pub fn free_empty_blocks(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        let state = context.state();
+        // Under the lock of the state: no commit is appended in between.
+        let end = if state.is_settled() { context.wal.quiet_end() } else { None };
+        drop(state);
+        let Some(end) = end.filter(|end| *end != self.superblock.trim) else { return Ok(()) };
+        if let Some(why) = context.wal.failure() {
+            return Err(why.into());
+        }
+        let written = self.skip_ring(end);
+        // A superblock that is half written is followed by no other.
+        written.map_err(|failed| {
+            self.stop(context, described("writing the superblock of", &*self.volumes.data)(failed))
+        })?;
+        context.wal.trim(end);
+        Ok(())
+    }
+
     /// Records that the store is closed, and that the ring ends at `end`.
     pub fn close(&mut self, end: Cursor) -> Result<(), Error> {
         let generation = self.superblock.generation + 1;

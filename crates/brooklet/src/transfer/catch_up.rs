@@ -63,8 +63,9 @@ impl Options {
     /// the log has more, or until it is opened with the mirror that kept the blocks.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open) and [`Store::checkpoint`]; [`Error::Damaged`] if the
-    /// blocks are of another store, or do not follow one another.
+    /// The errors of [`open`](Self::open) and [`Store::checkpoint`]; [`Error::MirrorRefused`] if
+    /// the file is one of another store, or a space of the store is kept in memory;
+    /// [`Error::Damaged`] if the blocks are of another store, or do not follow one another.
     pub fn catch_up(
         mut self,
         path: impl AsRef<Path>,
@@ -134,7 +135,10 @@ impl Options {
 /// Refuses a file that cannot continue the log of the store.
 pub(super) fn check(opened: &Opened, store: u128) -> Result<(), Error> {
     if opened.superblock.id != store {
-        return Err(damaged("they are commits of another store"));
+        // Neither the file nor the log is damaged.
+        let (found, why) = (opened.superblock.id, "choose another file, or the place of its log");
+        let why = format!("the file is of store {found:032x}, and the log is of store {store:032x}: {why}");
+        return Err(Error::MirrorRefused { why });
     }
     if !opened.state.spaces.in_memory().is_empty() {
         let why = "a space is kept in memory: configure it with another class first".into();

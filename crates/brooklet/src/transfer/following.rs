@@ -52,8 +52,8 @@ impl Options {
     /// [`succeed`](Self::succeed) makes such a file. [`catch_up`](Self::catch_up) continues one.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); [`Error::Damaged`] if the file is one of another store;
-    /// [`Error::MirrorRefused`] if a space of the store is kept in memory.
+    /// The errors of [`open`](Self::open); [`Error::MirrorRefused`] if the file is one of another
+    /// store, or a space of the store is kept in memory.
     pub fn follow(mut self, path: impl AsRef<Path>, store: u128) -> Result<Following, Error> {
         self.create = Create::Never;
         self.read_only = false;

@@ -297,7 +297,7 @@ pub fn a_file_whose_end_is_not_in_the_log_stays_as_it_is() {
     // A block is missing, and one belongs to another store.
     let hole = [&blocks[..3], &blocks[4..]].concat();
     assert!(matches!(refused(&hole), Err(Error::Damaged { .. })));
-    assert!(matches!(catch_up(&file, id + 1, &blocks), Err(Error::Damaged { .. })));
+    assert!(matches!(catch_up(&file, id + 1, &blocks), Err(Error::MirrorRefused { .. })));
     // The file goes on by itself.
     let (store, _) = opened(&file);
     store.append("log/1", "alone").unwrap().wait().unwrap();

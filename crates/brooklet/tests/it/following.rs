@@ -238,7 +238,7 @@ fn blocks_that_do_not_continue_what_is_shown_are_refused() {
     assert!(told(following.store()) == told(owner.store()));
     following.close().unwrap();
     let error = options(77).follow_on(Arc::new(file), id_of(&owner) + 1).map(drop).unwrap_err();
-    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(matches!(error, Error::MirrorRefused { .. }), "{error}");
 }
 
 #[test]

@@ -93,3 +93,28 @@ fn a_store_whose_mirror_is_away_still_answers() {
     asking.unwrap().join().unwrap();
     tickets.iter().for_each(|ticket| ticket.wait().unwrap());
 }
+
+/// The owner of an idle log names a block of it now and then. In the old state, the blocks filled
+/// the ring, since they make no memtable, and only a commit freed it.
+#[test]
+fn empty_blocks_fill_no_ring() {
+    for waits in [Waits::Local, Waits::Kept] {
+        let volume = Arc::new(MemVolume::new(1));
+        let options = Options::new().ring_size(256 << 10).max_payload(8 << 10).threads(false);
+        let mirror = MirrorOptions::new(Arc::new(Keeps::default())).waits(waits);
+        let store = options.clone().mirror(mirror).create_on(volume.clone()).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        for round in 0..200 {
+            while store.step().unwrap() {}
+            assert!(store.write_empty_block().unwrap(), "{waits:?}, round {round}");
+            store.checkpoint().unwrap();
+        }
+        let used = store.activity().wal.used;
+        assert!(used < 128 << 10, "{used}");
+        store.append("log", "later").unwrap().wait().unwrap();
+        store.abandon();
+        let store = options.open_on(volume).unwrap();
+        assert_eq!(store.bounds("log").unwrap().next, 2);
+    }
+}

@@ -29,7 +29,7 @@ use brooklet_server::{CancellationToken, Config};
 
 use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
-use guard::Guard;
+use guard::{Guard, Length};
 pub use lives::Lives;
 use member::Member;
 pub use member::refusal;
@@ -48,7 +48,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Time between two reports on the making of a file.
 const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
-const LONG: u64 = 256 << 20;
+const LONG: Length = Length { bytes: 256 << 20, objects: 20_000 };
 
 /// Why a file is moved aside that ends before the log begins.
 const OUTDATED: &str =
@@ -76,8 +76,8 @@ pub struct Replication {
     server: Config,
     silence: Duration,
     backup_every: Duration,
-    /// Bytes of the log behind the last backup that call for the next one: a takeover reads them.
-    backup_at: u64,
+    /// Length of the log behind the last backup that calls for the next one: a takeover reads it.
+    backup_at: Length,
     /// Least time between two backups of a log that is long.
     pause: Duration,
     keep_backups: Duration,
@@ -301,6 +301,10 @@ impl Replication {
                 Err(error @ (brooklet::Error::Locked { .. } | brooklet::Error::Full { .. })) => {
                     return Err(Error::Store(error));
                 }
+                // No other file would take these blocks.
+                Err(error) if is_unreadable(&error) && !are_whole(&kept.blocks) => {
+                    return Err(Error::Store(error));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the file of the store cannot catch up with the log");
                     "the log has more, and the file cannot catch up"
@@ -410,6 +414,12 @@ impl Replication {
 fn is_unreadable(error: &brooklet::Error) -> bool {
     use brooklet::Error::{Damaged, NotAStore, Shrunk};
     matches!(error, Damaged { .. } | NotAStore { .. } | Shrunk { .. })
+}
+
+/// Returns whether blocks follow one another, and this build can read each.
+fn are_whole(blocks: &[SealedBlock]) -> bool {
+    let follows = |pair: &[SealedBlock]| (pair[1].begin, pair[1].previous) == (pair[0].end, pair[0].sum);
+    blocks.windows(2).all(follows) && blocks.iter().all(|block| block.records().is_some())
 }
 
 /// Returns the name of this host, unless the settings have one.

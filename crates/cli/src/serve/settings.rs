@@ -147,7 +147,8 @@ pub struct Given {
     #[arg(long, value_name = "TIME", env = "BROOKLET_TAKEOVER_AFTER")]
     pub takeover_after: Option<Seconds>,
     /// With --replicate: time between two backups to the bucket, which shorten the log there, 1s or
-    /// more; a number alone counts seconds; a log of 256 MiB is backed up sooner [default: 3600]
+    /// more; a number alone counts seconds; a log of 256 MiB, or of 20000 objects, is backed up
+    /// sooner [default: 3600]
     #[arg(long, value_name = "TIME", env = "BROOKLET_BACKUP_EVERY")]
     pub backup_every: Option<Seconds>,
     /// With --replicate: time for which backups in the bucket are kept, 1h or more; a number alone

@@ -22,7 +22,10 @@ use crate::place::{Epoch, Mark, Place, Writer};
 pub struct OwnerLimits {
     /// Most objects that are sent and not released.
     pub window: usize,
-    /// Time after which an unanswered request is sent once more.
+    /// Most bytes of payloads that are sent and not kept. The owner begins with fewer, and sends
+    /// fewer while objects take long. A larger object is sent alone.
+    pub bytes: u64,
+    /// Time after which an unanswered request is sent once more, and a second for each MiB.
     pub hedge: Duration,
     /// Time without a new object after which the owner appends a beat. `None`: never.
     pub beat: Option<Duration>,
@@ -38,6 +41,7 @@ impl Default for OwnerLimits {
     fn default() -> Self {
         Self {
             window: 8,
+            bytes: 8 << 20,
             hedge: Duration::from_secs(2),
             beat: Some(Duration::from_secs(1)),
             doubt: Duration::from_secs(60),
@@ -45,6 +49,13 @@ impl Default for OwnerLimits {
         }
     }
 }
+
+/// Bytes of payloads that are sent at first, and at least, if there are so many.
+const FIRST: u64 = 1 << 20;
+const LEAST: u64 = 256 << 10;
+/// Time of an object after which fewer bytes are sent at once: on a slow link, all of them take
+/// long, and followers would take that for a silence.
+const LONG: Duration = Duration::from_millis(750);
 
 /// What an owner may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +86,8 @@ pub struct Owner<P> {
     waiting: VecDeque<Waiting<P>>,
     /// The objects from `kept` to `cut`.
     flights: BTreeMap<u64, Flight<P>>,
+    /// Most bytes that are under way now.
+    room: u64,
     /// Released objects that the caller has not taken.
     released: Vec<Object<P>>,
     /// Whether the owner must look for a later claim before it releases more.
@@ -134,6 +147,7 @@ impl<P: Payload> Owner<P> {
             kept: begin,
             waiting: VecDeque::new(),
             flights: BTreeMap::new(),
+            room: FIRST.min(limits.bytes),
             released: Vec::new(),
             doubt: Doubt::None,
             cut_at: now,
@@ -152,9 +166,21 @@ impl<P: Payload> Owner<P> {
         self.kept
     }
 
-    /// Returns whether an offered payload would get a number at once.
+    /// Returns whether a short payload that is offered would get a number at once.
     pub fn has_room(&self) -> bool {
-        self.waiting.is_empty() && self.flights.len() < self.limits.window
+        self.waiting.is_empty() && self.fits(1)
+    }
+
+    /// Returns the bytes of payloads that are sent and not kept.
+    fn under_way(&self) -> u64 {
+        let flights = self.flights.values().filter(|flight| flight.stage != Stage::Kept);
+        flights.map(|flight| flight.object.payload.len()).sum()
+    }
+
+    /// Returns whether a payload of so many bytes may be sent now.
+    fn fits(&self, bytes: u64) -> bool {
+        let sent = self.under_way();
+        self.flights.len() < self.limits.window && (sent == 0 || sent + bytes <= self.room)
     }
 
     /// Returns the released objects since the last call, in their order.
@@ -209,15 +235,19 @@ impl<P: Payload> Owner<P> {
             return Vec::new();
         }
         self.beat(now);
-        while self.flights.len() < self.limits.window {
-            let Some(waiting) = self.waiting.pop_front() else { break };
+        while self.waiting.front().is_some_and(|next| self.fits(next.payload.len()))
+            && let Some(waiting) = self.waiting.pop_front()
+        {
             self.number(waiting, now);
         }
         let mut requests = Vec::new();
         for flight in self.flights.values_mut() {
+            // Sent twice, a long object takes twice as long on a slow link.
+            let longer = Duration::from_secs(flight.object.payload.len() >> 20);
+            let hedge = self.limits.hedge.saturating_add(longer);
             let hedged = flight.stage == Stage::Sent
                 && flight.under_way == 1
-                && now >= flight.last_at.saturating_add(self.limits.hedge);
+                && now >= flight.last_at.saturating_add(hedge);
             match flight.stage {
                 Stage::ToSend => flight.under_way = 1,
                 Stage::Sent if hedged => flight.under_way = 2,
@@ -254,6 +284,10 @@ impl<P: Payload> Owner<P> {
     fn number(&mut self, waiting: Waiting<P>, now: Duration) {
         let Writer { store, epoch, drawn } = self.writer;
         let Waiting { kind, begin, end, payload } = waiting;
+        if kind == Kind::Beat {
+            // The link may be another one after a pause.
+            self.room = self.room.min(FIRST);
+        }
         let (place, previous) = (self.cut.place, self.cut.chain);
         let object = Object { place, by: epoch, drawn, kind, begin, end, previous, payload };
         self.cut = Mark { place: place.next(), lsn: end, chain: object.sum(store) };
@@ -281,7 +315,10 @@ impl<P: Payload> Owner<P> {
 
     fn created(&mut self, number: u64, reply: &Reply<P>, now: Duration) {
         match reply {
-            Reply::Done => self.keep(number, now),
+            Reply::Done => {
+                self.pace(number, now);
+                self.keep(number, now);
+            }
             Reply::Exists if bug("exists-is-mine") => self.keep(number, now),
             Reply::Exists => self.turn(number, Stage::Sent, Stage::ToLook),
             _ => {
@@ -296,12 +333,25 @@ impl<P: Payload> Owner<P> {
     fn looked(&mut self, number: u64, found: Option<Object<P>>, now: Duration) {
         match found {
             Some(found) if self.flights.get(&number).is_some_and(|flight| flight.object == found) => {
+                self.pace(number, now);
                 self.keep(number, now);
             }
             // A reply that comes late: the object is known to be kept, and may be trimmed since.
             _ if self.flights.get(&number).is_none_or(|flight| flight.stage == Stage::Kept) => {}
             Some(other) => self.fence(other.by),
             None => self.turn(number, Stage::Looking, Stage::ToSend),
+        }
+    }
+
+    /// Learns by the time that an object took how many bytes may be under way.
+    fn pace(&mut self, number: u64, now: Duration) {
+        let is_new = |flight: &&Flight<P>| flight.stage != Stage::Kept;
+        let Some(flight) = self.flights.get(&number).filter(is_new) else { return };
+        if now.saturating_sub(flight.first_at) > LONG {
+            self.room = (self.room / 2).max(LEAST.min(self.limits.bytes));
+        } else if 2 * self.under_way() >= self.room {
+            // Only much that was quick shows that more would be.
+            self.room = (self.room + flight.object.payload.len()).min(self.limits.bytes);
         }
     }
 

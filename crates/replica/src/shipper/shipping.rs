@@ -56,7 +56,7 @@ impl<J: Journal> Shipping<J> {
     /// Cuts, sends and releases what is due. Returns the end of the shipping, if it has ended.
     fn step(&mut self) -> Option<Ended> {
         let now = self.watch.now();
-        // While the window is full, blocks gather for a larger object.
+        // While the window is full, blocks gather for larger objects.
         if self.owner.has_room()
             && let Some(cut) = self.cutter.cut(now)
         {
@@ -135,7 +135,7 @@ impl<J: Journal> Shipping<J> {
     }
 
     fn flush(&mut self) {
-        if let Some(cut) = self.cutter.flush() {
+        while let Some(cut) = self.cutter.flush() {
             self.offer(cut);
         }
     }

@@ -180,3 +180,23 @@ fn blocks_come_out_of_a_cut_as_they_went_in() {
         assert!(blocks(&cut.payload.slice(..len)).is_err());
     }
 }
+
+/// A request for a payload must end in time on a slow link, too.
+#[test]
+fn a_payload_has_no_more_bytes_than_a_cut_or_is_one_block() {
+    let millis = std::time::Duration::from_millis;
+    let mut cutter = Cutter::new(Cuts { time: millis(10), bytes: 20 });
+    // Each takes 4 bytes more.
+    for (at, len) in [6, 6, 6, 40, 1, 1].into_iter().enumerate() {
+        let begin = at as u64;
+        cutter.push(begin, begin + 1, &vec![7; len], millis(100 + begin));
+    }
+    for expected in [(0, 2, 20), (2, 3, 10), (3, 4, 44)] {
+        let cut = cutter.cut(millis(105)).unwrap();
+        assert_eq!((cut.begin, cut.end, cut.payload.len()), expected);
+    }
+    assert_eq!((cutter.cut(millis(105)), cutter.due()), (None, Some(millis(114))));
+    let last = cutter.flush().unwrap();
+    assert_eq!((last.begin, last.end, cutter.bytes()), (4, 6, 0));
+    assert!(cutter.flush().is_none());
+}

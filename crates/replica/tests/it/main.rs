@@ -18,5 +18,6 @@ mod read_replica;
 mod reopening;
 mod replica;
 mod s3;
+mod slow;
 mod store;
 mod world;

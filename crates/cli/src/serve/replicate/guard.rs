@@ -19,13 +19,38 @@ use crate::failure::{Failure, Kind};
 const STUCK: Duration = Duration::from_secs(30);
 /// Time between two looks from which on the process has slept.
 const SLEPT: Duration = Duration::from_secs(5);
-/// Bytes of the log behind the last backup above which a store is backed up before it moves: the
-/// next owner reads them while nobody serves.
-const SHORT: u64 = 8 << 20;
+/// Length of the log behind the last backup from which on a store is backed up before it moves: the
+/// next owner reads it while nobody serves.
+const SHORT: Length = Length { bytes: 8 << 20, objects: 2_000 };
 /// Most backups before a move. A store that is written faster moves all the same.
 const BEFORE_MOVE: u32 = 3;
 /// Longest time that the end of the server waits for a request of a backup.
 const LAST_REQUEST: Duration = Duration::from_secs(5);
+
+/// The length of a log, or of its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Length {
+    pub bytes: u64,
+    /// Number of objects. A beat is one, and so is a small commit: each takes a request to read.
+    pub objects: u64,
+}
+
+impl Length {
+    /// Returns the length of a log since the backup with which its opening began.
+    pub fn of(status: &brooklet_replica::ShipperStatus) -> Self {
+        let objects = status.found_objects + status.kept.place.number;
+        Self { bytes: status.found + status.bytes, objects }
+    }
+
+    /// Returns the length behind a shorter one.
+    pub fn behind(self, other: Self) -> Self {
+        Self { bytes: self.bytes - other.bytes, objects: self.objects - other.objects }
+    }
+
+    pub fn reaches(self, other: Self) -> bool {
+        self.bytes >= other.bytes || self.objects >= other.objects
+    }
+}
 
 /// The threads that guard the store until the server ends.
 pub struct Guard {
@@ -67,23 +92,24 @@ impl Replication {
 
     /// Makes backups until the server ends, or must end.
     fn make_backups(&self, store: &Store, shipper: &Shipper, closing: &CancellationToken) {
-        let (mut last, mut backed_up, mut pause) = (Instant::now(), 0, self.pause);
+        let (mut last, mut backed_up, mut pause) = (Instant::now(), Length::default(), self.pause);
         let (mut before_move, mut is_known) = (0, self.member.is_none());
         // The other thread ends the server once this host is not the owner any more.
         let goes_on = || !closing.is_cancelled() && !self.stop.is_cancelled();
         while goes_on() {
             let status = shipper.status();
-            let log = status.found + status.bytes;
-            let is_long = log - backed_up >= self.backup_at;
+            let log = Length::of(&status);
+            let behind = log.behind(backed_up);
+            let is_long = behind.reaches(self.backup_at);
             let moves = self.member.as_ref().is_some_and(|member| {
                 member.part(|part| {
-                    let is_short = log - backed_up < SHORT || before_move >= BEFORE_MOVE;
+                    let is_short = !behind.reaches(SHORT) || before_move >= BEFORE_MOVE;
                     part.note_log(is_short, status.kept.place, self.replica.trimmed())
                 })
             });
             is_known = is_known || self.note_former(shipper, &goes_on);
             before_move = if moves { before_move } else { 0 };
-            let is_for_move = moves && log - backed_up >= SHORT && before_move < BEFORE_MOVE;
+            let is_for_move = moves && behind.reaches(SHORT) && before_move < BEFORE_MOVE;
             let wait = if is_long { pause.min(self.backup_every) } else { self.backup_every };
             if is_for_move || last.elapsed() >= wait {
                 before_move += u32::from(is_for_move);

@@ -148,18 +148,44 @@ fn a_store_that_stopped_ends_the_server_and_its_signs() {
 /// A backup is due once the log is long, whatever the time.
 #[test]
 fn a_long_log_is_backed_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut host = host(folder.path(), Waits::Local);
-    let store = open(&host).unwrap();
-    let (replica, shipper) = (host.replica.clone(), host.replica.shipper().unwrap());
-    host.backup_at = 1;
-    for _ in 0..2 {
-        append_kept(&store, &replica);
+    let long = Length { bytes: 1, objects: u64::MAX };
+    // A takeover reads one object for each, however small they are.
+    let many = Length { bytes: u64::MAX, objects: 2 };
+    for backup_at in [long, many] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut host = host(folder.path(), Waits::Local);
+        let store = open(&host).unwrap();
+        let (replica, shipper) = (host.replica.clone(), host.replica.shipper().unwrap());
+        host.backup_at = backup_at;
+        for _ in 0..2 {
+            append_kept(&store, &replica);
+        }
+        let guard = host.guard(store).unwrap();
+        until(|| replica.status().unwrap().record.is_some());
+        assert!(shipper.error().is_none());
+        guard.end(None).unwrap();
     }
-    let guard = host.guard(store).unwrap();
-    until(|| replica.status().unwrap().record.is_some());
-    assert!(shipper.error().is_none());
-    guard.end(None).unwrap();
+}
+
+/// The objects that the opening found count, too.
+#[test]
+fn a_log_of_many_small_objects_is_long() {
+    let folder = tempfile::tempdir().unwrap();
+    for found in [0, 3] {
+        let host = host(folder.path(), Waits::Kept);
+        let store = open(&host).unwrap();
+        assert!(host.replica.status().unwrap().found_objects >= found);
+        for _ in 0..3 {
+            append_kept(&store, &host.replica);
+        }
+        let log = Length::of(&host.replica.status().unwrap());
+        assert!(log.objects >= found + 3 && log.bytes > 0);
+        store.close().unwrap();
+    }
+    let log = |objects| Length { bytes: 10, objects };
+    let backed_up = log(LONG.objects);
+    assert!(!log(2 * LONG.objects - 1).behind(backed_up).reaches(LONG));
+    assert!(log(2 * LONG.objects).behind(backed_up).reaches(LONG));
 }
 
 /// The newest backup and the one before it stay: a takeover may read it.
@@ -227,6 +253,34 @@ fn a_file_that_is_made_anew_begins_with_its_backup_offloaded() {
     drop((store, host));
     let alone = options().read_only(true).open(folder.path().join("store")).unwrap();
     assert!(entries(&alone) == before, "the file has all runs");
+}
+
+/// Its runs are in the backup that it was made from. The next owner backs up a file with other
+/// runs.
+#[test]
+fn a_file_that_was_made_anew_is_sound_after_the_backup_of_another_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    append_kept(&store, &first.replica);
+    assert!(first.back_up(&store, || true).unwrap());
+    drop((store, first));
+    // It ends before it has copied the runs.
+    let made = succeed(folder.path());
+    assert!(made.info().unwrap().runs.iter().any(|run| run.offloaded));
+    made.close().unwrap();
+    drop(made);
+    let mut other = host(folder.path(), Waits::Kept);
+    other.path = folder.path().join("lost");
+    let store = open(&other).unwrap();
+    append_kept(&store, &other.replica);
+    append_kept(&store, &other.replica);
+    store.compact().unwrap();
+    assert!(other.back_up(&store, || true).unwrap());
+    let made = host(folder.path(), Waits::Kept);
+    let found = made.with_parts(&options()).read_only(true).open(&made.path);
+    assert_eq!(found.unwrap().bounds("log").unwrap().next, 2);
 }
 
 /// Returns how many files were moved aside.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use brooklet::{CaughtUp, Kept, Options, SealedBlock, View, Waits};
 use brooklet_replica::{Error, Followed, StoreId};
 
-use super::{APART, OUTDATED, Replication, UNREADABLE, is_unreadable, with_suffix};
+use super::{APART, OUTDATED, Replication, UNREADABLE, are_whole, is_unreadable, with_suffix};
 
 /// Bytes of blocks from which on the file catches up. A takeover replays at most so many.
 pub(super) const PORTION: usize = 16 << 20;
@@ -180,13 +180,13 @@ impl<'a> Warm<'a> {
                 tracing::warn!(%error, "the file of the store does not follow the log: the next try follows");
                 self.next_try = Instant::now() + LONGEST;
             }
-            Err(Error::Store(error)) if is_unreadable(&error) && self.host.waits == Waits::Kept => {
+            Err(Error::Store(error)) if self.is_of_the_file(&error) && self.host.waits == Waits::Kept => {
                 tracing::warn!(%error, "the file of the store cannot be opened");
                 self.put_aside(UNREADABLE);
             }
             Err(error) => {
                 let what = match &error {
-                    Error::Store(error) if is_unreadable(error) => {
+                    Error::Store(error) if self.is_of_the_file(error) => {
                         "the file of the store cannot be opened, so this host cannot take the store over: move the file aside"
                     }
                     _ => "the file of the store does not follow the log: a takeover takes longer",
@@ -196,6 +196,11 @@ impl<'a> Warm<'a> {
                 self.forget();
             }
         }
+    }
+
+    /// Returns whether the file is the reason of an error, and not the blocks.
+    fn is_of_the_file(&self, error: &brooklet::Error) -> bool {
+        is_unreadable(error) && are_whole(&self.blocks)
     }
 
     /// Moves a file aside that is of no use, so that another one is made from the begin of the log.

@@ -329,3 +329,49 @@ fn a_host_whose_file_cannot_be_opened_makes_it_anew() {
     assert_eq!(store.bounds("log").unwrap().next, 1);
     assert_eq!(aside(folder.path()), 2);
 }
+
+/// Somebody has named the wrong file, or the wrong place. In the old state the file was moved
+/// aside.
+#[test]
+fn the_file_of_another_store_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Kept);
+    second.path = folder.path().join("second");
+    options().open(&second.path).unwrap().close().unwrap();
+    assert_eq!(stand_by(&second), (false, false));
+    let error = second.claim(&options(), &|options| options.open(&second.path)).map(drop).unwrap_err();
+    assert!(matches!(error, Error::OtherStore { .. }), "{error}");
+    assert_eq!(aside(folder.path()), 0);
+    append_kept(&store, &first.replica);
+}
+
+/// A newer version may have sealed a block that this one does not know.
+#[test]
+fn a_file_stays_if_a_block_of_the_log_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    let mut second = host(folder.path(), Waits::Kept);
+    second.path = folder.path().join("second");
+    assert_eq!(stand_by(&second), (true, false));
+    for _ in 0..3 {
+        append_kept(&store, &first.replica);
+    }
+    let mut blocks = loop {
+        let read = blocks(&first);
+        if read.len() >= 4 {
+            break read;
+        }
+    };
+    blocks.remove(blocks.len() - 2);
+    let options = options();
+    let mut file = Warm::new(&second, &options, 1);
+    file.take(Followed::Begin { store: StoreId(store.info().unwrap().id), backup: None });
+    file.take(Followed::Blocks(blocks));
+    assert!(file.is_cold() && !file.begins_again());
+    assert_eq!(aside(folder.path()), 0);
+}
