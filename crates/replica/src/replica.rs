@@ -10,14 +10,16 @@ use brooklet::{Kept, LocalLog, Mirror, MirrorHandle, SealedBlock, View};
 use bytes::Bytes;
 
 use crate::claim::Claim;
+use crate::drive::Watch;
 use crate::error::Error;
 use crate::followed::{Followed, sealed};
 use crate::journal::Journal;
-use crate::machine::takeover::Found;
+use crate::machine::owner::OwnerLimits;
+use crate::machine::takeover::{Found, Opened};
 use crate::place::{Drawn, Epoch, Mark, Place, StoreId};
 use crate::reconcile::{Link, Local, Mode, Plan, Remote, reconcile};
 use crate::shipper::{Shipper, ShipperOptions, ShipperStatus};
-use crate::standby::{Standing, block_on_while, claim_of, find, stand_by};
+use crate::standby::{Standing, block_on_while, claim_of, find, stand_by_to};
 
 /// The log of a store in a bucket, as the [mirror](brooklet::Options::mirror) of the store.
 ///
@@ -52,13 +54,16 @@ pub struct Replica {
 }
 
 /// Claims the log of a store, and hands over its findings, while a function returns true.
-type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<Shipper, Error> + Send + Sync;
+type Start = dyn Fn(StoreId, GoesOn<'_>, &mut OnFound<'_>) -> Result<(Shipper, Opened), Error> + Send + Sync;
 /// Finds the store of the log, while a function returns true.
 type Find = dyn Fn(GoesOn<'_>) -> Result<Option<StoreId>, Error> + Send + Sync;
 /// Reads the claim of an epoch.
 type ClaimOf = dyn Fn(Epoch, GoesOn<'_>) -> Result<Option<Claim>, Error> + Send + Sync;
-/// Waits until the log needs another owner.
-type StandBy = dyn Fn(Duration, GoesOn<'_>, &mut dyn Standing) -> Result<bool, Error> + Send + Sync;
+/// Waits until the log needs another owner, and returns where the last one left it; `None` if the
+/// wait was given up.
+type StandBy = dyn Fn(Duration, GoesOn<'_>, &mut dyn Standing) -> Result<Option<Left>, Error> + Send + Sync;
+/// The place behind the last object of an owner, if there was an owner.
+type Left = Option<Place>;
 type GoesOn<'a> = &'a dyn Fn() -> bool;
 type OnFound<'a> = dyn FnMut(Found<Bytes>) -> Result<(), Error> + 'a;
 
@@ -68,6 +73,12 @@ struct State {
     refusal: Option<Error>,
     /// The last mark behind which a backup lets the log begin.
     recorded: Option<Mark>,
+    /// Where a standby found that the owner is silent, or has left.
+    left: Left,
+    /// The last epoch that was claimed here.
+    claimed: Option<Epoch>,
+    /// The moment from which on no earlier owner has a new lease, if one may have had it then.
+    fenced: Option<Watch>,
 }
 
 impl Replica {
@@ -83,11 +94,10 @@ impl Replica {
         };
         let find = move |goes_on: GoesOn<'_>| block_on_while(find(&claims), goes_on)?.ok_or(Error::GivenUp);
         let stand_by = move |silence, goes_on: GoesOn<'_>, on: &mut dyn Standing| {
-            Ok(block_on_while(stand_by(&log, silence, on), goes_on)?.is_some())
+            block_on_while(stand_by_to(&log, silence, on), goes_on)
         };
         let start = move |store, goes_on: GoesOn<'_>, found: &mut OnFound<'_>| {
             Shipper::open_while(journal.clone(), store, options.clone(), found, goes_on)
-                .map(|(shipper, _)| shipper)
         };
         let (start, find, stand_by) = (Box::new(start), Box::new(find), Box::new(stand_by));
         let claim = Box::new(claim);
@@ -119,7 +129,8 @@ impl Replica {
         let goes_on = || !self.is_given_up();
         let store = (self.find)(&goes_on)?.ok_or(Error::NoLog)?;
         let mut history = History::with_blocks();
-        let shipper = (self.start)(store, &goes_on, &mut |found| history.find(found))?;
+        let (shipper, opened) = (self.start)(store, &goes_on, &mut |found| history.find(found))?;
+        self.note_takeover(&opened);
         let blocks = history.blocks.unwrap_or_default();
         let backup = history.backup.map(backup).transpose()?;
         Ok((Kept { store: store.0, backup, blocks }, shipper))
@@ -145,7 +156,7 @@ impl Replica {
         goes_on: impl Fn() -> bool,
         mut on: impl FnMut(Followed),
     ) -> Result<bool, Error> {
-        (self.stand_by)(silence, &goes_on, &mut on)
+        self.stand_by_as(silence, goes_on, &mut on)
     }
 
     /// Waits like [`stand_by`](Self::stand_by), for a host that decides more by itself.
@@ -158,7 +169,35 @@ impl Replica {
         goes_on: impl Fn() -> bool,
         standing: &mut dyn Standing,
     ) -> Result<bool, Error> {
-        (self.stand_by)(silence, &goes_on, standing)
+        let left = (self.stand_by)(silence, &goes_on, standing)?;
+        let is_long = silence >= OwnerLimits::default().lease;
+        self.state().left = left.flatten().filter(|_| is_long);
+        Ok(left.is_some())
+    }
+
+    /// Returns the time until no earlier owner of the log answers reads any more; see
+    /// [`Shipper::may_serve`]. A host that serves linearizable reads lets it pass before it serves.
+    ///
+    /// It is zero if the last owner was silent for long enough, or had left, and has appended
+    /// nothing since.
+    pub fn former_lease(&self) -> Duration {
+        let fenced = self.state().fenced;
+        fenced.map_or(Duration::ZERO, |fenced| OwnerLimits::default().lease.saturating_sub(fenced.now()))
+    }
+
+    /// Notes that this host has fenced the earlier owners.
+    fn note_takeover(&self, opened: &Opened) {
+        let mut state = self.state();
+        let epoch = opened.writer.epoch;
+        let follows = |before: Epoch| before.next() == epoch;
+        // The fence is where the standby found nothing: so nothing was appended in between.
+        let is_silent =
+            |left: Place| follows(left.epoch) && opened.ends.get(&left.epoch) == Some(&left.number);
+        let was_silent = state.left.take().is_some_and(is_silent);
+        let was_here = state.claimed.replace(epoch).is_some_and(follows);
+        if epoch > Epoch::FIRST && !was_silent && !was_here {
+            state.fenced = Some(Watch::start());
+        }
     }
 
     /// Returns the claim of an epoch; `None` if nobody has claimed it.
@@ -241,7 +280,9 @@ impl Replica {
             return Err(Error::NeedsBackup);
         }
         let mut history = History::default();
-        let shipper = Arc::new((self.start)(StoreId(log.store), &goes_on, &mut |found| history.find(found))?);
+        let (shipper, opened) = (self.start)(StoreId(log.store), &goes_on, &mut |found| history.find(found))?;
+        let shipper = Arc::new(shipper);
+        self.note_takeover(&opened);
         let here = links(Link { lsn: log.begin, sum: log.sum }, &log.blocks);
         let missing = missing(&log, &here, &history)?;
         let mut state = self.state();

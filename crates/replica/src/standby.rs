@@ -76,10 +76,20 @@ pub async fn stand_by<J: Journal>(
     silence: Duration,
     standing: &mut dyn Standing,
 ) -> Result<(), Error> {
+    stand_by_to(journal, silence, standing).await.map(drop)
+}
+
+/// Does what [`stand_by`] does, and returns the place behind the last object that the owner left;
+/// `None` if there is no log.
+pub(crate) async fn stand_by_to<J: Journal>(
+    journal: &Arc<J>,
+    silence: Duration,
+    standing: &mut dyn Standing,
+) -> Result<Option<Place>, Error> {
     let store = loop {
         match insist(|| find(&**journal)).await? {
             Some(store) => break store,
-            None if standing.begins() => return Ok(()),
+            None if standing.begins() => return Ok(None),
             None => tokio::time::sleep(PAUSE).await,
         }
     };
@@ -99,11 +109,11 @@ pub async fn stand_by<J: Journal>(
                 }
                 (FollowerState::HandedOver, Some(to)) => {
                     if !is_claimed(&**journal, store, &follower).await? && reading.standing.takes(&to) {
-                        return Ok(());
+                        return Ok(Some(follower.at().place));
                     }
                     follower = follower.past_the_handover();
                 }
-                _ => return Ok(()),
+                _ => return Ok(Some(follower.at().place)),
             }
         }
     }

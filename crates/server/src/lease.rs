@@ -46,10 +46,13 @@ pub(crate) async fn wait_for_it(
     next: Next,
 ) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_put = *request.method() == Method::PUT;
     let response = next.run(request).await;
     while !lease.is_held() {
         let stops = tokio::time::timeout(LOOK, stop.cancelled()).await.is_ok();
-        if stops && !reads && response.status().is_success() {
+        // A PUT that finds a stream as it should be has changed nothing.
+        let changed = response.status().is_success() && !(is_put && response.status() == StatusCode::OK);
+        if stops && !reads && changed {
             break;
         }
         if stops {

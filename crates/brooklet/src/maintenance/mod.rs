@@ -102,8 +102,6 @@ const ORDERING: u64 = 8;
 const MOST_WAITS: u32 = 1000;
 const WAIT: Duration = Duration::from_millis(1);
 
-/// A run, and the number of its entries that are known to be dead.
-
 struct Checkpoint {
     /// The last block of the frozen memtable; and, once that block is visible, the place where the
     /// ring continues after it.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::{CaughtUp, Kept, MirrorOptions, Options, Progress, SealedBlock, Store, View, Waits};
 use brooklet_archive::{Bucket, Parts, Which};
-use brooklet_replica::{AnyJournal, Epoch, Error, Probe, Replica, Shipper, ShipperOptions};
+use brooklet_replica::{AnyJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::standby::{Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
 
@@ -236,25 +236,22 @@ impl Replication {
                 }
                 opened => {
                     let store = opened?;
-                    if !self.is_standby {
-                        self.let_the_lease_end();
-                    }
+                    self.let_the_lease_end();
                     return Ok(Some(store));
                 }
             }
         }
     }
 
-    /// Waits until the last owner serves no reads any more. A standby has waited longer than that.
+    /// Waits until no earlier owner answers reads any more.
     fn let_the_lease_end(&self) {
         let Some(shipper) = self.replica.shipper() else { return };
-        let is_first = shipper.status().kept.place.epoch <= Epoch(1);
-        let (begin, lease) = (Instant::now(), ShipperOptions::default().limits.lease);
-        if is_first || self.waits == Waits::Local {
-            return;
-        }
-        while begin.elapsed() < lease && !self.stop.is_cancelled() && shipper.error().is_none() {
-            thread::sleep(LOOK / 4);
+        while !self.stop.is_cancelled() && shipper.error().is_none() {
+            let left = self.replica.former_lease();
+            if left.is_zero() {
+                break;
+            }
+            thread::sleep(left.min(LOOK / 4));
         }
     }
 

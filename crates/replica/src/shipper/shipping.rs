@@ -68,6 +68,8 @@ impl<J: Journal> Shipping<J> {
             self.recorder.record(mark, backup);
         }
         let mut requests = self.owner.poll(now);
+        // Before a handover is sent: nobody waits for the end of the lease behind it.
+        self.note_lease();
         requests.extend(self.recorder.poll());
         let puts = requests.iter().filter(|request| matches!(request, Request::Create(_))).count();
         requests.into_iter().for_each(|request| self.send(request));
@@ -77,8 +79,8 @@ impl<J: Journal> Shipping<J> {
         let count: u64 = blocks.clone().map(|object| count(&object.payload)).sum();
         let last = blocks.last();
         let recordable = last.map(|it| Mark { place: it.place, lsn: it.begin, chain: it.previous });
-        let (kept, lease) = (self.owner.kept(), self.owner.lease().map_or(0, |end| end.as_nanos() as u64));
-        self.shared.lease.store(lease, Ordering::Release);
+        self.note_lease();
+        let kept = self.owner.kept();
         let (record, is_recording) =
             (self.recorder.newest(), !self.recorder.is_idle() || self.records.is_some());
         self.shared.update(|status| {
@@ -101,6 +103,11 @@ impl<J: Journal> Shipping<J> {
             (OwnerState::Fenced { by }, _) | (_, Some(by)) => Some(Ended::Fenced(by)),
             _ => handover.map(|it| Ended::HandedOver(String::from_utf8_lossy(&it.payload).into_owned())),
         }
+    }
+
+    fn note_lease(&self) {
+        let lease = self.owner.lease().map_or(0, |end| end.as_nanos() as u64);
+        self.shared.lease.store(lease, Ordering::Release);
     }
 
     fn take(&mut self, input: Input) -> Result<(), Ended> {

@@ -7,6 +7,7 @@ mod ends;
 mod faulty;
 mod formats;
 mod jetstream;
+mod leases;
 mod machines;
 mod map;
 mod model;

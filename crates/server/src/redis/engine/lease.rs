@@ -44,15 +44,28 @@ impl Engine {
 
     /// Notes that the reply of a command depends on the data of the store.
     pub(super) fn note_data(&self, client: &mut Client, spec: &Spec) {
-        client.needs_lease |= self.leased.lease.is_some() && spec.has(flags::READ | flags::WRITE);
+        // Scripts read and write, too: they name their keys.
+        let is_of_data = spec.has(flags::READ | flags::WRITE) || spec.has_keys();
+        client.needs_lease |= self.leased.lease.is_some() && is_of_data;
     }
 
-    /// Takes the replies of a client that may be sent.
+    /// Notes that a client is to learn that no data came for it.
+    pub(super) fn note_wait_in_vain(&self, client: &mut Client) {
+        client.needs_lease |= self.leased.lease.is_some();
+    }
+
+    /// Takes the replies of a client that may be sent. If the lease does not come back because the
+    /// server ends, the client's connection ends, too.
     pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
         let acknowledged = self.keys.acknowledged();
+        let ends = self.is_leaving || self.stopped.is_some();
         let Some(client) = self.clients.get_mut(&id) else { return BytesMut::new() };
         if client.needs_lease && !client.is_done() && !self.leased.is_held() {
-            self.has_deadline |= self.leased.waiting.insert(id);
+            if ends {
+                client.is_killed = true;
+            } else {
+                self.has_deadline |= self.leased.waiting.insert(id);
+            }
             return BytesMut::new();
         }
         let ready = client.take_ready(acknowledged);
@@ -60,9 +73,10 @@ impl Engine {
         ready
     }
 
-    /// Wakes the clients whose replies wait for the lease, once the server has it.
+    /// Wakes the clients whose replies wait for the lease, once the server has it, or ends.
     pub(super) fn look_for_lease(&mut self) {
-        if !self.leased.is_waited_for() || !self.leased.is_held() {
+        let ends = self.is_leaving || self.stopped.is_some();
+        if !self.leased.is_waited_for() || !(ends || self.leased.is_held()) {
             return;
         }
         for id in std::mem::take(&mut self.leased.waiting) {

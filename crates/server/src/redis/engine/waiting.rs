@@ -271,8 +271,14 @@ impl Engine {
     /// Replies to a client whose wait ends without data.
     pub fn tell_in_vain(&self, client: &mut Client, timeout_reply: TimeoutReply) {
         match timeout_reply {
-            TimeoutReply::NullArray => client.reply.null_array(),
-            TimeoutReply::Null => client.reply.null(),
+            TimeoutReply::NullArray => {
+                self.note_wait_in_vain(client);
+                client.reply.null_array();
+            }
+            TimeoutReply::Null => {
+                self.note_wait_in_vain(client);
+                client.reply.null();
+            }
             TimeoutReply::Copies { wrote, .. } => client.reply.int(self.copies(wrote) as i64),
             TimeoutReply::Media { wrote, .. } => {
                 client.reply.array(2);

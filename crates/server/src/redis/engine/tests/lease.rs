@@ -38,6 +38,7 @@ fn replies_of_data_wait_for_the_lease() {
     run(&mut world, ids[0], &["SET a 1"]);
     assert_eq!(gets(&mut world, ids[0]), "+OK\r\n");
     run(&mut world, ids[1], &["BLPOP l 0"]);
+    assert_eq!(gets(&mut world, ids[1]), "");
     is_held.store(false, Ordering::Relaxed);
     // Writes without an effect read, too, and so do transactions and scripts.
     let of_data = [
@@ -75,4 +76,20 @@ fn replies_of_data_wait_for_the_lease() {
     assert_eq!(gets(&mut world, ids[0]), ":1\r\n");
     assert_eq!(gets(&mut world, ids[1]), "*2\r\n$1\r\nl\r\n$1\r\nx\r\n");
     assert!(world.engine.next_due().is_none_or(|due| due.as_millis() > 5));
+    // A client that waits in vain learns something of the data, too.
+    run(&mut world, ids[0], &["BLPOP none 1"]);
+    assert_eq!(gets(&mut world, ids[0]), "");
+    is_held.store(false, Ordering::Relaxed);
+    let later = at(world.now() + 2_000);
+    world.engine.tick(later);
+    assert_eq!(gets(&mut world, ids[0]), "");
+    is_held.store(true, Ordering::Relaxed);
+    assert_eq!(gets(&mut world, ids[0]), "*-1\r\n");
+    // The lease does not come back to a server that ends.
+    run(&mut world, ids[0], &["GET a"]);
+    is_held.store(false, Ordering::Relaxed);
+    assert_eq!(gets(&mut world, ids[0]), "");
+    world.engine.say_goodbye();
+    assert_eq!(gets(&mut world, ids[0]), "");
+    assert!(world.engine.client(ids[0]).unwrap().is_killed);
 }
