@@ -160,7 +160,8 @@ impl TailStream {
         let event = py.detach(|| self.following().ready.take());
         match event.unwrap_or(Ok(None)).or_raise(py)? {
             Some(event) => event.named(py).inspect_err(|_| {
-                py.detach(|| self.following().ready = Some(Ok(Some(event))));
+                // Another task may have made the next one ready meanwhile.
+                py.detach(|| drop(self.following().ready.get_or_insert(Ok(Some(event)))));
             }),
             None => Err(PyStopAsyncIteration::new_err(())),
         }

@@ -354,7 +354,7 @@ def test_a_tail_outlives_its_event_loop(program: Program) -> None:
         print("lives")
         """
     )
-    out, err = child.communicate(timeout=120)
+    out, err = child.communicate(timeout=300)
     assert (child.returncode, out, err) == (0, "lives\n", "")
 
 
@@ -403,7 +403,7 @@ def test_ctrl_c_ends_a_wait_of_a_child_whose_parent_was_a_thread(program: Progra
         thread.join()
         """
     )
-    out, err = child.communicate(timeout=120)
+    out, err = child.communicate(timeout=300)
     assert (out, err) == ("7\n", "")
 
 

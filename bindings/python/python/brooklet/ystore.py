@@ -30,6 +30,15 @@ _open: Dict[str, Tuple[brooklet.AsyncStore, int]] = {}
 _changing = threading.Lock()
 
 
+def _begin() -> None:
+    """Begins anew in the child of a fork: its parent has the stores, and maybe the lock."""
+    global _open, _changing
+    _open, _changing = {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin)
+
+
 class BrookletYStore(BaseYStore):
     """A YStore that keeps all documents in one store: a write returns when the update is on stable media.
 

@@ -29,6 +29,8 @@ const REFUSALS: usize = 128;
 pub struct Beside {
     notices: Arc<Notices>,
     shown: Mutex<Shown>,
+    /// Whether somebody asked since the last look: so a server that nobody watches takes none.
+    is_wanted: AtomicBool,
     /// Wrong passwords that the engine has not taken yet, and whether there are any.
     refusals: Mutex<Log>,
     has_refusals: AtomicBool,
@@ -62,6 +64,7 @@ impl Beside {
         Self {
             notices,
             shown: Mutex::new(shown),
+            is_wanted: AtomicBool::new(true),
             refusals: Mutex::default(),
             has_refusals: AtomicBool::new(false),
         }
@@ -71,19 +74,27 @@ impl Beside {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a look at the engine, if the last one is long enough ago.
+    /// Returns the data of the last look, and asks for the next one.
+    fn ask(&self) -> MutexGuard<'_, Shown> {
+        self.is_wanted.store(true, Ordering::Relaxed);
+        self.shown()
+    }
+
+    /// Takes a look at the engine, if somebody asked for one and the last one is long enough ago.
     pub fn look(&self, engine: &mut Engine) {
         let now = engine.steady;
-        if self.shown().at.is_some_and(|at| now.saturating_sub(at) < EVERY) {
+        let is_early = || self.shown().at.is_some_and(|at| now.saturating_sub(at) < EVERY);
+        if !self.is_wanted.load(Ordering::Relaxed) || is_early() {
             return;
         }
+        self.is_wanted.store(false, Ordering::Relaxed);
         let (clients, figures) = (list_clients(engine), Figures::of(engine));
         *self.shown() = Shown { at: Some(now), clients, figures };
     }
 
     /// Hands the wrong passwords over to the engine.
     pub fn hand_over(&self, engine: &mut Engine) {
-        if !self.has_refusals.swap(false, Ordering::AcqRel) {
+        if !self.has_refusals.load(Ordering::Relaxed) || !self.has_refusals.swap(false, Ordering::AcqRel) {
             return;
         }
         let refusals = std::mem::take(&mut *self.refusals.lock().unwrap_or_else(PoisonError::into_inner));
@@ -95,10 +106,10 @@ impl Shared {
     /// Adds the clients to the page, and the counters to the metrics.
     pub fn show_on(&self, watch: &Watch) {
         let beside = self.beside.clone();
-        watch.show("clients", move || beside.shown().clients.clone());
+        watch.show("clients", move || beside.ask().clients.clone());
         let beside = self.beside.clone();
         watch.append_metrics(move |text| {
-            let figures = beside.shown().figures;
+            let figures = beside.ask().figures;
             figures.write_metrics(text);
         });
     }
@@ -202,6 +213,10 @@ mod tests {
         beside.look(&mut engine);
         assert_eq!(shown(), (LISTED, Some(json!(1)), 120));
         engine.disconnect(1);
+        engine.steady = 1 + EVERY;
+        beside.look(&mut engine);
+        assert_eq!(shown(), (LISTED, Some(json!(1)), 120), "nobody asked");
+        drop(beside.ask());
         engine.steady = EVERY;
         beside.look(&mut engine);
         assert_eq!(shown(), (LISTED, Some(json!(1)), 120), "the last look is less than a second ago");

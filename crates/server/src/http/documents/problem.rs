@@ -179,6 +179,11 @@ impl Problem {
         self
     }
 
+    /// Returns the kind of the problem.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Returns the version of the document, if the problem names that.
     pub fn version(&self) -> Option<u64> {
         self.more.get("head").and_then(Value::as_u64)

@@ -1,6 +1,7 @@
 package brooklet.pekko;
 
 import com.typesafe.config.ConfigFactory;
+import java.time.Duration;
 import org.apache.pekko.actor.ActorRef;
 import org.apache.pekko.actor.ActorSystem;
 import org.apache.pekko.persistence.DeleteSnapshotsSuccess;
@@ -14,6 +15,8 @@ import org.junit.Test;
 
 /** Deletions of snapshots that overlap. */
 public class DeletionsTest {
+    private static final Duration LONG = Duration.ofSeconds(60);
+
     @Test
     public void overlappingDeletionsSucceed() {
         ActorSystem system = ActorSystem.create("deletions", Config.make());
@@ -24,7 +27,7 @@ public class DeletionsTest {
                 for (int number = 1; number <= 5; number++) {
                     SnapshotMetadata metadata = new SnapshotMetadata("id", number, 1);
                     snapshots.tell(new SnapshotProtocol.SaveSnapshot(metadata, "state"), probe.getRef());
-                    probe.expectMsgClass(SaveSnapshotSuccess.class);
+                    probe.expectMsgClass(LONG, SaveSnapshotSuccess.class);
                 }
                 SnapshotProtocol.DeleteSnapshots all =
                         new SnapshotProtocol.DeleteSnapshots("id", SnapshotSelectionCriteria.latest());
@@ -32,7 +35,7 @@ public class DeletionsTest {
                     snapshots.tell(all, probe.getRef());
                 }
                 for (int i = 0; i < 4; i++) {
-                    probe.expectMsgClass(DeleteSnapshotsSuccess.class);
+                    probe.expectMsgClass(LONG, DeleteSnapshotsSuccess.class);
                 }
             }
         } finally {
