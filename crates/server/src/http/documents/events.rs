@@ -240,7 +240,7 @@ mod tests {
         assert!(next.starts_with(b"id: 2\nevent: update\n"));
     }
 
-    /// In the old state the status was 200, and the reply ended without an event, again and again.
+    /// In an earlier state the status was 503, after which a browser asks no more.
     #[tokio::test]
     async fn events_without_memory_come_later() {
         let store = Store::in_memory(1).unwrap();
