@@ -161,7 +161,7 @@ impl TailStream {
         match event.unwrap_or(Ok(None)).or_raise(py)? {
             Some(event) => event.named(py).inspect_err(|_| {
                 // Another task may have made the next one ready meanwhile.
-                py.detach(|| drop(self.following().ready.get_or_insert(Ok(Some(event)))));
+                py.detach(|| _ = self.following().ready.get_or_insert(Ok(Some(event))));
             }),
             None => Err(PyStopAsyncIteration::new_err(())),
         }
