@@ -173,8 +173,10 @@ impl Maintenance {
     /// Records that the ring begins at `cursor`: no block before it holds a record that the runs
     /// lack.
     pub fn skip_ring(&mut self, cursor: Cursor) -> io::Result<()> {
-        let next =
-            Superblock { generation: self.superblock.generation + 1, ..self.superblock }.trimmed(cursor);
+        let Superblock { generation, acked, .. } = self.superblock;
+        // Each block before the place is acknowledged: it would not be skipped otherwise.
+        let (generation, acked) = (generation + 1, acked.max(cursor.seq - 1));
+        let next = Superblock { generation, acked, ..self.superblock }.trimmed(cursor);
         next.write(&*self.volumes.data)?;
         self.superblock = next;
         Ok(())

@@ -113,6 +113,11 @@ impl Run {
         self.tables.iter().any(|table| table.is_damaged())
     }
 
+    /// Returns whether the run's tables are read from a source of the user.
+    pub fn is_of_parts(&self) -> bool {
+        self.tables.iter().any(|table| table.is_of_parts())
+    }
+
     /// Returns whether the run's tables are stored elsewhere.
     pub fn is_offloaded(&self) -> bool {
         self.tables.iter().any(|table| table.meta.is_offloaded())

@@ -217,6 +217,8 @@ pub(crate) struct Table {
     damaged: AtomicBool,
     /// Whether a part of the table could not be read.
     unread: AtomicBool,
+    /// Whether the table is not read from the heap.
+    is_of_parts: bool,
     process: Process,
 }
 
@@ -253,6 +255,7 @@ impl Table {
         meta: TableMeta,
         source: TableSource,
     ) -> Result<Self, Error> {
+        let is_of_parts = matches!(source, TableSource::Offloaded(_));
         let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), table_cache.cache.clone())
             .map_err(|e| codex_error(run, meta.offset, e))?;
         if reader.id() != run {
@@ -267,6 +270,7 @@ impl Table {
             reader: Ok(reader),
             damaged: AtomicBool::new(false),
             unread: AtomicBool::new(false),
+            is_of_parts,
             process: Process::current(),
         })
     }
@@ -279,8 +283,14 @@ impl Table {
             reader: Err(why),
             damaged: AtomicBool::new(true),
             unread: AtomicBool::new(false),
+            is_of_parts: true,
             process: Process::current(),
         }
+    }
+
+    /// Returns whether the table is read from a source of the user.
+    pub fn is_of_parts(&self) -> bool {
+        self.is_of_parts
     }
 
     /// Returns whether damage was found in the table.

@@ -99,6 +99,13 @@ pub(super) fn copy(
     view.here()?;
     view.expect_whole()?;
     let mut manifest = view.manifest();
+    // Backups of earlier versions may count entries as dead that are alive in them. Too small a
+    // number costs the copy some space until its next merges.
+    for ((meta, _), run) in manifest.runs.iter_mut().zip(view.runs.iter()) {
+        if run.is_of_parts() {
+            meta.dead = 0;
+        }
+    }
     let copied = leave(&mut manifest, volumes, options);
     let begin = superblock.heap_offset();
     let mut end = begin;

@@ -168,10 +168,7 @@ impl View {
         if manifest.len() < 8 {
             return Err(damaged("it is truncated"));
         }
-        let mut manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
-        // Tables of earlier versions may count entries as dead that are alive in their view. Too
-        // small a number costs a copy of this view some space until its next merges.
-        manifest.runs.iter_mut().for_each(|(run, _)| run.dead = 0);
+        let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
         check_runs(&manifest, u64::MAX)?;
         // The secret is used only for writing, and this view writes nothing.
         let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));

@@ -191,13 +191,10 @@ fn a_commit_that_does_not_wait_gets_a_larger_ring_after_a_checkpoint() {
 fn a_flush_that_fails_for_lack_of_room_stops_the_store() {
     let volume = MemVolume::new(1);
     let store = growing().create_on(Arc::new(volume.clone())).unwrap();
-    let mut rng = Rng::new(3);
-    for _ in 0..12 {
-        store.append("log", noise(&mut rng, 3000)).unwrap().wait().unwrap();
-    }
-    assert_eq!(in_use(&store), 64 * KIB);
     volume.fail(Fault::FlushErrorAfter { flushes: 0, kind: std::io::ErrorKind::StorageFull, sticky: false });
-    let refused = (0..20).find_map(|_| store.step().err()).expect("the ring is more than half full");
+    let mut rng = Rng::new(3);
+    let mut append = || store.append("log", noise(&mut rng, 3000))?.wait().and_then(|()| store.step());
+    let refused = (0..40).find_map(|_| append().err()).expect("the ring grows");
     assert_eq!(refused.kind(), ErrorKind::Stopped, "{refused}");
     assert_eq!(in_use(&store), 64 * KIB);
 }

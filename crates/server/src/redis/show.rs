@@ -6,7 +6,7 @@
 //! whenever it is locked.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
@@ -22,6 +22,8 @@ use crate::http::watch::Watch;
 const LISTED: usize = 100;
 /// Time between two looks at the engine, in milliseconds.
 const EVERY: u64 = 1000;
+/// Looks that follow a request of the page or of the metrics.
+const LOOKS: u32 = 150;
 /// Different wrong passwords that wait for the engine; the oldest go first.
 const REFUSALS: usize = 128;
 
@@ -29,8 +31,8 @@ const REFUSALS: usize = 128;
 pub struct Beside {
     notices: Arc<Notices>,
     shown: Mutex<Shown>,
-    /// Whether somebody asked since the last look: so a server that nobody watches takes none.
-    is_wanted: AtomicBool,
+    /// Looks that are taken before somebody asks again: a server that nobody watches takes none.
+    looks: AtomicU32,
     /// Wrong passwords that the engine has not taken yet, and whether there are any.
     refusals: Mutex<Log>,
     has_refusals: AtomicBool,
@@ -64,7 +66,7 @@ impl Beside {
         Self {
             notices,
             shown: Mutex::new(shown),
-            is_wanted: AtomicBool::new(true),
+            looks: AtomicU32::new(LOOKS),
             refusals: Mutex::default(),
             has_refusals: AtomicBool::new(false),
         }
@@ -74,20 +76,21 @@ impl Beside {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the data of the last look, and asks for the next one.
+    /// Returns the data of the last look, and asks for the next ones.
     fn ask(&self) -> MutexGuard<'_, Shown> {
-        self.is_wanted.store(true, Ordering::Relaxed);
+        self.looks.store(LOOKS, Ordering::Relaxed);
         self.shown()
     }
 
-    /// Takes a look at the engine, if somebody asked for one and the last one is long enough ago.
+    /// Takes a look at the engine, if somebody asked lately and the last one is long enough ago.
     pub fn look(&self, engine: &mut Engine) {
         let now = engine.steady;
         let is_early = || self.shown().at.is_some_and(|at| now.saturating_sub(at) < EVERY);
-        if !self.is_wanted.load(Ordering::Relaxed) || is_early() {
+        let left = self.looks.load(Ordering::Relaxed);
+        if left == 0 || is_early() {
             return;
         }
-        self.is_wanted.store(false, Ordering::Relaxed);
+        self.looks.store(left - 1, Ordering::Relaxed);
         let (clients, figures) = (list_clients(engine), Figures::of(engine));
         *self.shown() = Shown { at: Some(now), clients, figures };
     }
@@ -213,9 +216,10 @@ mod tests {
         beside.look(&mut engine);
         assert_eq!(shown(), (LISTED, Some(json!(1)), 120));
         engine.disconnect(1);
+        beside.looks.store(0, Ordering::Relaxed);
         engine.steady = 1 + EVERY;
         beside.look(&mut engine);
-        assert_eq!(shown(), (LISTED, Some(json!(1)), 120), "nobody asked");
+        assert_eq!(shown(), (LISTED, Some(json!(1)), 120), "nobody asked lately");
         drop(beside.ask());
         engine.steady = EVERY;
         beside.look(&mut engine);

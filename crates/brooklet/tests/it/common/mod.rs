@@ -64,11 +64,11 @@ pub fn elsewhere(view: &View) -> View {
         (part.name(), part.read(0, part.name().len as usize).unwrap())
     };
     let kept: BTreeMap<_, _> = view.parts().into_iter().map(keep).collect();
-    // Asked once: what its runs are known to have lost grows while the store goes on.
     let table = view.table();
     let kept = View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone()))).unwrap();
     assert_eq!((kept.lsn(), kept.store_id()), (view.lsn(), view.store_id()));
     assert!(kept.table() == table, "it can be taken apart again");
+    assert!(view.table() == table, "a view stays as it is");
     kept
 }
 
