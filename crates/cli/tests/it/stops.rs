@@ -38,6 +38,13 @@ fn ended(mut child: Child, what: &[&str]) -> Output {
     panic!("{what:?} does not end: {:?}", child.wait_with_output().unwrap());
 }
 
+/// Whether a command has a handler for the signal.
+fn listens(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> (Signal::TERM.as_raw() - 1) & 1 == 1
+}
+
 /// The signal comes while the input is open and idle.
 #[test]
 fn a_command_that_waits_for_its_input_ends_at_the_first_signal() {
@@ -52,9 +59,7 @@ fn a_command_that_waits_for_its_input_ends_at_the_first_signal() {
         let mut child = piped(&place, args);
         let mut input = child.stdin.take().unwrap();
         input.write_all(line).unwrap();
-        // From the time at which it has a file of its own, it listens for signals.
-        let has_file = || place.dir.path().read_dir().unwrap().next().is_some();
-        (0..PATIENCE).take_while(|_| !has_file()).for_each(|_| sleep(TICK));
+        (0..PATIENCE).take_while(|_| !listens(&child)).for_each(|_| sleep(TICK));
         sleep(10 * TICK);
         ask(&child, Signal::TERM);
         let done = ended(child, args);
