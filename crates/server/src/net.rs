@@ -381,6 +381,25 @@ impl AsyncWrite for Stream {
         }
     }
 
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_open(cx))?;
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, from),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, from),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, from),
+            Self::Opening(_) => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// Otherwise the HTTP library copies each body, and lets go of the memory that it counts in.
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(self, stream => Pin::new(stream).poll_flush(cx))
     }

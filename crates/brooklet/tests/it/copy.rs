@@ -10,7 +10,7 @@ use std::time::Duration;
 use brooklet::codex::{Bytes, Source};
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
 use brooklet::{Create, Error, Options, Progress, Retention, Store, View};
-use common::{contents, seen};
+use common::{contents, elsewhere, seen};
 
 fn options(seed: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
@@ -103,7 +103,7 @@ fn a_copy_counts_what_is_dead_in_its_view() {
         store.delete("a").unwrap().wait().unwrap();
         store.delete("b").unwrap().wait().unwrap();
         store.checkpoint().unwrap();
-        let view = if by_parts { from_parts(&view) } else { view };
+        let view = if by_parts { elsewhere(&view) } else { view };
         let volume = MemVolume::new(2);
         let copy = options(2).copy_on(Arc::new(volume.clone()), &view).unwrap();
         copy.delete("c").unwrap().wait().unwrap();
@@ -115,14 +115,6 @@ fn a_copy_counts_what_is_dead_in_its_view() {
         let report = brooklet::check_volume(Arc::new(volume), Progress::ignore).unwrap();
         assert!(report.is_sound(), "{:?}", report.findings);
     }
-}
-
-fn from_parts(view: &View) -> View {
-    let mut parts = std::collections::HashMap::new();
-    for part in view.parts() {
-        parts.insert(part.name(), part.read(0, part.name().len as usize).unwrap());
-    }
-    View::from_parts(&view.table(), 1 << 20, |name| Ok(Arc::new(parts[&name].clone()))).unwrap()
 }
 
 /// In the old state the run that a view makes of commits counted no tombstones and no empty logs.

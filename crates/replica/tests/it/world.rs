@@ -62,6 +62,7 @@ pub struct Bucket {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "states of the model are compared, and copied as a whole")]
 enum Role {
     Taking(Takeover<Block>),
     Serving(Owner<Block>, Recorder),
