@@ -134,11 +134,9 @@ pub(crate) struct SharedState {
 
 impl Sink for SharedState {
     fn durable(&self, blocks: &[Arc<Block>], waiters: &mut Waiters) {
-        self.state
-            .lock()
-            .expect("no panics")
-            .publish(blocks, waiters)
-            .expect("effects were checked when they were appended");
+        // The log stops with this panic, and reports its message as the reason.
+        let mut state = self.state.lock().unwrap_or_else(|_| panic!("{HALF_DONE}"));
+        state.publish(blocks, waiters).expect("effects were checked when they were appended");
     }
 
     fn stopped(&self, waiters: &mut Waiters) {

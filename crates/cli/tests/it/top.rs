@@ -67,7 +67,9 @@ fn a_store_at_work_is_watched_until_it_is_closed() {
         assert_eq!(look["reads"][0][0], "active");
     }
     let pages = text(&pages.stdout);
-    assert_eq!(pages.matches("no commit had to wait for room").count(), 2, "{pages}");
+    // A commit may have to wait while the ring grows.
+    assert_eq!(pages.matches("commits/s").count(), 2, "{pages}");
+    assert!(pages.contains("wait for room"), "{pages}");
     let watching = place.command(&["top", told, "--every", "10ms"]).stdout(Stdio::piped()).spawn();
     store.close().unwrap();
     let output = watching.unwrap().wait_with_output().unwrap();
