@@ -135,7 +135,7 @@ static void commits(brooklet_store *store) {
     brooklet_commit_defer(commit, SECOND);
     brooklet_commit_durable(commit);
     ok(brooklet_commit_to(commit, store, true, &ticket, &error), &error);
-    ok(brooklet_ticket_wait(ticket, &error), &error);
+    ok(brooklet_ticket_wait(ticket, UINT64_MAX, &error), &error);
     brooklet_ticket_free(ticket);
     ok(brooklet_flush(store, &error), &error);
     brooklet_commit_free(commit);

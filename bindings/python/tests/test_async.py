@@ -276,7 +276,8 @@ def test_event_loops_come_and_go(path: Path) -> None:
         from brooklet import _aio
 
         asyncio.run(leave())
-        assert len(_aio._ports) == 1
+        # A loop that has gone may be freed at once.
+        assert len(_aio._ports) <= 1
 
 
 def test_a_tail_moves_to_another_event_loop(path: Path) -> None:
