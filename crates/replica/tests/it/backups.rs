@@ -35,7 +35,7 @@ impl Backups {
         running.replica.back_up(&running.store, &mut self.archive(), || true)
     }
 
-    fn view(&self, number: u64) -> View {
+    pub fn view(&self, number: u64) -> View {
         self.bucket.backup(Which::Number(number)).unwrap().view(1 << 20).unwrap()
     }
 }

@@ -21,4 +21,5 @@ mod replica;
 mod s3;
 mod slow;
 mod store;
+mod successions;
 mod world;
