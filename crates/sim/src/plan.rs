@@ -347,6 +347,9 @@ impl Plan {
         let own = &mut Rng::new(seed ^ BEGINS);
         habits.weights[9] = if own.percent(30) { 2 + own.below(12) } else { 0 };
         add_damaged_rings(&mut steps, &menu, &mut Rng::new(seed ^ AROUND));
+        if class == Class::Mixed {
+            add_size_errors(&mut steps, &menu, &mut Rng::new(seed ^ SIZES));
+        }
         let own = &mut Rng::new(seed ^ GROWS);
         let first_ring = if own.percent(40) { LEAST_RING } else { shape.ring };
         let shape = Shape { apart, capacity, remembered, interval, first_ring, ..shape };
@@ -377,6 +380,22 @@ fn place_around(steps: &[Step], rng: &mut Rng) -> usize {
     }
     let after = openings[rng.below(openings.len() as u64) as usize] + 1;
     (after + rng.below(4) as usize).min(steps.len())
+}
+
+/// Separates the choice of runs whose volume fails to grow or to shrink from the other choices of a
+/// seed.
+const SIZES: u64 = 0x73_697a_6573;
+
+/// Lets changes of the volume's size and holes fail, in some runs.
+fn add_size_errors(steps: &mut Vec<Step>, menu: &Menu, rng: &mut Rng) {
+    if rng.percent(15) {
+        for _ in 0..1 + rng.below(4) {
+            let at = rng.below(steps.len() as u64 + 1) as usize;
+            let kind = [ErrorKind::Other, ErrorKind::StorageFull][rng.below(2) as usize];
+            let fault = Fault::SizeErrorAfter { changes: rng.below(5), kind, sticky: rng.percent(30) };
+            steps.insert(at, menu.step_of(Act::Fail(fault), rng));
+        }
+    }
 }
 
 /// Separates the choice of runs whose rings grow from the other choices of a seed.

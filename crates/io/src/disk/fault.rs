@@ -32,6 +32,16 @@ pub enum Fault {
         /// Whether all later flushes fail as well.
         sticky: bool,
     },
+    /// After `changes` more changes of the size or of the holes, the next one fails without an
+    /// effect.
+    SizeErrorAfter {
+        /// Number of changes that still succeed.
+        changes: u64,
+        /// Kind of the error.
+        kind: io::ErrorKind,
+        /// Whether all later changes fail as well.
+        sticky: bool,
+    },
     /// After `reads` more reads, the next one fails.
     ReadErrorAfter {
         /// Number of reads that still succeed.
@@ -101,6 +111,7 @@ pub(super) struct Plan {
     pub(super) error: Option<ErrorPlan>,
     pub(super) flush_error: Option<ErrorPlan>,
     pub(super) read_error: Option<ErrorPlan>,
+    pub(super) size_error: Option<ErrorPlan>,
     pub(super) fault: Option<(u64, SilentFault)>,
     pub(super) full: Option<u64>,
     pub(super) short: bool,
@@ -121,6 +132,9 @@ impl Plan {
             Fault::FlushErrorAfter { flushes, kind, sticky } => {
                 self.flush_error = Some(ErrorPlan { operations: flushes, kind, sticky });
             }
+            Fault::SizeErrorAfter { changes, kind, sticky } => {
+                self.size_error = Some(ErrorPlan { operations: changes, kind, sticky });
+            }
             Fault::ReadErrorAfter { reads, kind, sticky } => {
                 self.read_error = Some(ErrorPlan { operations: reads, kind, sticky });
             }
@@ -139,6 +153,7 @@ impl Plan {
             || self.error.is_some()
             || self.flush_error.is_some()
             || self.read_error.is_some()
+            || self.size_error.is_some()
     }
 
     /// Counts a write through a queue; returns whether it never ends.

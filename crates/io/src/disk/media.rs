@@ -14,11 +14,14 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::pages::Pages;
-use crate::{Persist, Rng};
+use crate::{Persist, Rng, SECTOR};
 
 pub(super) struct Media {
     durable: Pages,
     cache: Pages,
+    /// The length that surely survives a power cut. A growth becomes durable with a flush, or with
+    /// durable bytes behind it.
+    durable_len: usize,
     pending: Vec<Pending>,
     /// Writes that were submitted and have not completed, by ticket.
     in_flight: BTreeMap<u64, Pending>,
@@ -53,7 +56,9 @@ pub(super) struct Tearing {
 impl Media {
     /// Creates media that durably hold `image`.
     pub fn new(image: Pages) -> Self {
-        Self { cache: image.clone(), durable: image, pending: Vec::new(), in_flight: BTreeMap::new() }
+        let durable_len = image.len();
+        let (pending, in_flight) = (Vec::new(), BTreeMap::new());
+        Self { cache: image.clone(), durable: image, durable_len, pending, in_flight }
     }
 
     /// Returns the bytes that reads see.
@@ -91,6 +96,7 @@ impl Media {
         self.in_flight.retain(|_, write| write.range().end <= size);
         self.cache.resize(size);
         self.durable.resize(size);
+        self.durable_len = self.durable_len.min(size);
     }
 
     /// Flips bit `bit` of byte `byte`, in the cache, on the medium and in pending writes.
@@ -123,6 +129,7 @@ impl Media {
         let mut left = Self {
             durable: self.durable.clone(),
             cache: self.cache.clone(),
+            durable_len: self.durable_len,
             pending: self.pending.clone(),
             in_flight: BTreeMap::new(),
         };
@@ -145,6 +152,7 @@ impl Media {
                 self.supersede(start..start + data.len());
                 self.cache.write(start, data);
                 self.durable.write(start, data);
+                self.durable_len = self.durable_len.max(start + data.len());
             }
         }
     }
@@ -157,8 +165,11 @@ impl Media {
         }
     }
 
-    /// Makes the pending writes that start in `range` durable.
+    /// Makes the pending writes that start in `range` durable, and the length if the end lies there.
     pub fn flush(&mut self, range: &Range<u64>) {
+        if range.contains(&(self.len() as u64).saturating_sub(1)) {
+            self.durable_len = self.len();
+        }
         for write in self.pending.extract_if(.., |write| write.starts_in(range)) {
             self.durable.write(write.start, &write.data);
         }
@@ -173,8 +184,10 @@ impl Media {
     pub fn crash(&self, rng: &mut Rng, Tearing { piece, garbage }: Tearing) -> Pages {
         let mut image = self.durable.clone();
         let mut writes: Vec<&Pending> = self.pending.iter().chain(self.in_flight.values()).collect();
+        let grown = self.len() - self.durable_len;
+        let mut kept_growth = grown;
         match rng.below(4) {
-            0 => {}
+            0 => kept_growth = 0,
             1 => {
                 for write in writes {
                     image.write(write.start, &write.data);
@@ -196,8 +209,12 @@ impl Media {
                         }
                     }
                 }
+                if grown > 0 && rng.percent(50) {
+                    kept_growth = rng.below((grown / SECTOR) as u64 + 1) as usize * SECTOR;
+                }
             }
         }
+        image.resize(self.durable_len + kept_growth);
         image
     }
 

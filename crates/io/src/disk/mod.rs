@@ -323,14 +323,15 @@ impl Disk {
         }
     }
 
-    /// Makes the disk at least `size` bytes long. The new size is durable immediately, which is
-    /// kinder than a file.
+    /// Makes the disk at least `size` bytes long. A power cut before the next flush may undo the
+    /// growth, in part or whole, unless durable bytes lie behind it.
     pub fn grow(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
         let Some(more) = size.checked_sub(self.media.len() as u64).filter(|more| *more > 0) else {
             return Ok(());
         };
         self.check_room(more)?;
+        self.begin_change()?;
         self.media.grow(size as usize);
         Ok(())
     }
@@ -341,6 +342,7 @@ impl Disk {
         let missing = self.holes.within(&range);
         if missing > 0 {
             self.check_room(missing)?;
+            self.begin_change()?;
             self.holes.fill(range);
         }
         Ok(())
@@ -351,6 +353,7 @@ impl Disk {
     pub fn punch(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
         assert!(self.media.holds(range.start, (range.end - range.start) as usize), "a hole lies inside");
+        self.begin_change()?;
         self.media.pend(range.start as usize, &vec![0; (range.end - range.start) as usize]);
         self.holes.add(range);
         Ok(())
@@ -368,9 +371,11 @@ impl Disk {
         Err(io::Error::new(io::ErrorKind::StorageFull, message))
     }
 
-    /// Cuts the disk to at most `size` bytes.
+    /// Cuts the disk to at most `size` bytes. The new size is durable immediately, which is kinder
+    /// than a file.
     pub fn shrink(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
+        self.begin_change()?;
         self.holes.fill(size..u64::MAX);
         self.media.truncate(self.media.len().min(usize::try_from(size).unwrap_or(usize::MAX)));
         Ok(())
@@ -397,6 +402,14 @@ impl Disk {
     /// Forgets a write in flight.
     pub fn end(&mut self, ticket: u64) {
         self.media.end(ticket);
+    }
+
+    /// Counts a change of the size or of the holes, which may fail without an effect.
+    fn begin_change(&mut self) -> io::Result<()> {
+        ErrorPlan::count(&mut self.plan.size_error).map_err(|kind| {
+            self.failures += 1;
+            self.failure(kind)
+        })
     }
 
     fn check_power(&self) -> io::Result<()> {

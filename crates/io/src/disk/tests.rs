@@ -156,3 +156,40 @@ fn a_healed_disk_fails_no_more() {
     disk.heal();
     assert!(disk.is_to_fail() && disk.flush().is_err(), "the power stays off");
 }
+
+/// A file that grew may be short again after a power cut, until its size was flushed.
+#[test]
+fn a_power_cut_may_undo_a_growth() {
+    let mut disk = Disk::new(vec![7; S], 1);
+    disk.grow(5 * S as u64).unwrap();
+    disk.write(S as u64, &[1; S], Persist::Cached, S).unwrap();
+    let lengths: Vec<usize> = (0..200).map(|_| disk.crash().len()).collect();
+    (1..=5).for_each(|sectors| assert!(lengths.contains(&(sectors * S)), "{sectors} sectors"));
+    assert!(lengths.iter().all(|len| len.is_multiple_of(S)));
+    disk.write(2 * S as u64, &[2; S], Persist::Durable, S).unwrap();
+    assert!((0..200).all(|_| disk.crash().len() >= 3 * S), "durable bytes are in the file");
+    disk.flush_within(0..S as u64).unwrap();
+    assert!((0..200).any(|_| disk.crash().len() < 5 * S), "another part was flushed");
+    disk.flush().unwrap();
+    assert!((0..200).all(|_| disk.crash().len() == 5 * S));
+    disk.shrink(2 * S as u64).unwrap();
+    assert!((0..200).all(|_| disk.crash().len() == 2 * S));
+}
+
+#[test]
+fn changes_of_the_size_fail_without_an_effect() {
+    let mut disk = Disk::new(vec![7; 2 * S], 1);
+    let kind = io::ErrorKind::StorageFull;
+    disk.fail(Fault::SizeErrorAfter { changes: 1, kind, sticky: true });
+    assert!(disk.is_to_fail());
+    disk.grow(S as u64).unwrap();
+    disk.grow(3 * S as u64).unwrap();
+    assert_eq!(disk.grow(4 * S as u64).unwrap_err().kind(), kind);
+    assert_eq!(disk.punch(0..S as u64).unwrap_err().kind(), kind);
+    assert_eq!(disk.shrink(0).unwrap_err().kind(), kind);
+    assert_eq!((disk.image_len(), disk.failures()), (3 * S, 3));
+    assert_eq!(disk.image()[..2 * S], vec![7; 2 * S]);
+    disk.write(0, &[1; S], Persist::Durable, S).unwrap();
+    disk.heal();
+    disk.punch(0..S as u64).unwrap();
+}

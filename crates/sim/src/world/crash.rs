@@ -159,6 +159,7 @@ impl World {
                 | Fault::ErrorAfter { .. }
                 | Fault::FlushErrorAfter { .. }
                 | Fault::ReadErrorAfter { .. }
+                | Fault::SizeErrorAfter { .. }
         );
         // The volume may be the user's own type, which may panic where it should return an error.
         if state.faulty && state.rng.percent(20) {
