@@ -223,8 +223,9 @@ impl Checker<'_> {
         expected.admit(&seen.at(Moment::at(expected.now)))
     }
 
-    /// Continues to use a recovered store for a while: all operations must work.
-    fn live_on(
+    /// Continues to use a store for a while, which has the logs of `known`: all operations must
+    /// work, and the store must have these logs afterwards.
+    pub fn live_on(
         &mut self,
         store: Store,
         clock: &Arc<ManualClock>,
@@ -252,14 +253,14 @@ impl Checker<'_> {
                 store.abandon();
                 return Ok(());
             }
-            Err(error) => return violated(format!("the recovered store fails: {error}")),
+            Err(error) => return violated(format!("the store fails: {error}")),
         }
         drop(store);
         let volume = self.shape.volume(disk.crashed(self.rng.next()));
         let report = self.shape.check(&volume);
         let report = report.or_else(|error| violated(format!("the check fails: {error}")))?;
         if let Some(finding) = report.findings.first() {
-            return violated(format!("the recovered store is not sound: {}", finding.what));
+            return violated(format!("the store is not sound: {}", finding.what));
         }
         let again = self.shape.open(&volume, clock, 1);
         let again = again.or_else(|error| violated(format!("it does not open once more: {error}")))?;
@@ -272,7 +273,7 @@ impl Checker<'_> {
         let after = logs.remove(&key[..]).map_or(0, |log| log.entries.len());
         match (after, crate::model::difference(&logs, known)) {
             (2, same) if same.is_empty() => Ok(()),
-            (found, what) => violated(format!("life after recovery: {found} of 2 entries; {what}")),
+            (found, what) => violated(format!("life goes on: {found} of 2 entries; {what}")),
         }
     }
 }

@@ -136,6 +136,7 @@ pub const BUGS: &[Bug] = &[
     bug("merged-run-is-the-oldest", "a merged run takes the wrong place among the others", Seed(3)),
     bug("tombstones-go-early", "a merge drops deletions that older runs still need", Seed(3)),
     bug("live-run-is-freed", "a run is freed unread although an entry in it lives", Seed(0)),
+    bug("copy-counts-the-living", "a copy of a view counts living entries as dead", Seed(0)),
     bug(
         "bare-logs-do-not-count",
         "a run is freed unread although it tells that logs are there, or gone",

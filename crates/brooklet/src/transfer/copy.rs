@@ -4,11 +4,12 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use brooklet_codex::Source;
+use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 
 use crate::error::{Error, is_full};
@@ -104,6 +105,8 @@ pub(super) fn copy(
     for ((meta, _), run) in manifest.runs.iter_mut().zip(view.runs.iter()) {
         if run.is_of_parts() {
             meta.dead = 0;
+        } else if bug("copy-counts-the-living") {
+            meta.dead = meta.entries;
         }
     }
     let copied = leave(&mut manifest, volumes, options);
@@ -149,20 +152,15 @@ pub(super) fn copy(
         Err(Error::Damaged { .. }) if options.copy_damaged => written.compare(&**volume),
         checked => checked,
     };
-    if options.threads {
-        check_beside(&check, |check| {
-            while let Some(written) = copy_next()? {
-                if check.send(written).is_err() {
-                    break;
-                }
-            }
-            Ok(())
-        })?;
-    } else {
+    let most = if options.threads { CHECKING } else { 0 };
+    check_beside(&check, most, |check| {
         while let Some(written) = copy_next()? {
-            check(&written)?;
+            if !check(written)? {
+                break;
+            }
         }
-    }
+        Ok(())
+    })?;
     put_manifest(&manifest, &encoded, end, volume, superblock)
 }
 
@@ -257,10 +255,12 @@ impl Written<'_> {
     }
 }
 
-/// Checks the tables that `write` sends, in threads that run during `write`.
+/// Checks the tables that `write` hands over, in at most so many threads that run during `write`,
+/// or in between if the system starts no thread. `write` stops when the checks need no more.
 fn check_beside<'a>(
     check: &(dyn Fn(&Written<'a>) -> Result<(), Error> + Sync),
-    write: impl FnOnce(&SyncSender<Written<'a>>) -> Result<(), Error>,
+    most: usize,
+    write: impl FnOnce(&mut dyn FnMut(Written<'a>) -> Result<bool, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (send, written) = sync_channel(WAITING);
     // Set to `None` at the first damage, after which `write` stops.
@@ -273,10 +273,14 @@ fn check_beside<'a>(
         }
         Ok(())
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(CHECKING);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(most);
     thread::scope(|scope| {
-        let checking: Vec<_> = (0..threads).map(|_| scope.spawn(checks)).collect();
-        let wrote = write(&send);
+        let start = |_| thread::Builder::new().name("brooklet-copy".into()).spawn_scoped(scope, checks).ok();
+        let checking: Vec<_> = (0..threads).map_while(start).collect();
+        if checking.is_empty() {
+            return write(&mut |written| check(&written).map(|()| true));
+        }
+        let wrote = write(&mut |written| Ok(send.send(written).is_ok()));
         drop(send);
         let checked = checking.into_iter().try_fold((), |(), checking| {
             checking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -59,16 +59,16 @@ impl fmt::Debug for Shared {
 
 impl World {
     /// Now and then, reads everything beside the store: it must show a state of the store that
-    /// was durable lately.
+    /// was durable lately. So must a copy that is made of it.
     pub(super) fn read_beside(&self) -> Result<(), Violation> {
         if self.tolerance().damaged || self.state().rng.percent(80) {
             return Ok(());
         }
         let outer = self.watch();
         let recorded = self.record()?;
-        let seen = match self.open_beside([].into()) {
-            Ok(reader) => Seen::of(&reader, false, true)?,
-            Err(error) => Err(error),
+        let (seen, view) = match self.open_beside([].into()) {
+            Ok(reader) => (Seen::of(&reader, false, true)?, reader.view().ok()),
+            Err(error) => (Err(error), None),
         };
         let since = self.watched(outer)?;
         let seen = match seen {
@@ -86,11 +86,12 @@ impl World {
         }
         let states = if recorded { since } else { self.state().oracle.recent.iter().cloned().collect() };
         let states = expectation.in_runs(&states);
-        if states.iter().any(|state| seen.difference(state).is_empty()) {
-            return Ok(());
-        }
-        let nearest = seen.difference(states.last().expect("the durable state"));
-        violated(format!("a reader beside the store shows a state that never was:\n{nearest}"))
+        let Some(state) = states.iter().find(|state| seen.difference(state).is_empty()) else {
+            let nearest = seen.difference(states.last().expect("the durable state"));
+            return violated(format!("a reader beside the store shows a state that never was:\n{nearest}"));
+        };
+        // The newest commits of such a view come from the ring.
+        view.map_or(Ok(()), |view| self.copy(&view, state, true))
     }
 
     /// Writes two more blocks: they record that everything before them is acknowledged. Returns

@@ -11,13 +11,14 @@ mod crash;
 mod followers;
 mod operations;
 mod space;
+mod views;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use brooklet::io::{Clock, ManualClock, MemVolume, Rng};
-use brooklet::{Bytes, Entries, Error, Store, View};
+use brooklet::{Bytes, Entries, Error, Store};
 
 use crate::checker::{CheckCounts, Checker, End, Left};
 use crate::faulty_volume::{Evidence, FaultyVolume, Interleaver};
@@ -28,6 +29,7 @@ use crate::oracle::{Expectation, Oracle, Tolerance, Violation, violated};
 use crate::plan::{Act, Class, Plan, Step};
 pub use crate::world::beside_damage::AroundCounts;
 use crate::world::followers::Followers;
+use crate::world::views::Viewed;
 
 /// Most commits in the blocks where a misdirected write lands: it is a few sectors long.
 const LANDED_ON: usize = 32;
@@ -77,8 +79,8 @@ struct State {
     held: VecDeque<Held>,
     /// The followers of the store, while it is open.
     followers: Option<Followers>,
-    /// Views, and their contents when they were taken.
-    views: VecDeque<(View, Logs)>,
+    /// Views of the open store.
+    views: VecDeque<Viewed>,
     /// Disks that were copied in the middle of the step, and the states that may be found on each.
     taken: Vec<(Left, Expectation)>,
     /// The first violation at a place that could not return an error.

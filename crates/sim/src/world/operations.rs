@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use brooklet::codex::Reader;
 use brooklet::io::{Clock, ManualClock, MemVolume};
-use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, WalkItem};
+use brooklet::{Bytes, Durability, Entry, Error, Options};
 
 use super::{Held, State, When, World};
-use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
+use crate::model::{self, Change, Log, Logs, Refusal, text};
 use crate::offload_store;
 use crate::oracle::{Flight, Seen, Violation, violated};
 
@@ -371,41 +371,6 @@ impl World {
         }
     }
 
-    /// Takes a view: it must show the state of one moment since the call. Reads the previous view
-    /// once more, which must show the same as before.
-    pub(super) fn view(&self) -> Result<(), Violation> {
-        let (store, before) = (self.open_store(), self.state().views.pop_front());
-        if let Some((view, shown)) = before {
-            match all_of(&view) {
-                Ok(again) if again == shown => {}
-                Ok(again) => {
-                    let difference = model::difference(&again, &shown);
-                    return violated(format!("a view shows what it did not show before:\n{difference}"));
-                }
-                Err(error) => self.excuse(Err::<(), _>(error))?,
-            }
-        }
-        let outer = self.watch();
-        let view = store.view();
-        // Ages count from the view's own time: time may have passed since its position in the log.
-        let moment = Moment::at(view.as_ref().map_or_else(|_| self.now(), |view| view.taken_ms()));
-        let states = self.watched(outer)?;
-        // Of logs in memory, the view shows the last dump.
-        let states = self.expectation()?.in_runs(&states);
-        match view.and_then(|view| Ok((all_of(&view)?, view))) {
-            Ok((seen, _)) if states.iter().all(|state| model::shown(state, &moment) != seen) => {
-                let nearest = model::shown(states.last().expect("the first is there"), &moment);
-                let difference = model::difference(&seen, &nearest);
-                violated(format!("a view shows what was there at no moment:\n{difference}"))
-            }
-            Ok((seen, view)) => {
-                self.state().views.push_back((view, seen));
-                Ok(())
-            }
-            Err(error) => self.excuse(Err::<(), _>(error)),
-        }
-    }
-
     /// Stores all runs elsewhere, and offloads some of them.
     pub(super) fn offload(&self) -> Result<(), Violation> {
         let store = self.open_store();
@@ -464,25 +429,6 @@ fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
         };
         entries.len() == expected.len() && entries.iter().zip(expected).all(same)
     })
-}
-
-/// Reads everything that a view shows.
-fn all_of(view: &View) -> Result<Logs, Error> {
-    let (mut logs, mut key) = (Logs::new(), Bytes::new());
-    for walked in view.walk("")? {
-        match walked? {
-            WalkItem::Log(LogInfo { key: log, bounds, retention, .. }) => {
-                key = log.into();
-                let log = Log { first: bounds.first, retention, ..Log::default() };
-                logs.insert(key.clone(), log.into());
-            }
-            WalkItem::Entry(entry) => {
-                let log = logs.get_mut(&key).expect("a log comes before its entries");
-                Arc::make_mut(log).entries.push(entry.payload);
-            }
-        }
-    }
-    Ok(logs)
 }
 
 /// Makes an export with the entries of some changes.
