@@ -27,6 +27,8 @@ const GONE: [Step<'static>; 3] = [
     ("deleted", 1, &|commit| _ = commit.append("deleted", "a").delete("deleted")),
 ];
 
+const BEGUN: Step<'static> = ("begun", 7, &|commit| _ = commit.begin_at("begun", 7).delete("begun"));
+
 fn append(store: &Store, key: &str, payloads: &[&str]) {
     store.append_many(key, payloads).unwrap().wait().unwrap();
 }
@@ -170,6 +172,24 @@ fn a_task_waits_for_durable_entries_and_for_those_in_memory() {
         assert!(poll(&mut waiting, &waker).is_pending());
         space.append("log", "a").unwrap().wait().unwrap();
         assert!(matches!(poll(&mut waiting, &waker), Poll::Ready(Ok(()))));
+    }
+}
+
+/// As in the ring: a commit that takes its entries back has reached their numbers.
+#[test]
+fn a_task_is_woken_for_a_number_that_is_gone_from_memory() {
+    let (store, _) = store();
+    let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(256 << 10)));
+    let space = store.create_space("memory", memory).unwrap();
+    for (key, next, step) in GONE.into_iter().chain([BEGUN]) {
+        let waker = Arc::new(Count::default());
+        let mut waiting = space.wait_for_async(key, next);
+        assert!(poll(&mut waiting, &waker).is_pending(), "{key}");
+        let mut commit = Commit::new();
+        step(&mut commit);
+        space.commit(&commit).unwrap().wait().unwrap();
+        assert_eq!(waker.get(), 1, "{key}");
+        assert!(matches!(poll(&mut waiting, &waker), Poll::Ready(Ok(()))), "{key}");
     }
 }
 
