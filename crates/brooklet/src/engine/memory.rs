@@ -119,7 +119,10 @@ impl Inner {
             }
             let mut logs = memory_space.logs();
             let done = logs.commit(ops, &|| self.now());
-            self.notify(logs, if done.is_ok() { ops } else { &[] });
+            match &done {
+                Ok(seqs) => self.notify(logs, ops, seqs.as_slice()),
+                Err(_) => self.notify(logs, &[], &[]),
+            }
             match done {
                 Ok(seqs) => return Ok(Some((seqs, memory_space))),
                 Err(Rejected::Error(error)) => return Err(error),
@@ -141,7 +144,7 @@ impl Inner {
                         let mut logs = memory_space.logs();
                         let fits = logs.bring_for((ops, i), loaded, generation, &mut before);
                         let limit = logs.config.bytes;
-                        self.notify(logs, &[]);
+                        self.notify(logs, &[], &[]);
                         if !fits {
                             return Err(Error::MemoryFull { space: memory_space.name.clone(), limit });
                         }
@@ -153,22 +156,25 @@ impl Inner {
     }
 
     /// Wakes the readers that wait for the logs of a commit in memory, and of logs that the commit
-    /// dropped.
-    fn notify(&self, mut logs: MutexGuard<'_, Logs>, ops: &[Op<'_>]) {
+    /// dropped. `seqs` are the numbers of the commit's entries: a later operation of the commit may
+    /// have taken the entries back.
+    fn notify(&self, mut logs: MutexGuard<'_, Logs>, ops: &[Op<'_>], seqs: &[u64]) {
         let (mut waiters, dropped) = (Waiters::default(), mem::take(&mut logs.dropped));
         let Some(mut marking) = self.watchers().marking(&mut waiters) else { return };
         dropped.iter().for_each(|key| marking.mark(key, Effect::Delete, None));
+        let mut seqs = seqs.iter().copied();
         for op in ops {
             let bounds = logs.bounds(op.key);
-            let seq = bounds.map_or(0, |bounds| bounds.next.saturating_sub(1));
             marking.mark(
                 op.key,
                 match op.action {
-                    Action::Append(_) | Action::Snapshot(_) => Effect::Append(seq),
+                    Action::Append(_) | Action::Snapshot(_) => {
+                        Effect::Append(seqs.next().expect("each entry has a number"))
+                    }
                     Action::Trim(before) => Effect::Trim(before),
-                    Action::KeepLast(_) => Effect::Trim(seq),
+                    Action::KeepLast(_) => Effect::Trim(bounds.map_or(0, |bounds| bounds.first)),
                     Action::Truncate(from) => Effect::Truncate(from),
-                    Action::Begin(_) => Effect::Begin(bounds.map_or(0, |bounds| bounds.next)),
+                    Action::Begin(first) => Effect::Begin(first),
                     Action::Delete => Effect::Delete,
                     Action::Retain(_) => Effect::Entries(0),
                     Action::Expect(_) | Action::Enroll(_) | Action::ExpiryPass => continue,
