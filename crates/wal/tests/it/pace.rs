@@ -4,11 +4,12 @@
 #![expect(clippy::disallowed_methods, reason = "the pace is kept in real time, by threads")]
 
 use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brooklet_io::{Layer, ManualClock, MemVolume, Op, Persist, Queue, SystemClock, Volume};
+use brooklet_io::{Clock, Layer, ManualClock, MemVolume, Op, Persist, Queue, SystemClock, Volume};
 use brooklet_wal::{Codec, Committer, Config, Cursor, Opening, Wal, Zone};
 
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
@@ -41,6 +42,44 @@ impl Layer for Watched {
         }
         queue.submit(token, op);
     }
+}
+
+/// Reports when a write begins, and lets it go on once the gate is free.
+#[derive(Clone, Debug)]
+struct Gated {
+    within: MemVolume,
+    begun: Sender<()>,
+    gate: Arc<Mutex<()>>,
+}
+
+impl Layer for Gated {
+    fn below(&self) -> &dyn Volume {
+        &self.within
+    }
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        let _ = self.begun.send(());
+        let _free = self.gate.lock().unwrap();
+        self.below().write_at(offset, data, persist)
+    }
+}
+
+/// A log without a committer's thread, with one write in flight at most. Also returns its gate, and
+/// the reports of its writes.
+fn gated(clock: Arc<dyn Clock>) -> (Wal, Arc<Mutex<()>>, Receiver<()>) {
+    let ((begun, begins), within, gate) = (channel(), MemVolume::new(1), Arc::default());
+    within.grow(RING).unwrap();
+    let volume = Gated { within, begun, gate: Arc::clone(&gate) };
+    let interval = Duration::from_millis(1);
+    let config = Config { interval, depth: 1, linger: Duration::ZERO, ..Config::default() };
+    let wal = Wal::open(
+        Arc::new(volume),
+        Zone { offset: 0, size: RING, store: 7 },
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
+    (wal, gate, begins)
 }
 
 /// Runs `load` on a log of this pace, and returns its writes.
@@ -167,4 +206,23 @@ fn an_empty_block_keeps_the_interval_too() {
     assert_eq!(blocks_after(interval - Duration::from_nanos(1)), (1, 1));
     assert_eq!(blocks_after(Duration::from_nanos(1)), (2, 2));
     assert_eq!(blocks_after(10 * interval), (2, 2), "it tells once");
+}
+
+/// A thread finds the only slot taken, and waits. The thread whose write ends wakes it.
+#[test]
+fn threads_keep_the_pace_for_each_other_without_a_committer() {
+    let (wal, gate, begins) = gated(Arc::new(SystemClock::new()));
+    let held = gate.lock().unwrap();
+    let (told, waits) = channel();
+    for n in 0..2u8 {
+        let (wal, told) = (wal.clone(), told.clone());
+        thread::spawn(move || told.send(wal.append(&[n]).unwrap().1.wait().is_ok()).unwrap());
+        if n == 0 {
+            begins.recv().unwrap();
+        }
+    }
+    // Time enough for the second to wait; if it does not yet, the test sees less.
+    thread::sleep(Duration::from_millis(50));
+    drop(held);
+    assert!((0..2).all(|_| waits.recv_timeout(Duration::from_secs(120)).expect("each is woken")));
 }

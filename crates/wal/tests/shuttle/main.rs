@@ -122,6 +122,22 @@ fn paced_writers_are_driven_by_the_committer() {
     });
 }
 
+/// Without a committer, the threads that wait keep the pace, and wake each other. Each record needs
+/// a block of its own, and there are more threads than slots.
+#[test]
+fn paced_writers_drive_each_other() {
+    explore("wal::paced_alone", 6_000, || {
+        let world = World::paced(HOUR, MILLI / 20);
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..2 {
+                let append = world.append(writer, n, 5000).expect("nothing failed");
+                world.wait(&append).expect("nothing failed");
+            }
+        });
+        world.end_and_check(writers, None);
+    });
+}
+
 #[test]
 fn a_full_ring_goes_on_when_it_is_trimmed() {
     explore("wal::room", 6_000, || {
