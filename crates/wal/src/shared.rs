@@ -150,12 +150,17 @@ impl Shared {
         self.committer.get().is_some_and(|committer| committer.thread.id() == thread::current().id())
     }
 
+    /// Returns the next driver, if a block can be taken and somebody wants it.
+    fn next_driver(&self, core: &mut Core) -> Option<Next> {
+        core.next_driver(self.committer.get().is_none())
+    }
+
     /// Ensures that a block with a new listener is driven. The first listener, and the first thread
     /// that can drive, may have joined after the last driver looked for a successor and found none.
     /// Later listeners need no check: the next driver finds them all.
     pub fn see_to(&self, heard: Option<Heard>) {
         if heard == Some(Heard::First) {
-            let next = self.lock().next_driver();
+            let next = self.next_driver(&mut self.lock());
             self.wake(next);
         }
     }
@@ -203,7 +208,7 @@ impl Shared {
         let mut core = self.lock();
         let placed = core.place(taken.block, sealed, times, now);
         let waiters = core.room_changed();
-        let next = core.next_driver();
+        let next = self.next_driver(&mut core);
         drop(core);
         self.wake(next);
         waiters.iter().for_each(Thread::unpark);
@@ -240,7 +245,7 @@ impl Shared {
         loop {
             let mut core = self.lock();
             let Some(Released { given, shown: blocks }) = core.release() else {
-                let next = core.next_driver();
+                let next = self.next_driver(&mut core);
                 drop(core);
                 return self.wake(next);
             };
@@ -270,7 +275,7 @@ impl Shared {
             // Under the lock: another driver may be about to release the blocks behind these
             // blocks, and no block ends before an earlier block.
             let listeners = finish(&blocks, &Ok(()));
-            let next = core.next_driver();
+            let next = self.next_driver(&mut core);
             drop(core);
             // Starts the next write before this write's waiters are notified.
             self.wake(next);

@@ -146,14 +146,17 @@ impl Core {
         Some(Taken { block, buf, records: 0, appended, effort: Effort::None })
     }
 
-    /// Returns the next driver, if a block can be taken and somebody wants it.
-    pub fn next_driver(&mut self) -> Option<Next> {
-        if self.is_paced() {
+    /// Returns the next driver, if a block can be taken and somebody wants it. With `alone`, no
+    /// committer's thread drives the log.
+    pub fn next_driver(&mut self, alone: bool) -> Option<Next> {
+        if self.is_paced() && !alone {
             let late = self.rest.is_some_and(|rest| rest.until() > self.pacer.next());
             let work = self.failure.is_none() && self.has_slot() && self.is_wanted();
             return if late && work { self.rest.take().map(Next::Committer) } else { None };
         }
-        if !self.may_take(WriteReason::Wanted) || !self.is_wanted() {
+        // Under a pace, the thread that is woken sleeps until its time.
+        let reason = if alone { WriteReason::Alone(self.pacer.next()) } else { WriteReason::Wanted };
+        if !self.may_take(reason) || !self.is_wanted() {
             return None;
         }
         let waiting = self.closed.iter().map(|f| &f.block).chain([&self.open.block]);
