@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet_io::{Clock, Layer, ManualClock, MemVolume, Op, Persist, Queue, SystemClock, Volume};
-use brooklet_wal::{Codec, Committer, Config, Cursor, Opening, Wal, Zone};
+use brooklet_wal::{Codec, Committer, Config, Cursor, Opening, Pause, Wal, Zone};
 
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
 const RING: u64 = 8 << 20;
@@ -225,4 +225,27 @@ fn threads_keep_the_pace_for_each_other_without_a_committer() {
     thread::sleep(Duration::from_millis(50));
     drop(held);
     assert!((0..2).all(|_| waits.recv_timeout(Duration::from_secs(120)).expect("each is woken")));
+}
+
+/// A block is due while the write of another thread has the only slot: the committer waits, and does
+/// not ask again at once.
+#[test]
+fn the_committer_rests_while_another_thread_has_the_slot() {
+    let clock = Arc::new(ManualClock::default());
+    let (wal, gate, begins) = gated(clock.clone());
+    let mut committer = Committer::new(&wal).unwrap();
+    let held = gate.lock().unwrap();
+    let paused = thread::scope(|scope| {
+        let writer = scope.spawn(|| wal.write_empty().unwrap());
+        begins.recv().unwrap();
+        wal.append(b"x").unwrap();
+        clock.advance(Duration::from_secs(1));
+        let paused = committer.step();
+        drop(held);
+        assert!(writer.join().unwrap());
+        paused
+    });
+    assert!(matches!(paused, Pause::Sleep(time) if !time.is_zero()), "{paused:?}");
+    (0..200).for_each(|_| _ = committer.step());
+    assert_eq!(wal.durable(), 2);
 }
