@@ -123,11 +123,14 @@ impl Committer {
             return Pause::None;
         }
         let paced = core.is_paced();
+        let linger = shared.config.linger;
+        // Another driver delays a block that is due and cannot be taken; so check again soon.
+        let soon = now.saturating_add((linger / 4).max(LEAST_NAP));
         if self.queue.in_flight() > 0 {
             // The next write may be due before a write in flight ends.
             let due = if paced && core.has_slot() { core.due() } else { None };
-            self.exact = due.is_some();
-            let until = due.unwrap_or(Duration::MAX);
+            self.exact = due.is_some_and(|due| due > now);
+            let until = due.map_or(Duration::MAX, |due| if self.exact { due } else { soon });
             core.rest = Some(CommitterWait::Flying { until });
             return Pause::Write(until.saturating_sub(now));
         }
@@ -141,18 +144,16 @@ impl Committer {
             self.start(taken);
             return Pause::None;
         }
-        let linger = shared.config.linger;
-        let until = match core.due() {
-            Some(due) if paced => due,
-            // A write of another driver may be in flight and delay the open block; so check again
-            // soon.
-            Some(deadline) => deadline.max(now.saturating_add((linger / 4).max(LEAST_NAP))),
+        let due = core.due();
+        self.exact = paced && due.is_some_and(|due| due > now);
+        let until = match due {
+            Some(due) if self.exact => due,
+            Some(due) => due.max(soon),
             None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
                 now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP))
             }
             None => Duration::MAX,
         };
-        self.exact = paced && core.due().is_some();
         core.rest = Some(CommitterWait::Parked { until });
         Pause::Sleep(until.saturating_sub(now))
     }
