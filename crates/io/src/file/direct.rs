@@ -63,7 +63,13 @@ pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct
 fn alignment(file: &File) -> Option<bool> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    told.then_some(found.stx_dio_offset_align > 0)
+    told.then(|| serves(found.stx_dio_offset_align, found.stx_dio_mem_align))
+}
+
+/// Returns whether direct I/O works with these alignments, in bytes, of offsets and of memory. Both
+/// are 0 where it is not supported.
+fn serves(offset: u32, _memory: u32) -> bool {
+    offset > 0
 }
 
 /// Writes the first sector of an empty file directly. Returns whether the sector is then in the
@@ -145,6 +151,17 @@ pub(super) mod tests {
         fs::write(&path, []).unwrap();
         check(open(&path, OpenMode::ReadWrite));
         assert_eq!(fs::metadata(&path).unwrap().len(), 0, "looking leaves nothing behind");
+    }
+
+    /// A volume writes sectors, from memory that is aligned to as much.
+    #[test]
+    fn direct_io_with_a_larger_alignment_than_a_sector_is_not_supported() {
+        for (offset, memory) in [(1, 1), (512, 4), (512, 512), (4096, 4096)] {
+            assert!(serves(offset, memory), "{offset} {memory}");
+        }
+        for (offset, memory) in [(0, 0), (8192, 512), (65_536, 4096), (512, 8192)] {
+            assert!(!serves(offset, memory), "{offset} {memory}");
+        }
     }
 
     /// Pages that others brought into the cache say nothing.
