@@ -40,7 +40,7 @@ const FOLIO: u64 = 4 << 20;
 pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct> {
     let aligned = alignment(file);
     if aligned == Some(false) {
-        return Ok(Direct::InName("the file system does not support it for this file"));
+        return Ok(Direct::InName("the file system does not support it for this file in units of 4096 bytes"));
     }
     let kept = match size {
         0 if may_write => {
@@ -58,18 +58,18 @@ pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct
     })
 }
 
-/// Returns whether the file supports direct I/O, as `statx` reports. `None` if the kernel (before
-/// Linux 6.1) or the file system does not report that.
+/// Returns whether the file supports direct I/O of sectors, as `statx` reports. `None` if the
+/// kernel (before Linux 6.1) or the file system does not report that.
 fn alignment(file: &File) -> Option<bool> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     told.then(|| serves(found.stx_dio_offset_align, found.stx_dio_mem_align))
 }
 
-/// Returns whether direct I/O works with these alignments, in bytes, of offsets and of memory. Both
-/// are 0 where it is not supported.
-fn serves(offset: u32, _memory: u32) -> bool {
-    offset > 0
+/// Returns whether direct I/O of sectors works with these alignments, in bytes, of offsets and of
+/// memory. Both are 0 where it is not supported.
+fn serves(offset: u32, memory: u32) -> bool {
+    [offset, memory].into_iter().all(|align| (SECTOR as u32).is_multiple_of(align))
 }
 
 /// Writes the first sector of an empty file directly. Returns whether the sector is then in the
