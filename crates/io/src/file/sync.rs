@@ -10,7 +10,6 @@
 //!   kernel reports a failed write-back once, to one of the users of the open file, and then
 //!   forgets the failure. (The standard library repeats an interrupted call, which is safe: an
 //!   interrupted call has reported nothing.)
-//!   interrupted call has reported nothing.)
 
 use std::io;
 use std::sync::PoisonError;
