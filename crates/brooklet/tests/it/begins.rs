@@ -259,3 +259,33 @@ fn a_full_store_takes_a_begin_that_frees() {
     store.compact().unwrap();
     assert_eq!(store.append("log", noise()).unwrap().seq(), appended + 1_000);
 }
+
+/// A log that is deleted may leave its number to a log that the same commit creates. In an earlier
+/// state, a full store refused such a commit, and so the deletion.
+#[test]
+fn a_full_store_takes_a_begin_beside_a_deletion() {
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().capacity(3 << 20).create_on(volume).unwrap();
+    for n in 0..20 {
+        drop(store.append(format!("old/{n:05}"), "x").unwrap());
+    }
+    let mut rng = brooklet::io::Rng::new(3);
+    let mut noise = || (0..8 << 10).map(|_| rng.next() as u8).collect::<Vec<_>>();
+    while store.append("log", noise()).is_ok() {}
+    let full = (0..20_000).find_map(|n| store.begin_at(format!("new/{n:05}"), 5).err());
+    assert!(full.is_some_and(|error| error.kind() == ErrorKind::Full), "logs are created without room");
+    let refused = |commit: &Commit| store.commit(commit).is_err_and(|error| error.kind() == ErrorKind::Full);
+    let mut alone = Commit::new();
+    alone.begin_at("left/00020", 20);
+    assert!(refused(&alone));
+    // This commit deletes no log that was there.
+    alone.delete("left/00020");
+    assert!(refused(&alone));
+    for n in 0..20_u64 {
+        let mut commit = Commit::new();
+        commit.delete(format!("old/{n:05}")).begin_at(format!("left/{n:05}"), n);
+        store.commit(&commit).unwrap().wait().unwrap();
+        assert_eq!(bounds(&store, &format!("left/{n:05}")), (n, n));
+    }
+    assert_eq!(store.get_bounds("old/00000").unwrap(), None);
+}

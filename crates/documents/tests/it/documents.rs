@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brooklet::io::{Fault, MemVolume};
+use brooklet::io::{Fault, MemVolume, Rng};
 use brooklet::{Class, MemoryConfig, SpaceConfig};
 use brooklet_documents::{Answer, Documents, Error, ErrorKind, Event, Json, JsonChange, Options, Request};
 use serde_json::json;
@@ -345,4 +345,28 @@ fn a_request_that_some_documents_forgot_is_not_one_of_other_content() {
     }
     assert_eq!(kind(world.documents.patch_many("m", &patches)), ErrorKind::RequestForgotten);
     assert_eq!((world.value("a"), world.value("b")), (json!({"n": 10}), json!({"n": 7})));
+}
+
+/// The first deletion of a part of the names creates a log for the numbers. In an earlier state, a
+/// full store refused it.
+#[test]
+fn a_full_store_takes_deletions() {
+    let full = store_options().ring_size(256 << 10).memory_budget(256 << 10).max_payload(32 << 10);
+    let store = full.capacity(3 << 20).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let documents = Documents::open(&store, Json::new(), options()).unwrap();
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        documents.create(name, name, &state(json!({}))).unwrap();
+    }
+    let mut rng = Rng::new(3);
+    let mut noise = || (0..8 << 10).map(|_| rng.next() as u8).collect::<Vec<_>>();
+    while store.append("log", noise()).is_ok() {}
+    let refused = (0..20_000).find_map(|n| store.begin_at(format!("new/{n:05}"), 5).err());
+    assert_eq!(refused.map(|error| error.kind()), Some(brooklet::ErrorKind::Full));
+    assert_eq!(kind(documents.create("e", "e", &state(json!({})))), ErrorKind::Store);
+    documents.discard("a").unwrap();
+    for name in &names[1..] {
+        documents.delete(name, 1).unwrap();
+    }
+    assert_eq!(documents.names().unwrap().count(), 0);
 }
