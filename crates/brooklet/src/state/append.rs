@@ -127,14 +127,13 @@ impl StoreState {
         self.memtables().find_map(known).unwrap_or(false)
     }
 
-    /// Returns whether operations create no log and make no log larger, as far as memory knows.
-    /// Such a commit is admitted even if other resources are full.
+    /// Returns whether operations create no more logs than they delete, and make no log larger, as
+    /// far as memory knows. Such a commit is admitted even if other resources are full.
     pub fn frees(&self, ops: &[Op<'_>]) -> bool {
-        let frees = |op: &Op<'_>| match op.action {
-            Action::Begin(_) => !self.is_absent(op.key),
-            _ => !op.action.adds(),
-        };
-        ops.iter().all(frees)
+        let creates = |op: &&Op<'_>| matches!(op.action, Action::Begin(_)) && self.is_absent(op.key);
+        let deletes = |op: &&Op<'_>| matches!(op.action, Action::Delete);
+        ops.iter().all(|op| !op.action.adds())
+            && ops.iter().filter(creates).count() <= ops.iter().filter(deletes).count()
     }
 
     /// Adds the state that a log has in `runs` to the active memtable, unless the log was added, or
