@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use brooklet::{Class, MemoryConfig, Options, SpaceConfig, Store};
-use brooklet_yrs::Documents;
+use brooklet::io::{MemVolume, Rng};
+use brooklet::{Class, ErrorKind, MemoryConfig, Options, SpaceConfig, Store};
+use brooklet_yrs::{DocEvent, Documents};
 use yrs::{Doc, Map, ReadTxn, StateVector, Transact};
 
 use crate::common::{Replica, memory};
@@ -137,6 +138,37 @@ fn a_cleared_document_is_gone() {
     let listed: Vec<_> = documents.iter_docs().unwrap().map(Result::unwrap).collect();
     assert_eq!(listed, [b"ab"]);
     assert_eq!(documents.push_update("a", &client.insert(0, "y")).unwrap(), 0);
+}
+
+/// In an earlier state, a clear added entries before it deleted, and a full store refused it.
+#[test]
+fn a_full_store_takes_clears() {
+    let options = Options::new().ring_size(256 << 10).memory_budget(256 << 10).max_payload(32 << 10);
+    let store = options.capacity(3 << 20).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let documents = Documents::new(&store, "docs/");
+    let client = Replica::new(1);
+    let fill = |name: &str| {
+        documents.push_update(name, &client.insert(0, "x")).unwrap();
+        documents.insert_meta(name, "k", b"v").unwrap();
+    };
+    // The clears of one of the two are counted already.
+    fill("a");
+    documents.clear_doc("a").unwrap();
+    fill("a");
+    fill("b");
+    let mut rng = Rng::new(3);
+    let mut noise = || (0..8 << 10).map(|_| rng.next() as u8).collect::<Vec<_>>();
+    while store.append("log", noise()).is_ok() {}
+    let refused = (0..20_000).find_map(|n| store.begin_at(format!("new/{n:05}"), 5).err());
+    assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::Full));
+    documents.clear_doc("none").unwrap();
+    for name in ["a", "b"] {
+        let mut updates = documents.updates(name, 0).unwrap();
+        documents.clear_doc(name).unwrap();
+        assert_eq!(documents.get_meta(name, "k").unwrap(), None);
+        assert_eq!(updates.try_next().unwrap(), Some(DocEvent::Cleared));
+    }
+    assert_eq!(documents.iter_docs().unwrap().count(), 0);
 }
 
 #[test]
