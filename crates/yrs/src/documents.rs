@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use brooklet::{Appending, Commit, Logs, Store, Ticket};
+use brooklet::{Appending, Commit, ErrorKind, Logs, Store, Ticket};
 use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
 use crate::error::{Error, Result};
@@ -265,12 +265,41 @@ impl Documents {
         }
         let mut commit = Commit::new();
         commit.snapshot(self.keys.clears(name), "");
-        for key in keys {
+        for key in &keys {
             // The store deletes only what exists, and another call may just delete this log.
-            commit.append(&key, "").delete(&key);
+            commit.append(key, "").delete(key);
         }
-        self.store.commit(&commit)?.wait()?;
-        Ok(())
+        match self.store.commit(&commit) {
+            Err(error) if error.kind() == ErrorKind::Full => self.clear_without_room(name, &keys),
+            cleared => Ok(cleared?.wait()?),
+        }
+    }
+
+    /// Deletes the logs of a document by a commit that adds no entry: a full store takes it.
+    fn clear_without_room(&self, name: &[u8], keys: &[Vec<u8>]) -> Result<()> {
+        let count = self.keys.clears(name);
+        loop {
+            let clears = self.clears(name)?;
+            let mut commit = Commit::new();
+            commit.expect_next(&count, clears);
+            let mut is_there = false;
+            for key in keys {
+                if self.store.get_bounds(key)?.is_some() {
+                    // The begin changes no log that exists.
+                    commit.begin_at(key, 0).delete(key);
+                    is_there = true;
+                }
+            }
+            if !is_there {
+                return Ok(());
+            }
+            commit.begin_at(&count, clears + 1);
+            match self.store.commit(&commit) {
+                // Another clear was counted, which reads may not show yet.
+                Err(error) if error.kind() == ErrorKind::Conflict => self.store.flush()?,
+                cleared => return Ok(cleared?.wait()?),
+            }
+        }
     }
 
     /// Reads the updates of a document from a number on. `None` if there are none.

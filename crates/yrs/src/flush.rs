@@ -149,7 +149,7 @@ impl Documents {
     }
 
     /// Returns the number of clears of the documents among which this one is.
-    fn clears(&self, name: &[u8]) -> Result<u64> {
+    pub(crate) fn clears(&self, name: &[u8]) -> Result<u64> {
         Ok(self.store.get_bounds(self.keys.clears(name))?.map_or(0, |bounds| bounds.next))
     }
 }

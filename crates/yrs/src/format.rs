@@ -7,8 +7,8 @@
 //!                                  2 an update
 //! <prefix>m<length><name><key>     one value of metadata: the last entry is the value. The length is that of the name,
 //!                                  in 2 bytes, big endian
-//! <prefix>c<part>                  the next number of this log is the number of clears of the documents of a part; its last
-//!                                  entry is empty. The part is '0' and the 32-bit FNV-1a hash of the name, modulo 64
+//! <prefix>c<part>                  the next number of this log is the number of clears of the documents of a part; it has an
+//!                                  empty entry, or none. The part is '0' and the 32-bit FNV-1a hash of the name, modulo 64
 //! ```
 //!
 //! A name is the rest of its key, so that names may hold any bytes, do not collide, and are listed
