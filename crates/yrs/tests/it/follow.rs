@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use brooklet_yrs::DocEvent;
+use yrs::Transact;
 
 use crate::common::{Replica, memory};
 
@@ -61,4 +62,43 @@ fn a_follower_of_a_flushed_document_may_start_at_0() {
     documents.flush_doc("doc").unwrap();
     let events: Vec<_> = documents.updates("doc", 0).unwrap().take(2).map(Result::unwrap).collect();
     assert!(matches!(&events[..], [DocEvent::Missed(_), DocEvent::State { seq: 3, .. }]), "{events:?}");
+}
+
+/// In an earlier state, numbers began again at 0 behind a clear: the updates of the new document
+/// were the next ones for a follower from a number of the old document.
+#[test]
+fn a_follower_from_a_number_of_before_a_clear_sees_the_clear() {
+    let (_store, documents) = memory();
+    let old = Replica::new(1);
+    for _ in 0..3 {
+        documents.push_update("doc", &old.insert(0, "old ")).unwrap();
+    }
+    let from = documents.load_doc("doc", &mut Replica::new(2).doc.transact_mut()).unwrap().unwrap();
+    for round in 0..2 {
+        let new = Replica::new(3 + round);
+        documents.clear_doc("doc").unwrap();
+        assert_eq!(documents.updates("doc", from).unwrap().try_next().unwrap(), Some(DocEvent::Cleared));
+        // As many updates as before the clear, and one more.
+        let pushed: Vec<_> = (0..4).map(|_| new.insert(0, "new ")).collect();
+        for update in &pushed {
+            documents.push_update("doc", update).unwrap();
+        }
+        let mut updates = documents.updates("doc", from).unwrap();
+        assert_eq!(updates.try_next().unwrap(), Some(DocEvent::Cleared), "round {round}");
+        for pushed in &pushed {
+            match updates.try_next().unwrap() {
+                Some(DocEvent::Update { update, .. }) => assert_eq!(update, &pushed[..]),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(updates.try_next().unwrap(), None);
+        // One that begins at 0 knows no document, and so misses nothing.
+        let mut all = documents.updates("doc", 0).unwrap();
+        assert!(matches!(all.try_next().unwrap(), Some(DocEvent::Update { .. })));
+        documents.flush_doc("doc").unwrap();
+        let mut late = documents.updates("doc", 0).unwrap();
+        let missed = late.try_next().unwrap();
+        assert!(matches!(&missed, Some(DocEvent::Missed(gap)) if gap.end == gap.start + 4), "{missed:?}");
+        assert!(matches!(late.try_next().unwrap(), Some(DocEvent::State { .. })));
+    }
 }
