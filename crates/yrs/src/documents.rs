@@ -1,15 +1,12 @@
 //! Documents: pushes updates, loads documents, lists documents.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use brooklet::{Appending, Commit, ErrorKind, Logs, Store, Ticket};
+use brooklet::{Commit, ErrorKind, Logs, Store, Ticket};
 use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
 use crate::error::{Error, Result};
 use crate::format::{Decoded, Keys, decode_entry, update_entry};
 use crate::merge::{Waiting, load};
+use crate::push::{Push, Pushing};
 use crate::update::decode;
 
 /// The documents below a prefix of a store. A clone is a handle to the same documents.
@@ -136,13 +133,19 @@ impl Documents {
     /// # Errors
     /// Same errors as [`push_update`](Self::push_update).
     pub fn submit_update(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Result<Ticket> {
-        let key = self.accept(name.as_ref(), update)?;
-        Ok(self.store.append(key, update_entry(update))?)
+        let mut push = self.accept(name.as_ref(), update)?;
+        let mut commit = push.commit();
+        loop {
+            match self.store.commit(&commit) {
+                Ok(ticket) => return Ok(ticket),
+                Err(refused) => commit = push.next_try(self, refused)?,
+            }
+        }
     }
 
     /// Appends an update to a document in a task, in any runtime. The future returns the number of
     /// the update once the update is durable, and borrows nothing. The call decodes the update at
-    /// once.
+    /// once. The first update of a document may read the store on the task's thread.
     ///
     /// ```
     /// use brooklet_yrs::{Documents, Error};
@@ -157,15 +160,14 @@ impl Documents {
     /// # Errors
     /// The future returns the errors of [`push_update`](Self::push_update).
     pub fn push_update_async(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Pushing {
-        let accepted = self.accept(name.as_ref(), update);
-        Pushing(accepted.map(|key| self.store.append_async(key, update_entry(update))))
+        Pushing::new(self, self.accept(name.as_ref(), update))
     }
 
-    /// Checks an update, and returns the key of its document.
-    fn accept(&self, name: &[u8], update: &[u8]) -> Result<Vec<u8>> {
+    /// Checks an update.
+    fn accept(&self, name: &[u8], update: &[u8]) -> Result<Push> {
         let key = self.keys.updates(name)?;
         decode(update).map_err(|why| Error::InvalidUpdate { why })?;
-        Ok(key)
+        Ok(Push { name: name.into(), key, entry: update_entry(update), conflicts: 0 })
     }
 
     /// Appends the state of a yrs document as one update, and waits until the update is durable.
@@ -248,7 +250,8 @@ impl Documents {
     }
 
     /// Deletes a document with its metadata, and waits until the deletion is durable. A document
-    /// that does not exist is not an error. The next update of the name has number 0.
+    /// that does not exist is not an error. The next update of the name has a number behind all
+    /// numbers that the document had.
     ///
     /// Metadata that is inserted while the call runs may stay.
     ///
@@ -324,22 +327,6 @@ impl Documents {
 /// Returns the options of documents that only merge updates, and change nothing by themselves.
 pub(crate) fn plain() -> Options {
     Options { cleanup_formatting: false, ..Options::default() }
-}
-
-/// A push of a task; see [`Documents::push_update_async`].
-#[derive(Debug)]
-#[must_use = "a future does nothing unless it is awaited"]
-pub struct Pushing(Result<Appending>);
-
-impl Future for Pushing {
-    type Output = Result<u64>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Ok(appending) => Pin::new(appending).poll(context).map_err(Error::from),
-            Err(error) => Poll::Ready(Err(error.clone())),
-        }
-    }
 }
 
 /// An iterator over the names of documents; see [`Documents::iter_docs`].

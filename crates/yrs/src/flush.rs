@@ -219,7 +219,7 @@ mod tests {
         push(&documents, &words(1, &["old ", "document"]));
         let merged = documents.merge(b"doc", None, &plain()).unwrap();
         documents.clear_doc("doc").unwrap();
-        // As many updates as were read: the next number is the same.
+        // As many updates as were read.
         push(&documents, &words(2, &["new ", "document"]));
         for in_order in [true, false] {
             assert!(!documents.store_merged(b"doc", &merged, in_order).unwrap());

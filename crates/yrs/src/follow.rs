@@ -6,8 +6,8 @@ use std::time::Duration;
 use brooklet::{Bytes, Tail, TailEvent};
 
 use crate::documents::Documents;
-use crate::error::Result;
-use crate::format::{Payload, payload};
+use crate::error::{Error, Result};
+use crate::format::{Payload, first_of, payload};
 
 /// One step of [`Updates`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +33,9 @@ pub enum DocEvent {
     /// follows; with the updates behind it, it has all of them. Apply what follows, or
     /// [load](Documents::load_doc) the document.
     Missed(Range<u64>),
-    /// The document was cleared, or the number from which the follower started is behind the end of
-    /// the document. Drop the document in memory, and [load](Documents::load_doc) it.
+    /// The document was cleared, also before the follower started, or the number from which the
+    /// follower started is behind the end of the document. Drop the document in memory, and
+    /// [load](Documents::load_doc) it.
     Cleared,
 }
 
@@ -42,7 +43,7 @@ pub enum DocEvent {
 /// durable; see [`Documents::updates`].
 ///
 /// It is an iterator that blocks the thread until the next event. An error ends it:
-/// [`Error::Store`](crate::Error::Store) once the store is closed or has stopped, after all updates
+/// [`Error::Store`] once the store is closed or has stopped, after all updates
 /// that were durable. A follower does not keep its store open.
 #[derive(Debug)]
 pub struct Updates {
@@ -80,7 +81,7 @@ impl Documents {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NameTooLong`](crate::Error::NameTooLong); [`Error::Store`](crate::Error::Store).
+    /// [`Error::NameTooLong`]; [`Error::Store`].
     pub fn updates(&self, name: impl AsRef<[u8]>, from: u64) -> Result<Updates> {
         let name = name.as_ref();
         let tail = self.store.tail(self.keys.updates(name)?, from)?;
@@ -97,10 +98,14 @@ impl Updates {
     /// Returns the next event, or `None` if the call would wait for it.
     ///
     /// # Errors
-    /// [`Error::Store`](crate::Error::Store); [`Error::Damaged`](crate::Error::Damaged).
+    /// [`Error::Store`]; [`Error::Damaged`].
     pub fn try_next(&mut self) -> Result<Option<DocEvent>> {
-        let event = self.tail.try_next()?;
-        event.map(|event| self.event(event)).transpose()
+        while let Some(event) = self.tail.try_next()? {
+            if let Some(event) = self.event(event)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the next event. Waits for it for `timeout` at most, and then returns `None`.
@@ -108,8 +113,12 @@ impl Updates {
     /// # Errors
     /// Same errors as [`try_next`](Self::try_next).
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<DocEvent>> {
-        let event = self.tail.next_timeout(timeout)?;
-        event.map(|event| self.event(event)).transpose()
+        while let Some(event) = self.tail.next_timeout(timeout)? {
+            if let Some(event) = self.event(event)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
     }
 
     /// Waits for the next event in a task, in any runtime. To cancel the wait, drop the future: no
@@ -118,20 +127,25 @@ impl Updates {
     /// # Errors
     /// Same errors as [`try_next`](Self::try_next).
     pub async fn next_async(&mut self) -> Result<DocEvent> {
-        let event = self.tail.next_async().await?;
-        self.event(event)
+        loop {
+            let event = self.tail.next_async().await?;
+            if let Some(event) = self.event(event)? {
+                return Ok(event);
+            }
+        }
     }
 
-    fn event(&self, event: TailEvent) -> Result<DocEvent> {
-        Ok(match event {
+    /// Returns the event of the document that an event of its log is, if it is one.
+    fn event(&self, event: TailEvent) -> Result<Option<DocEvent>> {
+        Ok(Some(match event {
             TailEvent::Entry(entry) => match payload(&self.name, &entry)? {
                 Payload::Update(update) => DocEvent::Update { seq: entry.seq, update },
                 Payload::State(state) => DocEvent::State { seq: entry.seq, state },
             },
-            TailEvent::Trimmed(range) => DocEvent::Missed(range),
+            TailEvent::Trimmed(gap) => return Ok(missed(gap)),
             // Only a clear removes other entries than the oldest.
             _ => DocEvent::Cleared,
-        })
+        }))
     }
 }
 
@@ -140,7 +154,26 @@ impl Iterator for Updates {
 
     /// Blocks until the next event. Returns `None` after an error of the store.
     fn next(&mut self) -> Option<Self::Item> {
-        let event = self.tail.next()?;
-        Some(event.map_err(Into::into).and_then(|event| self.event(event)))
+        loop {
+            let event = self.tail.next()?;
+            match event.map_err(Error::from).and_then(|event| self.event(event)) {
+                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(None) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// Returns the event of numbers that a log does not have. `None` if the document never had them.
+fn missed(gap: Range<u64>) -> Option<DocEvent> {
+    let first = first_of(gap.end);
+    if gap.start >= first {
+        return Some(DocEvent::Missed(gap));
+    }
+    // A follower that begins at 0 knows no document that could have been cleared.
+    match gap.start > 0 {
+        true => Some(DocEvent::Cleared),
+        false => (first < gap.end).then_some(DocEvent::Missed(first..gap.end)),
     }
 }

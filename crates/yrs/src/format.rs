@@ -12,11 +12,16 @@
 //! ```
 //!
 //! A name is the rest of its key, so that names may hold any bytes, do not collide, and are listed
-//! in their own order. A clear deletes the logs of its document, and numbers begin again at 0. The
-//! count of clears keeps a flush from merging what a clear removed. There are 64 counts, so that
-//! clears of many documents seldom delay the flush of another.
+//! in their own order. A clear deletes the logs of its document, and is counted. The count of clears
+//! keeps a flush from merging what a clear removed. There are 64 counts, so that clears of many
+//! documents seldom delay the flush of another.
+//!
+//! The log of a document begins at the number that has the count of clears in its upper 32 bits, and
+//! 0 in the others. So the numbers of a name never come again, and two numbers with other upper
+//! bits are of two documents. (Earlier versions began each log at 0. A log that they made is of the
+//! count 0.)
 
-use brooklet::{Bytes, Entry, MAX_KEY};
+use brooklet::{Bytes, Entry, MAX_KEY, MAX_SEQ};
 use yrs::Update;
 
 use crate::error::{Error, Result};
@@ -31,6 +36,9 @@ const PARTS: u32 = 64;
 
 const STATE: u8 = 1;
 const UPDATE: u8 = 2;
+
+/// Bits of a number that count the updates since the document was created.
+const UPDATE_BITS: u32 = 32;
 
 /// The keys of all logs below a prefix.
 #[derive(Clone, Debug)]
@@ -78,6 +86,16 @@ impl Keys {
     fn room(&self, others: usize) -> usize {
         MAX_KEY.saturating_sub(self.0.len() + others)
     }
+}
+
+/// Returns the number of the first update of a document that is created after this number of clears.
+pub(crate) fn first_number(clears: u64) -> u64 {
+    clears.min(MAX_SEQ >> UPDATE_BITS) << UPDATE_BITS
+}
+
+/// Returns the first number of the document that has an update with the number `seq`.
+pub(crate) fn first_of(seq: u64) -> u64 {
+    seq >> UPDATE_BITS << UPDATE_BITS
 }
 
 /// Returns the entry of an update.

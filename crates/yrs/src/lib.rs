@@ -43,7 +43,7 @@
 //! # The modules
 //!
 //! `format` (the logs and their entries), `update` (decoding), `merge` (applies updates in order),
-//! `documents` (pushes, loads, lists), `flush`, `meta`, `follow`.
+//! `documents` (loads, lists, clears), `push`, `flush`, `meta`, `follow`.
 
 #![forbid(unsafe_code)]
 
@@ -58,10 +58,12 @@ mod follow;
 mod format;
 mod merge;
 mod meta;
+mod push;
 mod update;
 
 pub use brooklet::Bytes;
-pub use documents::{DocNames, Documents, Pushing};
+pub use documents::{DocNames, Documents};
 pub use error::{Error, Result};
 pub use follow::{DocEvent, Updates};
 pub use meta::MetaEntries;
+pub use push::Pushing;
