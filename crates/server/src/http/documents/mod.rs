@@ -235,6 +235,7 @@ fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
 mod tests {
     use std::time::Duration;
 
+    use brooklet_documents::JsonChange;
     use serde_json::json;
 
     use super::*;
@@ -301,5 +302,45 @@ mod tests {
         assert_eq!(response.status(), StatusCode::OK);
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
         assert_eq!(body, "retry: 1000\n\n");
+    }
+
+    /// In an earlier state such a client learned that the document was deleted, or does not exist.
+    #[tokio::test]
+    async fn a_replica_that_has_no_document_yet_asks_for_patience() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config { events: Duration::ZERO, ..Config::default() };
+        let (limits, gate) = (Limits::new(&config), Some(Gate::default()));
+        let face = Face::new(&store, &config, limits, gate, CancellationToken::new()).unwrap();
+        let ask = async |method: &str, query: &str, name: &str, value: &str| {
+            let request = Request::builder().method(method).uri(format!("{PREFIX}doc{query}"));
+            let request = request.header(name, value).body(Body::empty()).unwrap();
+            face.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+        };
+        let asked = [
+            ("GET", "?since=2", "accept", "*/*"),
+            ("GET", "?at=2", "accept", "*/*"),
+            ("GET", "", "if-match", "\"2\""),
+            ("HEAD", "", "if-match", "\"2\""),
+        ];
+        for (method, query, name, value) in asked {
+            let status = ask(method, query, name, value).await.status();
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{method} {query} {value}");
+        }
+        assert_eq!(ask("GET", "", "accept", "*/*").await.status(), StatusCode::NOT_FOUND);
+        let follow = async || {
+            let body = ask("GET", "?since=2", "accept", "text/event-stream").await.into_body();
+            String::from_utf8(axum::body::to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap()
+        };
+        assert_eq!(follow().await, "retry: 1000\n\n");
+        // The document comes, and its deletion.
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        face.documents.patch("doc", 1, "2", &JsonChange::merge(json!({"a": 1}))).unwrap();
+        face.documents.delete("doc", 2).unwrap();
+        for (method, query, name, value) in asked {
+            let status = ask(method, query, name, value).await.status();
+            assert_eq!(status, StatusCode::NOT_FOUND, "{method} {query} {value}");
+        }
+        let events = follow().await;
+        assert!(events.contains("event: deleted"), "{events}");
     }
 }
