@@ -152,6 +152,34 @@ impl<M: Model> Documents<M> {
         })
     }
 
+    /// Returns a version that no deleted document of this name was after; 0 if none was deleted. It
+    /// may be later than the last version of them, as several names share it.
+    ///
+    /// If a client has seen a document at a later version, and the document does not exist, it was
+    /// not deleted: it is not here yet, as on a [read replica](brooklet::Following) that is behind.
+    ///
+    /// ```
+    /// use brooklet_documents::{Documents, Json, Options};
+    /// use serde_json::json;
+    ///
+    /// # fn main() -> Result<(), brooklet_documents::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// let documents = Documents::open(&store, Json::new(), Options::new("docs/"))?;
+    /// let made = documents.create("notes", "r1", &json!({}).into())?;
+    /// assert_eq!(documents.deleted_up_to("notes")?, 0);
+    /// documents.delete("notes", made.version)?;
+    /// assert!(documents.deleted_up_to("notes")? >= made.version);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn deleted_up_to(&self, name: impl AsRef<[u8]>) -> Result<u64> {
+        let floor = self.core.keys.floor(name.as_ref());
+        Ok(self.core.store.get_bounds(floor)?.map_or(0, |bounds| bounds.next))
+    }
+
     /// Creates a document, and waits until it is durable, or as its [space](brooklet::Space)
     /// requires. The same request again returns the first answer, as long as the document exists
     /// and remembers the request.

@@ -162,16 +162,28 @@ impl Face {
         problem.version().filter(|version| self.gate.is_some() && *version < newest)
     }
 
+    /// Returns whether the version of a document that a client has seen is not here yet: there is
+    /// no document, and the deletion of that version is not here either.
+    fn lacks(&self, name: &[u8], newest: u64) -> Result<bool, Problem> {
+        Ok(self.documents.version(name)?.is_none() && self.documents.deleted_up_to(name)? < newest)
+    }
+
     async fn read(
         self: &Arc<Self>,
         method: Method,
         name: Vec<u8>,
         asked: Asked,
     ) -> Result<Response<Body>, Problem> {
-        let (newest, wants_events) = (asked.newest(), asked.wants_events);
+        let (newest, follows) = (asked.newest(), asked.wants_events && method == Method::GET);
+        if self.gate.is_some() && newest > 0 {
+            let document = name.clone();
+            if self.blocking(&self.reads, move |face| face.lacks(&document, newest)).await? {
+                return later(follows, "this read replica does not have the document yet: ask again".into());
+            }
+        }
         let read = match method {
             Method::HEAD => self.head(name, asked).await,
-            _ if wants_events => self.events(name, &asked).await,
+            _ if follows => self.events(name, &asked).await,
             _ => self.get(name, asked).await,
         };
         let problem = match read {
@@ -179,10 +191,9 @@ impl Face {
             read => return read,
         };
         match self.behind(&problem, newest) {
-            Some(_) if wants_events && method == Method::GET => Ok(events::later()),
             Some(version) => {
                 let why = format!("this read replica has version {version}, and not yet {newest}: ask again");
-                Err(Problem::busy(why))
+                later(follows, why)
             }
             None => Err(problem),
         }
@@ -209,6 +220,14 @@ impl Face {
                 Err(Problem::new(Kind::Method, why).with(header::ALLOW, METHODS))
             }
         }
+    }
+}
+
+/// Asks a client to come again later: `follows` if it wants events.
+fn later(follows: bool, why: String) -> Result<Response<Body>, Problem> {
+    match follows {
+        true => Ok(events::later()),
+        false => Err(Problem::busy(why)),
     }
 }
 
