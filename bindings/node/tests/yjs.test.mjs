@@ -164,6 +164,30 @@ test('the bytes and values of a caller may change after the call', async t => {
   assert.deepEqual(await diff, Y.encodeStateAsUpdate(doc, Y.encodeStateVector(doc)))
 })
 
+// In an earlier state, the flush replaced the new update by the old document: the number of the next entry was the same.
+test('objects on one store take turns', async t => {
+  const { store } = await opened(t)
+  const [one, other] = [0, 1].map(() => new BrookletPersistence(store))
+  const of = words => {
+    const doc = new Y.Doc()
+    doc.getText('text').insert(0, words)
+    return Y.encodeStateAsUpdate(doc)
+  }
+  await one.storeUpdate('doc', of('old'))
+  // When the flush has read the document, the other object clears it and stores as many updates, or waits for its turn.
+  const commit = store.commit.bind(store)
+  let renewed
+  store.commit = async made => {
+    store.commit = commit
+    renewed = other.clearDocument('doc').then(() => other.storeUpdate('doc', of('new')))
+    await Promise.race([renewed, new Promise(resolve => setTimeout(resolve, 200))])
+    return commit(made)
+  }
+  await one.flushDocument('doc')
+  await renewed
+  assert.equal(await text(one, 'doc'), 'new')
+})
+
 test('bytes that are no update are refused, and the document stays', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store)
