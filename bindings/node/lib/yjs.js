@@ -17,14 +17,29 @@ const MOST_UPDATES = 500
 /** Most logs that one commit of `clearAll` deletes. */
 const MOST_DELETIONS = 1000
 
+/** The calls on the documents below a prefix of a store, one after another on each document. */
+class Turns {
+  /** The last call on each document that has not ended. */
+  last = new Map()
+  /** The last `clearAll`. Later calls wait for it. */
+  cleared = Promise.resolve()
+}
+
+/** The turns on each store that is passed, by prefix: all objects share them. */
+const shared = new WeakMap()
+
+function turnsOn (store, prefix) {
+  const all = shared.get(store) ?? new Map()
+  shared.set(store, all)
+  if (!all.has(prefix)) all.set(prefix, new Turns())
+  return all.get(prefix)
+}
+
 class BrookletPersistence {
   #store
   #owns
   #prefix
-  /** The last call on each document that has not ended. */
-  #turns = new Map()
-  /** The last `clearAll`. Later calls wait for it. */
-  #cleared = Promise.resolve()
+  #turns
 
   constructor (location, { prefix = '', openOptions } = {}) {
     this.#owns = !(location instanceof Store)
@@ -32,6 +47,7 @@ class BrookletPersistence {
     // The calls report it.
     this.#store.catch(() => {})
     this.#prefix = prefix
+    this.#turns = this.#owns ? new Turns() : turnsOn(location, prefix)
   }
 
   getYDoc (docName) {
@@ -125,7 +141,7 @@ class BrookletPersistence {
   }
 
   clearAll () {
-    const before = [...this.#turns.values(), this.#cleared]
+    const before = [...this.#turns.last.values(), this.#turns.cleared]
     const result = (async () => {
       await Promise.all(before)
       const store = await this.#store
@@ -133,7 +149,7 @@ class BrookletPersistence {
         for (let logs; (logs = await some(store, Buffer.from(this.#prefix + kind))).length > 0;) await deleteAll(store, logs)
       }
     })()
-    this.#cleared = result.catch(() => {})
+    this.#turns.cleared = result.catch(() => {})
     return result
   }
 
@@ -145,20 +161,21 @@ class BrookletPersistence {
   /** Makes a call when those before it on the document have ended. */
   #turn (docName, call) {
     if (typeof docName !== 'string') return Promise.reject(new TypeError('the name of a document is a string'))
-    const before = [this.#turns.get(docName), this.#cleared]
+    const { last, cleared } = this.#turns
+    const before = [last.get(docName), cleared]
     const result = (async () => {
       await Promise.all(before)
       return call(await this.#store, bytesOf(`${this.#prefix}d${docName}`))
     })()
     const turn = result.then(() => {}, () => {}).then(() => {
-      if (this.#turns.get(docName) === turn) this.#turns.delete(docName)
+      if (last.get(docName) === turn) last.delete(docName)
     })
-    this.#turns.set(docName, turn)
+    last.set(docName, turn)
     return result
   }
 
   async #idle () {
-    await Promise.all([...this.#turns.values(), this.#cleared])
+    await Promise.all([...this.#turns.last.values(), this.#turns.cleared])
   }
 
   #meta (docName, metaKey) {
@@ -217,7 +234,7 @@ async function flush (store, log, doc, next) {
   try {
     await store.commit(new Commit().expectNext(log, next).snapshot(log, state))
   } catch (error) {
-    // Another object wrote to the log. Its updates stay, and the next flush merges them.
+    // Somebody else wrote to the log. Those updates stay, and the next flush merges them.
     if (error.code !== 'BROOKLET_CONFLICT') throw error
   }
 }
