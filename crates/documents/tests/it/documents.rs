@@ -370,3 +370,26 @@ fn a_full_store_takes_deletions() {
     }
     assert_eq!(documents.names().unwrap().count(), 0);
 }
+
+/// As a retention does, which documents must not have. In an earlier state, nobody could create a
+/// document of that name any more.
+#[test]
+fn a_document_of_which_all_entries_are_gone_is_made_again() {
+    let mut world = World::new(options());
+    for (n, name) in ["doc", "other"].into_iter().enumerate() {
+        world.count_to(name, 3);
+        let view = world.store.view().unwrap();
+        world.store.trim(format!("docs/d{name}"), 3).unwrap().wait().unwrap();
+        world.reopen();
+        assert_eq!(world.documents.get(name).unwrap(), None);
+        let made = match n {
+            0 => world.documents.create(name, "again", &state(json!({"n": 0}))).unwrap(),
+            _ => world.documents.restore(name, 0, "again", &view, None).unwrap(),
+        };
+        drop(view);
+        assert!(made.version > 3 && !made.repeated, "{made:?}");
+        world.documents.patch(name, made.version, "next", &set(5)).unwrap();
+        world.kill();
+        assert_eq!(world.value(name), json!({"n": 5}));
+    }
+}
