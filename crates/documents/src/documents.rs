@@ -203,11 +203,9 @@ impl<M: Model> Documents<M> {
                 return repeated(name, &open.head, &request, content)?
                     .ok_or_else(|| Error::Exists { document: text(name), head });
             }
-            let floor = self.core.keys.floor(name);
-            let seq = self.core.store.get_bounds(&floor)?.map_or(0, |bounds| bounds.next);
-            let entry = self.snapshot_entry(self.meta(seq + 1, &request, content), true, bytes.clone());
             let mut commit = Commit::new();
-            commit.expect_next(&floor, seq).expect_absent(key);
+            let seq = self.expect_none(name, key, &mut commit)?;
+            let entry = self.snapshot_entry(self.meta(seq + 1, &request, content), true, bytes.clone());
             if seq > 0 {
                 commit.begin_at(key, seq);
             }
@@ -411,6 +409,24 @@ impl<M: Model> Documents<M> {
             slot.open = Some(Open { head: loaded.head, state });
         }
         Ok(slot.open.as_mut())
+    }
+
+    /// Expects in a commit that a document does not exist. Returns the number of its first entry.
+    pub(crate) fn expect_none(&self, name: &[u8], key: &[u8], commit: &mut Commit) -> Result<u64> {
+        let floor = self.core.keys.floor(name);
+        let least = self.core.store.get_bounds(&floor)?.map_or(0, |bounds| bounds.next);
+        commit.expect_next(&floor, least);
+        match self.core.store.get_bounds(key)? {
+            // Others have dropped all entries, as a retention does.
+            Some(left) if left.is_empty() => {
+                commit.expect_next(key, left.next).delete(key);
+                Ok(least.max(left.next))
+            }
+            _ => {
+                commit.expect_absent(key);
+                Ok(least)
+            }
+        }
     }
 
     /// Returns the fields that all entries have.

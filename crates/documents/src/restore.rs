@@ -106,7 +106,6 @@ impl<M: Model> Documents<M> {
         let content = content(Call::Restore, &[&bytes]);
         self.acknowledged(name, |slot, key| {
             let mut commit = Commit::new();
-            let floor = self.core.keys.floor(name);
             let next = match self.ensure(name, key, slot, false) {
                 Err(error) if error.is_damage() => {
                     // Nobody knows the version that it has, so there is none to expect.
@@ -127,11 +126,7 @@ impl<M: Model> Documents<M> {
                     open.head.next
                 }
                 Ok(None) if expected > 0 => return Err(Error::not_found(name)),
-                Ok(None) => {
-                    let next = self.core.store.get_bounds(&floor)?.map_or(0, |bounds| bounds.next);
-                    commit.expect_next(&floor, next).expect_absent(key);
-                    next
-                }
+                Ok(None) => self.expect_none(name, key, &mut commit)?,
             };
             let entry = self.snapshot_entry(self.meta(next + 1, &request, content), true, bytes.clone());
             commit.begin_at(key, next).append(key, entry.encode(next));
