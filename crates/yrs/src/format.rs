@@ -12,12 +12,12 @@
 //! ```
 //!
 //! A name is the rest of its key, so that names may hold any bytes, do not collide, and are listed
-//! in their own order. A clear deletes the logs of its document, and is counted. The count of clears
-//! keeps a flush from merging what a clear removed. There are 64 counts, so that clears of many
-//! documents seldom delay the flush of another.
+//! in their own order. A clear deletes the logs of its document, and is counted. The count of
+//! clears keeps a flush from merging what a clear removed. There are 64 counts, so that clears of
+//! many documents seldom delay the flush of another.
 //!
-//! The log of a document begins at the number that has the count of clears in its upper 32 bits, and
-//! 0 in the others. So the numbers of a name never come again, and two numbers with other upper
+//! The log of a document begins at the number that has the count of clears in its upper 32 bits,
+//! and 0 in the others. So the numbers of a name never come again, and two numbers with other upper
 //! bits are of two documents. (Earlier versions began each log at 0. A log that they made is of the
 //! count 0.)
 
@@ -88,7 +88,7 @@ impl Keys {
     }
 }
 
-/// Returns the number of the first update of a document that is created after this number of clears.
+/// Returns the number of the first update of a document that is created after so many clears.
 pub(crate) fn first_number(clears: u64) -> u64 {
     clears.min(MAX_SEQ >> UPDATE_BITS) << UPDATE_BITS
 }
