@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::MemVolume;
-use brooklet::{Class, MemoryConfig, Options, SpaceConfig, StallReason, StallStats, Store};
+use brooklet::{Class, Error, MemoryConfig, Options, SpaceConfig, StallReason, StallStats, Store};
 
 use crate::common::gate::Gate;
 
@@ -100,6 +100,41 @@ fn the_file_of_the_metrics_is_there_while_the_store_is_open() {
     assert!(error.to_string().contains("metrics"), "{error}");
     let again = Store::open(dir.path().join("s")).unwrap();
     assert_eq!(again.bounds("log").unwrap().next, 1);
+}
+
+/// A path may be mistyped. The file of the metrics is replaced, and removed at the end.
+#[test]
+fn metrics_do_not_replace_other_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let open = |metrics: &str| {
+        let options = Options::new().ring_size(1 << 20);
+        options.metrics_file(at(metrics), Duration::from_secs(1)).open(at("s"))
+    };
+    let other = Options::new().ring_size(1 << 20).open(at("other")).unwrap();
+    other.append("log", "entry").unwrap().wait().unwrap();
+    other.close().unwrap();
+    drop(other);
+    std::fs::write(at("notes"), "# HELP wanted\n").unwrap();
+    std::fs::create_dir(at("folder")).unwrap();
+    std::os::unix::fs::symlink("other", at("link")).unwrap();
+    for name in ["other", "notes", "folder", "link"] {
+        let error = open(name).unwrap_err();
+        assert!(
+            matches!(&error, Error::InvalidOptions(what) if what.contains("is not a metrics file")),
+            "{error}"
+        );
+        assert!(!at("s").exists(), "nothing was made");
+    }
+    assert_eq!(std::fs::read(at("notes")).unwrap(), b"# HELP wanted\n");
+    assert_eq!(Store::open(at("other")).unwrap().bounds("log").unwrap().next, 1);
+    // A process that was killed leaves its metrics; others make the file before they name it.
+    let metrics = Store::in_memory(1).unwrap().metrics().to_string();
+    for left in [&metrics[..], ""] {
+        std::fs::write(at("metrics"), left).unwrap();
+        open("metrics").unwrap().close().unwrap();
+        assert!(!at("metrics").exists());
+    }
 }
 
 #[cfg(feature = "metrics")]
