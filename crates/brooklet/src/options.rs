@@ -1,5 +1,6 @@
 //! The options of a store. The doc of an option states its default and the reason.
 
+pub mod metrics_file;
 pub mod mirror;
 pub mod offload;
 pub mod paths;
@@ -15,6 +16,7 @@ use brooklet_io::{Clock, Files, SystemClock, SystemFiles, system_seed};
 use crate::error::Error;
 use crate::format::superblock::{MAX_RING, Superblock};
 use crate::model::keyed_hash::Secret;
+use crate::options::metrics_file::refuse_others;
 use crate::options::mirror::MirrorOptions;
 use crate::options::offload::OffloadReader;
 
@@ -153,7 +155,9 @@ impl Options {
     /// Sets a file for the store's [metrics](crate::Store::metrics), in the text format of
     /// Prometheus. The store replaces the file at the interval `every` while the store is open, and
     /// removes the file when the store is closed. `brooklet top` shows the file live; a node
-    /// exporter collects a file that is named `….prom` in the right directory. Default: no file.
+    /// exporter collects a file that is named `….prom` in the right directory. Opening fails with
+    /// [`Error::InvalidOptions`] if there is a file that is neither empty nor such a file. Default:
+    /// no file.
     pub fn metrics_file(mut self, path: impl AsRef<Path>, every: Duration) -> Self {
         self.metrics_file = Some(MetricsFile { path: path.as_ref().into(), every });
         self
@@ -446,7 +450,13 @@ impl Options {
             }
             taken.push((what, at));
         }
+        self.refuse_other_files()?;
         Ok((path, self))
+    }
+
+    /// Refuses a path of the metrics file at which there is another file.
+    pub(crate) fn refuse_other_files(&self) -> Result<(), Error> {
+        self.metrics_file.iter().try_for_each(|metrics| refuse_others(&metrics.path))
     }
 
     /// Makes the path of the metrics file absolute.

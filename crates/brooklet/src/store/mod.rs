@@ -115,6 +115,7 @@ impl Options {
     fn start(mut self, volumes: Volumes) -> Result<Store, Error> {
         self.validate()?;
         self.settle_metrics()?;
+        self.refuse_other_files()?;
         if let (Some(ring), None) = (&self.ring, &volumes.ring) {
             let (ring, data) = (ring.display(), volumes.data.info().name);
             return Err(Error::InvalidOptions(format!(
