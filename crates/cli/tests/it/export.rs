@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use std::os::unix::fs::FileTypeExt;
 use std::process::{Command, Stdio};
 
 use brooklet::{Retention, Store};
@@ -119,4 +120,28 @@ fn what_cannot_be_exported_leaves_nothing() {
     assert_eq!(full.status.code(), Some(7), "{}", text(&full.stderr));
     assert!(text(&full.stderr).contains("writing y failed: File too large"), "{}", text(&full.stderr));
     assert_eq!(files(), before + 1);
+}
+
+/// A new file takes the place of the one with its name. That must be neither a device, for which a
+/// pipe stands here, nor a file that the command reads.
+#[test]
+fn only_another_file_is_replaced() {
+    let place = place();
+    let pipe = place.dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    place.file("words.tsv", "oak\tquercus\n");
+    let exported = place.ok(&["export", "STORE"]);
+    for args in [
+        &["export", "STORE", "--to", "pipe", "--force"][..],
+        &["export", "STORE", "--to", "pipe"],
+        &["export", "STORE", "--to", "STORE", "--force"],
+        &["codex", "build", "pipe", "words.tsv", "--force"],
+        &["codex", "build", "words.tsv", "words.tsv", "--force"],
+    ] {
+        let said = place.fails(2, args);
+        assert!(said.ends_with("choose another name"), "{args:?}: {said}");
+    }
+    assert!(pipe.metadata().unwrap().file_type().is_fifo());
+    assert_eq!(place.ok(&["export", "STORE"]), exported);
+    assert_eq!(std::fs::read_to_string(place.dir.path().join("words.tsv")).unwrap(), "oak\tquercus\n");
 }
