@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Seek, Write, stdout};
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use crate::output::{Octets, Output, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
+use crate::target::may_be_replaced;
 
 /// Number of bytes between two progress reports.
 const AT_ONCE: u64 = 1 << 20;
@@ -53,7 +55,7 @@ pub struct Args {
     /// The file to write [default: the standard output]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Replace an existing file
+    /// Replace an existing file; devices, and files that the command reads, are refused even so
     #[arg(long, requires = "to")]
     force: bool,
 }
@@ -69,8 +71,11 @@ enum Format {
 /// Writes logs and their entries.
 pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let target = args.to.as_deref().filter(|to| *to != Path::new("-"));
-    if let Some(to) = target.filter(|to| !args.force && to.symlink_metadata().is_ok()) {
-        return Err(taken(to));
+    if let Some(to) = target {
+        may_be_replaced(to, iter::once(&*args.store).chain(store_args.ring.as_deref()))?;
+        if !args.force && to.symlink_metadata().is_ok() {
+            return Err(taken(to));
+        }
     }
     signals::listen()?;
     let mut reader = Reader::open(&args.store, store_args)?;

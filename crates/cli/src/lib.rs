@@ -7,8 +7,8 @@
 //! - Sorted files: `codex`.
 //! - Measurements and trials: `bench`, `probe`, `replay`, `demo`, `soak`.
 //! - Parts of all subcommands: `store_args` (opening stores), `beside` (reading beside a writer),
-//!   `output` (printing), `failure` (failures and exit codes), `help` (examples), `missing`
-//!   (subcommands that this build lacks).
+//!   `output` (printing), `target` (names of new files), `failure` (failures and exit codes),
+//!   `help` (examples), `missing` (subcommands that this build lacks).
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
@@ -59,6 +59,7 @@ mod space;
 mod space_rules;
 mod store_args;
 mod tags;
+mod target;
 #[cfg(test)]
 mod testing;
 mod time;

@@ -23,6 +23,7 @@ use crate::output::{Octets, Output, progress, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
+use crate::target::may_be_replaced;
 use input::{Format, Wrong};
 
 /// Arguments of `brooklet codex`.
@@ -59,7 +60,7 @@ pub struct Build {
     /// Rule for entries with the same key
     #[arg(long, value_enum, default_value_t = Rule::Refuse)]
     duplicates: Rule,
-    /// Replace an existing file
+    /// Replace an existing file; devices, and files that the command reads, are refused even so
     #[arg(long)]
     force: bool,
     /// Bytes of memory for sorting; more entries need a temporary file in the target's folder (K, M
@@ -163,6 +164,7 @@ fn build(args: &Build, out: &mut Output) -> Result<(), Failure> {
     };
     let (memory, threads) = (args.memory as usize, args.threads);
     let options = FileOptions { blocks, memory, threads, duplicates, replace: args.force };
+    may_be_replaced(&args.codex, args.inputs.iter().map(PathBuf::as_path))?;
     let begun = Instant::now();
     let mut builder = FileBuilder::new(&args.codex, options)?;
     let bar = spinner();
