@@ -407,6 +407,16 @@ mod tests {
         assert_eq!(wrong, "line 3: it has 1 values, and the first line names 2 columns");
         let wrong = read(&csv("key", "payload"), b"key,payload\na,b\n\na,b,c\n").unwrap_err();
         assert_eq!(wrong, "line 3: it has more than 2 values");
+        // The file was cut, or a quote is missing: the rest of the file would be one payload.
+        for input in ["a,\"b", "a,\"b\nc,d\n", "a,b\n\"c", "a,\"b\"\"", "a,\""] {
+            let input = format!("key,payload\nx,y\n{input}");
+            let wrong = read(&csv("key", "payload"), input.as_bytes()).unwrap_err();
+            assert!(wrong.ends_with("the input ends within quotes"), "{input}: {wrong}");
+        }
+        for input in ["a,\"b\"", "a,\"b\"\r\n", "a,5\"\n", "a,b\r", "a,"] {
+            let found = read(&csv("key", "payload"), format!("key,payload\nx,y\n{input}").as_bytes());
+            assert_eq!(found.map(|lines| lines.len()), Ok(2), "{input}");
+        }
         assert_eq!(
             read(&csv("key", "key"), b"key\na\n\"\"").unwrap(),
             vec![entry("a", b"a"), entry("", b"")]
