@@ -27,11 +27,13 @@ pub struct Table<R> {
     head: Option<&'static [u8]>,
     /// The last byte that the parser has read.
     last: u8,
+    /// Whether the parser has read an end of a line behind the input.
+    is_closed: bool,
 }
 
 impl<R: BufRead> Table<R> {
     pub fn new(input: R) -> Self {
-        Self { input, parser: Reader::new(), head: None, last: 0 }
+        Self { input, parser: Reader::new(), head: None, last: 0, is_closed: false }
     }
 
     /// Returns the number of the line that comes next, counted from 1.
@@ -63,10 +65,19 @@ impl<R: BufRead> Table<R> {
         loop {
             let head = self.head.filter(|head| !head.is_empty());
             let input = head.map_or_else(|| self.input.fill_buf(), Ok).map_err(Fault::Io)?;
+            let is_end = input.is_empty();
+            // The parser would end a value within quotes without a word. Behind all other values an
+            // end of a line changes nothing.
+            let closes = is_end && !std::mem::replace(&mut self.is_closed, is_end);
+            let input = if closes { &b"\n"[..] } else { input };
             let (result, read, written) = self.parser.read_field(input, &mut part);
+            if closes && written > 0 {
+                return Err(Fault::Record("the input ends within quotes".to_owned()));
+            }
             self.last = input[..read].last().copied().unwrap_or(self.last);
             match head {
                 Some(head) => self.head = Some(&head[read..]),
+                None if is_end => {}
                 None => self.input.consume(read),
             }
             left = left.checked_sub(read as u64).ok_or_else(|| Fault::Record(too_long(LONGEST)))?;
