@@ -394,6 +394,28 @@ mod tests {
         }
     }
 
+    /// A full disk or a kill cuts an export at any byte.
+    #[test]
+    fn what_is_left_of_an_export_is_read() {
+        let whole = r#"{"export": 1}
+{"key": "grün", "first": 3, "next": 5, "entries": 2, "retention": null}
+{"key": "grün", "key_base16": null, "seq": 3, "text": "\u0000\"ü", "base16": null}
+{"key": "grün", "key_base16": null, "seq": 4, "text": null, "base16": "00ff"}
+{"logs": 1, "entries": 2}
+"#;
+        for cut in 0..=whole.len() {
+            let left = &whole.as_bytes()[..cut];
+            let is_whole = cut == 0 || cut + 1 >= whole.len();
+            assert_eq!(read(&NDJSON, left).is_ok(), is_whole, "cut at byte {cut}");
+            // Each line ends with the only such byte; the first and the last are of no log.
+            let lines = left.iter().filter(|byte| **byte == b'}').count().saturating_sub(1).min(3);
+            let found = read(&Source::Ndjson { incomplete: true }, left);
+            assert_eq!(found.map(|found| found.len()), Ok(lines), "cut at byte {cut}");
+        }
+        let wrong = read(&Source::Ndjson { incomplete: true }, b"{\"export\": 1}\n{\"key\n{}\n").unwrap_err();
+        assert!(wrong.starts_with("line 2: EOF"), "{wrong}");
+    }
+
     #[test]
     fn columns_are_found_by_their_names() {
         let csv = |key: &str, payload: &str| Source::Csv { key: key.into(), payload: payload.into() };
