@@ -122,7 +122,16 @@ fn json_lines<E>(
             before.end(false).map_err(|what| Refused::Input(format!("line {}: {what}", number - 1)))?;
             break;
         }
-        let line: Json<'_> = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        let line: Json<'_> = match serde_json::from_slice(&text) {
+            Ok(line) => line,
+            // The rest of the line, and all lines behind it, were cut off.
+            Err(error)
+                if incomplete && error.is_eof() && input.fill_buf().map_err(Refused::Io)?.is_empty() =>
+            {
+                break;
+            }
+            Err(error) => return Err(wrong(error.to_string())),
+        };
         if let Some(line) = before.follow(line).map_err(wrong)? {
             take(line).map_err(|error| Refused::Taker(format!("line {number}"), error))?;
         }
