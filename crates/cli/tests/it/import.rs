@@ -108,6 +108,32 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
     assert!(own.contains("this process has it open already"), "{own}");
 }
 
+#[test]
+fn options_of_another_format_are_refused() {
+    let place = place();
+    place.file("x.ndjson", "{\"key\": \"a\", \"text\": \"x\"}\n");
+    place.file("x.csv", "key,payload\na,b\n");
+    place.ok(&["export", "from", "--format", "codex", "--to", "x.codex"]);
+    for (option, args) in [
+        ("--incomplete", &["x.csv", "--incomplete"][..]),
+        ("--incomplete", &["x.codex", "--incomplete"]),
+        ("--incomplete", &["from", "--format", "store", "--incomplete"]),
+        ("--key-column", &["x.ndjson", "--key-column", "id"]),
+        ("--payload-column", &["x.codex", "--payload-column", "id"]),
+        ("--input-ring", &["x.ndjson", "--input-ring", "ring"]),
+        ("--input-archive", &["x.csv", "--input-archive", "bucket"]),
+    ] {
+        let said = place.fails(2, &[&["import", "STORE"], args].concat());
+        assert!(said.contains(&format!("{option} is for inputs of format ")), "{args:?}: {said}");
+        assert!(!place.store.exists(), "{args:?}");
+    }
+    for option in ["--field", "--id-field"] {
+        let said = place.fails(2, &["tags", "import", "STORE", "x.csv", option, "id"]);
+        assert!(said.contains(&format!("{option} is for inputs of format ndjson")), "{said}");
+        assert!(!place.store.exists(), "{option}");
+    }
+}
+
 /// Cut at the end of any line.
 #[test]
 fn an_export_that_was_cut_is_refused() {
