@@ -41,15 +41,15 @@ pub struct Args {
     #[arg(long)]
     skip_existing: bool,
     /// Import logs that lack entries at their end, and an export without its last line: the export
-    /// was cut, or its store was damaged
+    /// was cut, or its store was damaged (format ndjson)
     #[arg(long)]
     incomplete: bool,
-    /// The CSV column of the keys
-    #[arg(long, value_name = "NAME", default_value = "key")]
-    key_column: String,
-    /// The CSV column of the payloads
-    #[arg(long, value_name = "NAME", default_value = "payload")]
-    payload_column: String,
+    /// The CSV column of the keys [default: key]
+    #[arg(long, value_name = "NAME")]
+    key_column: Option<String>,
+    /// The CSV column of the payloads [default: payload]
+    #[arg(long, value_name = "NAME")]
+    payload_column: Option<String>,
     /// Bytes of memory for sorting, about (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = size)]
     memory: u64,
@@ -94,6 +94,25 @@ impl Format {
     }
 }
 
+impl Args {
+    /// Refuses options of another format than that of the input.
+    fn check(&self, format: Format) -> Result<(), Failure> {
+        let options = [
+            ("--incomplete", self.incomplete, Format::Ndjson),
+            ("--key-column", self.key_column.is_some(), Format::Csv),
+            ("--payload-column", self.payload_column.is_some(), Format::Csv),
+            ("--input-ring", self.input_ring.is_some(), Format::Store),
+            ("--input-archive", self.input_archive.is_some(), Format::Store),
+        ];
+        let wrong = options.into_iter().find(|(_, is_set, of)| *is_set && *of != format);
+        wrong.map_or(Ok(()), |(option, _, of)| {
+            let of = clap::ValueEnum::to_possible_value(&of).expect("none is hidden");
+            let what = format!("{option} is for inputs of format {}: leave it out", of.get_name());
+            Err(Failure::new(Kind::Usage, what))
+        })
+    }
+}
+
 /// Brings in logs.
 pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let format = args.format.or_else(|| Format::of_name(&args.input)).ok_or_else(|| {
@@ -103,6 +122,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         );
         Failure::new(Kind::Usage, what)
     })?;
+    args.check(format)?;
     signals::listen()?;
     // What cannot be read makes no store.
     let input = Input::open(&args, format)?;
@@ -137,7 +157,11 @@ impl Input {
         let path = args.input.as_path();
         let source = match format {
             Format::Ndjson => Source::Ndjson { incomplete: args.incomplete },
-            Format::Csv => Source::Csv { key: args.key_column.clone(), payload: args.payload_column.clone() },
+            Format::Csv => {
+                let [key, payload] = [(&args.key_column, "key"), (&args.payload_column, "payload")]
+                    .map(|(column, other)| column.clone().unwrap_or_else(|| other.to_owned()));
+                Source::Csv { key, payload }
+            }
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
             Format::Store => {
                 let (ring, archive) = (args.input_ring.clone(), args.input_archive.clone());

@@ -157,10 +157,11 @@ pub struct Import {
     /// Format of the lines [default: by the extension, ndjson for .ndjson and .jsonl, else text]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// A JSON field that becomes a tag; may be given again [default: all fields]
+    /// A JSON field that becomes a tag; may be given again (format ndjson) [default: all fields]
     #[arg(long = "field", value_name = "NAME")]
     fields: Vec<String>,
-    /// The JSON field of the id [default: the file's name and the number of the line]
+    /// The JSON field of the id (format ndjson) [default: the file's name and the number of the
+    /// line]
     #[arg(long, value_name = "NAME")]
     id_field: Option<String>,
     /// Turn words into lower case
@@ -175,6 +176,19 @@ enum Format {
     /// JSON objects: each field with a value is a tag, as name=value; a nested field is
     /// name.other=value
     Ndjson,
+}
+
+impl Import {
+    /// Refuses options of another format than that of the lines.
+    fn check(&self, format: Format) -> Result<(), Failure> {
+        let option = match (format, &self.fields[..], &self.id_field) {
+            (Format::Text, [_, ..], _) => "--field",
+            (Format::Text, [], Some(_)) => "--id-field",
+            _ => return Ok(()),
+        };
+        let what = format!("{option} is for inputs of format ndjson: name the format by --format");
+        Err(Failure::new(Kind::Usage, what))
+    }
 }
 
 impl Place {
@@ -286,6 +300,7 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     signals::listen()?;
     let is_json = args.input.extension().is_some_and(|end| end == "ndjson" || end == "jsonl");
     let format = args.format.unwrap_or(if is_json { Format::Ndjson } else { Format::Text });
+    args.check(format)?;
     let mut input = open(&args.input)?;
     let store = store_args.options()?.create(Create::IfMissing).open(&args.place.store)?;
     let tags = args.place.tags(&store)?;
