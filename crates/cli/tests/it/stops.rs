@@ -6,6 +6,7 @@ use crate::common;
 
 use std::io::{Read, Write};
 use std::process::{Child, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -94,6 +95,28 @@ fn an_export_that_is_asked_to_stop_stops() {
         assert!(format == "codex" || done.status.code() == Some(130), "{done:?}");
         reader.join().unwrap().unwrap();
     }
+}
+
+/// The end of a line comes in one piece with the beginning of the next, whose end does not come.
+#[test]
+fn an_appended_line_is_reported_before_the_next_one_ends() {
+    let place = Place::new();
+    let mut child = piped(&place, &["append", "STORE", "log"]);
+    let (mut input, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    input.write_all(b"whole\npart").unwrap();
+    let (told, tells) = channel();
+    let reader = std::thread::Builder::new().spawn(move || {
+        let mut first = [0; 2];
+        told.send(out.read_exact(&mut first).map(|()| first))
+    });
+    let first = tells.recv_timeout(TICK * PATIENCE);
+    // The part is an entry, too, once the input ends.
+    drop(input);
+    let done = ended(child, &["append"]);
+    assert_eq!(first.expect("the line is not reported").unwrap(), *b"0\n");
+    reader.unwrap().join().unwrap().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert_eq!(place.ok(&["read", "STORE", "log", "--raw"]), "wholepart");
 }
 
 #[test]
