@@ -57,7 +57,10 @@ pub fn run(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     let key = args.log.key();
     let (json, mut seqs) = (out.is_json(), Vec::new());
     let mut done = |new: &[u64]| {
-        seqs.extend(new);
+        // Only the document needs them at the end, which may be far.
+        if json {
+            seqs.extend(new);
+        }
         new.iter().try_for_each(|seq| out.line(seq))?;
         out.flush()
     };
@@ -114,8 +117,8 @@ fn append_at_once(
     Ok(ticket.seqs().to_vec())
 }
 
-/// Appends the lines of the standard input, and reports their numbers once they are durable. Lines
-/// that came in one piece wait for their acknowledgements together.
+/// Appends the lines of the standard input, and reports their numbers once they are durable. Whole
+/// lines that came in one piece wait for their acknowledgements together.
 fn append_lines(
     store: &Store,
     key: &[u8],
@@ -140,7 +143,8 @@ fn append_lines(
         let more = !matches!(added, Ok(None));
         // A line that is refused does not keep those before it from being reported.
         let (ticket, refused) = added.map_or_else(|error| (None, Some(error)), |ticket| (ticket, None));
-        let pause = ticket.is_none() || input.buffer().is_empty();
+        // The rest of a line may come late, or never.
+        let pause = ticket.is_none() || !input.buffer().contains(&b'\n');
         waiting.extend(ticket);
         if pause {
             let mut durable = Vec::new();
