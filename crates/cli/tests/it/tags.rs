@@ -64,6 +64,16 @@ fn lines_are_imported_and_found_as_grep_finds_them() {
     assert!(said.contains("bad.ndjson") && said.contains("line 2"), "{said}");
 }
 
+/// The line is as it should be.
+#[test]
+fn an_import_that_meets_a_quota_says_so() {
+    let place = Place::new();
+    place.ok(&["space", "create", "STORE", "tags", "--max-bytes", "100"]);
+    place.file("app.log", &"words of a line\n".repeat(100));
+    let said = place.fails(6, &["tags", "import", "STORE", "app.log"]);
+    assert!(said.contains("the quota of space tags") && !said.contains("app.log"), "{said}");
+}
+
 /// As `read` shows a payload.
 #[test]
 fn a_record_that_is_not_text_is_shown_as_digits() {
