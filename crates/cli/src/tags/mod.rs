@@ -328,7 +328,10 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         imported.records += 1;
         imported.tags += found.len() as u64;
         // Nobody waits for one alone: what comes last is waited for.
-        drop(tags.put(id, found, content).map_err(|error| malformed(error.to_string()))?);
+        drop(tags.put(id, found, content).map_err(|error| match Failure::from(error) {
+            Failure { kind: Kind::Usage, message } => malformed(message),
+            failure => failure,
+        })?);
         if number.is_multiple_of(1024) {
             signals::check_done()?;
             bar.set_message(format!("{} records", HumanCount(number)));
