@@ -107,4 +107,21 @@ mod tests {
         assert!(all.of_json(b"{}", &mut Vec::new()).unwrap_err().contains("no field n"));
         assert!(all.of_json(b"{", &mut Vec::new()).is_err());
     }
+
+    /// To make the names of these fields would take hours: each has 4 MB.
+    #[test]
+    fn fields_below_long_names_are_no_tags() {
+        let (depth, name) = (20, "n".repeat(200_000));
+        let fields: Vec<String> = (0..300_000).map(|n| format!("\"{n}\":1")).collect();
+        let line = [
+            &format!("{{\"level\":\"INFO\",\"{name}\":"),
+            &format!("{{\"{name}\":").repeat(depth - 1),
+            &format!("{{{}}}", fields.join(",")),
+            &"}".repeat(depth),
+        ];
+        let mut tags = Vec::new();
+        let all = Fields { only: &[], id: None, lower: false };
+        assert_eq!(all.of_json(line.map(String::as_str).concat().as_bytes(), &mut tags), Ok(None));
+        assert_eq!(words(tags), ["level=INFO"]);
+    }
 }
