@@ -37,6 +37,10 @@ impl Fields<'_> {
     }
 
     fn add(&self, name: &str, value: &Value, tags: &mut Vec<Vec<u8>>) {
+        // All tags of such a name are too long, and the names below it are longer.
+        if name.len() >= LONGEST {
+            return;
+        }
         match value {
             Value::Object(fields) => {
                 fields.iter().for_each(|(inner, value)| self.add(&format!("{name}.{inner}"), value, tags));
