@@ -136,3 +136,26 @@ fn a_command_that_writes_goes_on_without_its_reader() {
     let done = ended(child, &["read"]);
     assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), ""));
 }
+
+/// Each export is longer than the buffer before the pipe.
+#[test]
+fn an_export_ends_with_its_reader() {
+    let (place, store) = Place::with_store();
+    let mut rng = brooklet::io::Rng::new(1);
+    for _ in 0..100 {
+        let noise: Vec<u8> = (0..10_000).map(|_| rng.next() as u8).collect();
+        store.append("long", noise).unwrap().wait().unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    for args in [
+        &["export", "STORE", "--format", "ndjson"][..],
+        &["export", "STORE", "--format", "codex"],
+        &["export", "STORE", "--format", "codex", "--log", "long"],
+    ] {
+        let mut child = piped(&place, args);
+        drop(child.stdout.take());
+        let done = ended(child, args);
+        assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), ""), "{args:?}");
+    }
+}
