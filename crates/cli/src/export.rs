@@ -175,10 +175,17 @@ enum Chosen<'a> {
 }
 
 fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exported, Stop> {
-    let brooklet::ExportReport { logs, entries, bytes, .. } = match chosen {
-        Chosen::Prefix(prefix) => view.export(prefix, to)?,
-        Chosen::Log(log) => view.export_log(log, to)?,
+    let written = match chosen {
+        Chosen::Prefix(prefix) => view.export(prefix, to),
+        Chosen::Log(log) => view.export_log(log, to),
     };
+    let brooklet::ExportReport { logs, entries, bytes, .. } = written.map_err(|error| match &error {
+        // The reader of the export has left.
+        brooklet::Error::Io { cause, .. } if cause.kind() == io::ErrorKind::BrokenPipe => {
+            Stop::from(io::Error::from(io::ErrorKind::BrokenPipe))
+        }
+        _ => error.into(),
+    })?;
     Ok(Exported { logs, entries, bytes })
 }
 
