@@ -2,10 +2,11 @@
 //! does no harm.
 
 use std::fs;
+use std::process::Command;
 
 use crate::faults::fault;
 use crate::faults::machine::tool;
-use crate::faults::writer::Log;
+use crate::faults::writer::{BROOKLET, Log};
 
 /// What a refused allocation ends in.
 const SIGABRT: i32 = 6;
@@ -143,5 +144,27 @@ fn threads() {
             log.holds();
         }
         Ok(whens.len() as u32)
+    });
+}
+
+/// The first thread that a build starts listens for Ctrl-C. The others merge and pack, and one does
+/// that alone if there are no more.
+#[test]
+fn threads_of_a_build() {
+    fault("no thread for a build", || {
+        tool("strace")?;
+        let dir = tempfile::tempdir().unwrap();
+        let (input, codex) = (dir.path().join("in.tsv"), dir.path().join("out.codex"));
+        let line = |n: u64| format!("{:016x}\t{n:0100}\n", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        fs::write(&input, (0..30_000).map(line).collect::<String>()).unwrap();
+        let inject = "inject=clone,clone3:error=EAGAIN:when=2+";
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=clone,clone3", "-e", inject]);
+        command.args([BROOKLET, "codex", "build", "--threads", "4"]).args([&codex, &input]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let mut verify = Command::new(BROOKLET);
+        assert!(verify.args(["codex", "verify"]).arg(&codex).status().unwrap().success());
+        Ok(1)
     });
 }
