@@ -36,7 +36,8 @@ pub(crate) fn in_turns<T: Send, W: Default>(
         }
     };
     thread::scope(|scope| {
-        (1..workers).for_each(|_| drop(scope.spawn(run)));
+        // If the system provides no thread, the others do the work.
+        (1..workers).for_each(|_| drop(thread::Builder::new().spawn_scoped(scope, run)));
         run();
     });
     turns.state.into_inner().unwrap_or_else(PoisonError::into_inner).over.unwrap_or(Ok(()))
