@@ -349,6 +349,16 @@ fn a_trace_is_replayed_and_compared() {
     assert!(place.fails(4, &kept).contains("exists"));
 }
 
+/// A limit takes no memory by itself.
+#[test]
+fn any_number_of_writes_of_a_replay_may_be_in_flight() {
+    let place = Place::new();
+    place.file("t.json", TRACE);
+    let most = usize::MAX.to_string();
+    let report = &place.json(&["replay", "t.json", "--in-flight", &most, "--ring-size", "1M"])[0];
+    assert_eq!(report["appends"], json!(4));
+}
+
 #[test]
 fn a_trace_that_tells_another_end_ends_with_1() {
     let place = Place::new();
