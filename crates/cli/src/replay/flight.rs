@@ -21,7 +21,7 @@ pub struct Flight<'a> {
 impl<'a> Flight<'a> {
     /// At most `limit` writes in flight. `deferred` ones are acknowledged at once.
     pub fn new(limit: usize, deferred: bool, bar: &'a ProgressBar) -> Self {
-        Self { limit, deferred, waiting: VecDeque::with_capacity(limit), latencies: latencies(), bar }
+        Self { limit, deferred, waiting: VecDeque::new(), latencies: latencies(), bar }
     }
 
     /// Takes off with a write that began at `start`, once there is room for it.
