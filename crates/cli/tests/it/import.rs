@@ -176,6 +176,24 @@ fn an_export_that_was_cut_is_refused() {
     assert_eq!(import(&lines, &["--prefix", "a/1"]), (Some(0), String::new(), 2));
 }
 
+/// The entries of both would come behind the beginning of the last one, with other numbers.
+#[test]
+fn a_log_in_two_exports_is_refused() {
+    let place = place();
+    let first = exported(&place, "from");
+    place.ok(&["append", "from", "a/1", "more"]);
+    place.ok(&["trim", "from", "a/1", "--before", "4"]);
+    let second = exported(&place, "from");
+    for more in [&[][..], &["--memory", "1M"]] {
+        let args = [&["import", "STORE", "-", "--format", "ndjson"], more].concat();
+        let done = place.fed(&args, [&first[..], &second].concat().as_bytes());
+        let says = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{says}");
+        assert!(says.contains("log \"a/1\" begins twice"), "{says}");
+        assert_eq!(place.ok(&["list", "STORE"]), "");
+    }
+}
+
 /// Killed at any moment, of either side: the store opens, and has all of it or nothing.
 #[cfg(unix)]
 #[expect(clippy::disallowed_methods, reason = "it is killed after some time")]
