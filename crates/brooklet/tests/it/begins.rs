@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use brooklet::io::MemVolume;
 use brooklet::{
-    Bounds, Class, Commit, Error, ErrorKind, MAX_SEQ, MemoryConfig, Options, Retention, SpaceConfig, Store,
-    TailEvent, WatchEvent,
+    Bounds, Class, Commit, Error, ErrorKind, Import, MAX_SEQ, MemoryConfig, Options, Retention, SpaceConfig,
+    Store, TailEvent, WatchEvent,
 };
 
 use crate::common::{contents, seen};
@@ -99,6 +99,28 @@ fn imports_of_numbers_that_no_log_may_reach_are_refused() {
     import.log("over", 1 << 63, Retention::new()).unwrap();
     import.append("over", "x").unwrap();
     assert!(matches!(import.finish(), Err(Error::InvalidImport(_))));
+}
+
+/// In memory, and in a temporary file.
+#[test]
+fn an_import_may_refuse_logs_that_begin_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    for others in [1, 40_000_u64] {
+        let store = Store::in_memory(1).unwrap();
+        let of = |import: Import| {
+            let mut import = import.memory(1 << 20).unsorted(dir.path())?;
+            import.log("log", 5, Retention::new())?;
+            (0..others).try_for_each(|n| import.append(format!("other/{n}"), [0_u8; 100]))?;
+            import.append("log", "x")?;
+            import.log("log", 7, Retention::new())?;
+            import.finish()
+        };
+        let error = of(store.import().logs_once()).unwrap_err();
+        assert!(error.to_string().contains("log \"log\" begins twice"), "{error}");
+        assert!(matches!(error, Error::InvalidImport(_)) && !store.exists("log").unwrap());
+        assert_eq!(of(store.import()).unwrap().entries, others + 1);
+        assert_eq!(bounds(&store, "log"), (7, 8));
+    }
 }
 
 #[test]

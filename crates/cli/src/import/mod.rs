@@ -131,7 +131,9 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     let bar = spinner();
     let told = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
-    let import = store.import().existing(existing).memory(args.memory as usize).on_progress(move |so_far| {
+    // A log in two exports would have the entries of both, with other numbers.
+    let import = store.import().existing(existing).logs_once().memory(args.memory as usize);
+    let import = import.on_progress(move |so_far| {
         told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
         signals::go_on()
     });

@@ -65,6 +65,7 @@ type OnProgress = Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>;
 pub struct Import {
     store: Store,
     existing: Existing,
+    logs_once: bool,
     memory: usize,
     on_progress: Option<OnProgress>,
 }
@@ -100,7 +101,8 @@ impl Store {
     /// # }
     /// ```
     pub fn import(&self) -> Import {
-        Import { store: self.clone(), existing: Existing::default(), memory: 256 << 20, on_progress: None }
+        let (existing, memory) = (Existing::default(), 256 << 20);
+        Import { store: self.clone(), existing, logs_once: false, memory, on_progress: None }
     }
 }
 
@@ -108,6 +110,13 @@ impl Import {
     /// Sets the action on logs that the store already has; [`Existing::Refuse`] by default.
     pub fn existing(mut self, existing: Existing) -> Self {
         self.existing = existing;
+        self
+    }
+
+    /// Refuses an import for which [`Unsorted::log`] is called twice for the same log, with
+    /// [`Error::InvalidImport`]. By default, the last call counts.
+    pub fn logs_once(mut self) -> Self {
+        self.logs_once = true;
         self
     }
 

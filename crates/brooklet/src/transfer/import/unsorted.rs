@@ -60,7 +60,7 @@ impl Unsorted {
         let options = FileOptions {
             blocks: BuilderOptions { bits_per_item: 0, ..BuilderOptions::default() },
             memory: import.memory,
-            duplicates: Duplicates::Last,
+            duplicates: if import.logs_once { Duplicates::Refuse } else { Duplicates::Last },
             ..FileOptions::default()
         };
         let sorter = Sorting(Some(Sorter::new(scratch, options)), Process::current());
@@ -72,7 +72,8 @@ impl Unsorted {
     ///
     /// # Errors
     /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`], which leave the import unchanged;
-    /// [`Error::Io`], which ends the import.
+    /// [`Error::Io`], which ends the import, and so does [`Error::InvalidImport`] of
+    /// [`Import::logs_once`].
     pub fn append(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, payload) = (key.as_ref(), payload.as_ref());
         self.import.store.inner().check(&Op { key, action: Action::Append(payload) })?;
@@ -82,7 +83,7 @@ impl Unsorted {
 
     /// Sets the number of a log's first entry to `first`, and sets its retention. Without this
     /// call, the log begins with number 0 and keeps all entries. The log need not have any entry.
-    /// The last call for a log counts.
+    /// The last call for a log counts, unless [`Import::logs_once`] was called.
     ///
     /// The import applies a limit of entries at once. The next commit on the log applies a limit of
     /// bytes. The age of entries counts from the import.
@@ -111,7 +112,7 @@ impl Unsorted {
     /// Makes the logs part of the store.
     ///
     /// # Errors
-    /// The same errors as [`Import::view`].
+    /// The same errors as [`Import::view`], and [`Error::InvalidImport`].
     pub fn finish(self) -> Result<ImportReport, Error> {
         let _span = tracing::info_span!("import").entered();
         let Self { import, mut sorter, scratch, .. } = self;
@@ -244,6 +245,11 @@ fn decode(mut said: &[u8]) -> Option<(u64, Retention)> {
 fn sorter_error(error: brooklet_codex::Error) -> Error {
     match error {
         brooklet_codex::Error::Io(source) => Error::io("sorting entries in a temporary file")(source),
+        // Entries have numbers of their own: twice is the beginning of a log.
+        brooklet_codex::Error::Duplicate { key } => {
+            let (log, _) = split_key(&key).expect("it was put there");
+            Error::InvalidImport(format!("log {} begins twice", KeyText::of(&log)))
+        }
         other => Error::damaged("a temporary file", other.to_string()),
     }
 }
