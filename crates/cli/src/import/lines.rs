@@ -391,6 +391,14 @@ mod tests {
                 "{\"key\": \"a\", \"first\": 0, \"next\": 1}\n{\"key\": \"b\", \"text\": \"\"}",
                 "line 2: log \"a\" ends before entry 0, and its line says next 1",
             ),
+            (
+                "{\"key\": \"a\", \"text\": \"\"}\n{\"key\": \"a\", \"seq\": 7, \"text\": \"\"}",
+                "line 2: an entry without a number came before",
+            ),
+            (
+                "{\"key\":\"a\",\"first\":2}\n{\"key\":\"a\",\"text\":\"\"}\n{\"key\":\"a\",\"seq\":7,\"text\":\"\"}",
+                "line 3: the next entry of its log is 3",
+            ),
             (r#"{"export": 1}"#, "line 1: the last line, with the numbers"),
             (r#"{"export": 2}"#, "line 1: it begins an export of version 2"),
             (r#"{"export": 1, "key": "a"}"#, "line 1: it has the fields of an export and of a log"),
