@@ -179,11 +179,13 @@ impl Before {
                     "its log begins with entry {seq}: add a line with first before this line"
                 ));
             }
-            // A log whose end is known has its entries counted, with and without their numbers.
-            (next, seq) => {
-                let this = seq.or(next.filter(|_| self.end.is_some()));
-                self.next = this.and_then(|seq| seq.checked_add(1));
+            // The store refuses an empty key.
+            (None, Some(_)) if same && !key.is_empty() => {
+                let what = "an entry without a number came before: number each entry of the log, or none";
+                return Err(what.to_owned());
             }
+            // Entries behind a known number are counted, with and without their numbers.
+            (next, seq) => self.next = seq.or(next).and_then(|seq| seq.checked_add(1)),
         }
         if let Some(end) = self.end.filter(|end| self.next.is_none_or(|next| next > *end)) {
             return Err(format!("its log ends before entry {end}, and this is one more"));
