@@ -14,6 +14,7 @@ use brooklet_codex::{Map, Reader};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
+use crate::beside;
 use crate::failure::{Failure, Kind};
 use crate::input_file::InputFile;
 use crate::output::{Output, spinner};
@@ -125,19 +126,23 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     args.check(format)?;
     signals::listen()?;
     // What cannot be read makes no store.
-    let input = Input::open(&args, format)?;
+    let (ring, archive) = (args.input_ring.clone(), args.input_archive.clone());
+    let input_args = StoreArgs { ring, archive, metrics: None, metrics_mode: None };
+    let input = Input::open(&args, &input_args, format)?;
     let create = if args.no_create { Create::Never } else { Create::IfMissing };
     let store = store_args.options()?.create(create).open(&args.store)?;
     let bar = spinner();
-    let told = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
-    // A log in two exports would have the entries of both, with other numbers.
-    let import = store.import().existing(existing).logs_once().memory(args.memory as usize);
-    let import = import.on_progress(move |so_far| {
-        told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
-        signals::go_on()
-    });
-    let imported = input.take(&args, import, &bar)?;
+    let begin = || {
+        let told = bar.clone();
+        // A log in two exports would have the entries of both, with other numbers.
+        let import = store.import().existing(existing).logs_once().memory(args.memory as usize);
+        import.on_progress(move |so_far| {
+            told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
+            signals::go_on()
+        })
+    };
+    let imported = input.take(&args, begin, &bar)?;
     bar.finish_and_clear();
     store.close()?;
     let brooklet::ImportReport { logs, entries, bytes, skipped, uncounted, .. } = imported;
@@ -148,14 +153,14 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
 }
 
 /// What is imported, opened.
-enum Input {
+enum Input<'a> {
     Lines(Source, BufReader<InputFile>),
     Codex(Reader<Map>),
-    Store(brooklet::Store),
+    Store(beside::Reader<'a>),
 }
 
-impl Input {
-    fn open(args: &Args, format: Format) -> Result<Self, Failure> {
+impl<'a> Input<'a> {
+    fn open(args: &'a Args, input_args: &'a StoreArgs, format: Format) -> Result<Self, Failure> {
         let path = args.input.as_path();
         let source = match format {
             Format::Ndjson => Source::Ndjson { incomplete: args.incomplete },
@@ -165,11 +170,7 @@ impl Input {
                 Source::Csv { key, payload }
             }
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
-            Format::Store => {
-                let (ring, archive) = (args.input_ring.clone(), args.input_archive.clone());
-                let store_args = StoreArgs { ring, archive, metrics: None, metrics_mode: None };
-                return Ok(Input::Store(store_args.open_to_read(path)?));
-            }
+            Format::Store => return Ok(Input::Store(beside::Reader::open(path, input_args)?)),
         };
         let failure = |error: io::Error| {
             Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", path.display()))
@@ -178,15 +179,20 @@ impl Input {
         Ok(Input::Lines(source, reader))
     }
 
-    fn take(self, args: &Args, import: Import, bar: &ProgressBar) -> Result<brooklet::ImportReport, Failure> {
+    fn take(
+        self,
+        args: &Args,
+        begin: impl Fn() -> Import,
+        bar: &ProgressBar,
+    ) -> Result<brooklet::ImportReport, Failure> {
         let prefix = args.prefix.bytes();
         match self {
-            Input::Store(other) => Ok(import.view(&other.view()?, prefix)?),
+            Input::Store(mut other) => of_store(&mut other, prefix, begin),
             Input::Codex(reader) if ExportReport::of(&reader)?.is_some() => {
-                Ok(import.export(&reader, prefix)?)
+                Ok(begin().export(&reader, prefix)?)
             }
             Input::Codex(reader) => {
-                let mut taking = Taking { import: import.unsorted(scratch(args))?, bar, taken: 0 };
+                let mut taking = Taking { import: begin().unsorted(scratch(args))?, bar, taken: 0 };
                 for entry in reader.prefix(prefix) {
                     let (key, value) = entry?;
                     taking.line(&Line::Entry { key: key.into(), payload: value.to_vec().into() })?;
@@ -194,7 +200,7 @@ impl Input {
                 Ok(taking.import.finish()?)
             }
             Input::Lines(source, reader) => {
-                let mut taking = Taking { import: import.unsorted(scratch(args))?, bar, taken: 0 };
+                let mut taking = Taking { import: begin().unsorted(scratch(args))?, bar, taken: 0 };
                 let took = each_line(&source, reader, |line| match line.key().starts_with(prefix) {
                     true => taking.line(&line),
                     false => Ok(()),
@@ -213,6 +219,16 @@ impl Input {
             }
         }
     }
+}
+
+/// Imports from another store. If the process that writes that store replaces data before it is
+/// read, nothing came in, and the import begins again as of a later moment.
+fn of_store(
+    other: &mut beside::Reader<'_>,
+    prefix: &[u8],
+    begin: impl Fn() -> Import,
+) -> Result<brooklet::ImportReport, Failure> {
+    other.look(|store| Ok(begin().view(&store.view()?, prefix)?))
 }
 
 /// The folder for files at work: beside the store, or, where that is a device, the one for such
@@ -261,5 +277,24 @@ impl Display for Imported {
         let Self { logs, entries, bytes, skipped } = self;
         write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
         if *skipped > 0 { write!(f, "; {skipped} logs existed already, and are unchanged") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ALONE, Place};
+
+    #[test]
+    fn an_import_from_a_store_whose_data_is_replaced_begins_again() {
+        let place = Place::new();
+        place.append("log", 40, 1);
+        let mut other = beside::Reader::open_beside(&place.path, &ALONE).unwrap();
+        let opened = other.store().info().unwrap().generation;
+        place.merge();
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let imported = of_store(&mut other, b"log", || store.import()).unwrap();
+        assert_eq!((imported.logs, imported.entries), (1, 40));
+        assert_ne!(other.store().info().unwrap().generation, opened, "nothing was replaced");
     }
 }
