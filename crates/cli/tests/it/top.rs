@@ -5,7 +5,7 @@ use crate::common;
 use std::io::{Read, Write};
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use brooklet::Options;
 use common::{Place, terminal, text};
@@ -93,6 +93,35 @@ fn commands_on_a_store_tell_what_they_count() {
     place.ok(&["append", "STORE", "log", "x", "--metrics", "s.prom"]);
     assert!(!place.dir.path().join("s.prom").exists(), "the command is over");
     assert!(place.fails(2, &["demo", "--metrics", "s.prom"]).contains("commands that open a store"));
+}
+
+/// The clock goes back by an hour while somebody looks.
+#[expect(clippy::disallowed_methods, reason = "the files are of several moments")]
+#[test]
+fn metrics_are_shown_after_the_clock_went_back() {
+    let place = Place::new();
+    let metrics = brooklet::Store::in_memory(1).unwrap().metrics().to_string();
+    let tick = Duration::from_millis(20);
+    let write = |time: SystemTime| {
+        let part = place.file("s.part", &metrics);
+        std::fs::File::options().write(true).open(&part).unwrap().set_modified(time).unwrap();
+        std::fs::rename(part, place.dir.path().join("s.prom")).unwrap();
+    };
+    let now = SystemTime::now();
+    write(now + Duration::from_secs(3600));
+    let mut top = place.command(&["top", "s.prom", "--every", "10ms", "--count", "2", "--json"]);
+    let mut top = top.stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(25 * tick);
+    for n in 0..6000 {
+        if top.try_wait().unwrap().is_some() {
+            break;
+        }
+        write(now + n * tick);
+        std::thread::sleep(tick);
+    }
+    // It has ended by itself.
+    let _ = top.kill();
+    assert_eq!(parsed(&top.wait_with_output().unwrap()).len(), 2);
 }
 
 #[test]
