@@ -84,6 +84,11 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         let Some((written, told)) = newest(&args.file)? else {
             return out.line(format_args!("{name}: the store was closed"));
         };
+        if written < before.0 {
+            // The clock went back: the next rates are those since now.
+            before = (written, told);
+            continue;
+        }
         let passed = written.duration_since(before.0).unwrap_or_default();
         let is_new = passed >= args.every;
         if is_new {
