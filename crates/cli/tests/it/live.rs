@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
-use brooklet::{Commit, Store};
+use brooklet::{Commit, SpaceConfig, Store};
 
 use crate::common::{Place, text, unlocked};
 
@@ -19,6 +19,7 @@ fn commands_look_into_a_store_that_is_in_use() {
     let (place, store) = Place::with_store();
     store.append_many("doc/1", ["a", "b", "c"]).unwrap().wait().unwrap();
     store.append("doc/2", [0u8, 255]).unwrap().wait().unwrap();
+    store.create_space("games", SpaceConfig::new()).unwrap();
     record(&store);
     let beside = |args: &[&str]| {
         let output = place.run(args);
@@ -35,6 +36,7 @@ fn commands_look_into_a_store_that_is_in_use() {
     assert!(text(&beside(&["inspect", "STORE"])).contains("format"));
     assert!(text(&beside(&["inspect", "STORE", "doc/1"])).contains("next 3"));
     assert_eq!(text(&beside(&["export", "STORE", "--prefix", "doc/1"])).lines().count(), 6);
+    assert!(text(&beside(&["space", "list", "STORE"])).starts_with("games: durable"));
     assert!(place.fails(4, &["append", "STORE", "doc/1", "x"]).contains("in use"), "writing needs the lock");
     store.close().unwrap();
 }
