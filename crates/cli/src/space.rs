@@ -228,7 +228,7 @@ impl Asks {
 pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     match command {
         Command::List { store } => {
-            let store = store_args.options()?.read_only(true).open(store)?;
+            let store = store_args.open_to_read(&store)?;
             let spaces = store.spaces();
             if spaces.is_empty() {
                 out.line("no spaces")?;
