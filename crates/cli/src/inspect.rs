@@ -395,3 +395,20 @@ impl fmt::Display for Map<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its writer may have shortened the file since the store was opened, or others cut it.
+    #[test]
+    fn a_store_whose_file_became_shorter_has_a_map() {
+        let mut info = Store::in_memory(1).unwrap().info().unwrap();
+        info.heap_free = 1 << 20;
+        for size in [info.heap_offset + 1, info.heap_offset, info.heap_offset - 1] {
+            info.size = size;
+            let [.., heap] = Map::of(&info).zones;
+            assert_eq!((heap.size, heap.used), (size.saturating_sub(info.heap_offset), 0));
+        }
+    }
+}
