@@ -270,7 +270,8 @@ impl<'a> Map<'a> {
     /// The map of a store that is open for reading: the ring's use is what recovery met there.
     fn of(info: &'a StoreInfo) -> Self {
         let recovery = &info.recovery;
-        let heap = info.size - info.heap_offset;
+        // The writer of the store may have shortened the file since it was opened here.
+        let heap = info.size.saturating_sub(info.heap_offset);
         let zone = |zone, offset, size, used| Zone { zone, offset, size, used };
         let (ended, dropped_blocks) = match recovery.end {
             End::Clean => ("clean", 0),
@@ -291,7 +292,7 @@ impl<'a> Map<'a> {
             zones: [
                 zone("superblock", 0, info.ring_offset, info.superblock_copies as u64 * 4096),
                 zone("ring", info.ring_offset, info.ring_size, recovery.block_bytes),
-                zone("heap", info.heap_offset, heap, heap - info.heap_free),
+                zone("heap", info.heap_offset, heap, heap.saturating_sub(info.heap_free)),
             ],
             ring: Ring {
                 size: info.ring_in_use,
