@@ -91,6 +91,18 @@ mod tests {
 
     const SETTINGS: Settings = Settings { rate: 16_000, seconds: 20.0, ring: 1 << 28 };
 
+    /// The end of a line that was cut is cut off. It must not be all that another file has.
+    #[test]
+    fn another_file_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        for text in ["a note without an end of a line", "{\"set\": 1}"] {
+            std::fs::write(&path, text).unwrap();
+            let refused = Points::open(Some(&path), SETTINGS).err().unwrap();
+            assert_eq!((refused.kind, std::fs::read_to_string(&path).unwrap()), (Kind::Usage, text.into()));
+        }
+    }
+
     #[test]
     fn what_was_found_is_there_again_but_for_a_line_that_was_cut() {
         let dir = tempfile::tempdir().unwrap();
