@@ -25,6 +25,9 @@ pub struct Points {
     file: Option<(File, PathBuf)>,
 }
 
+/// How each line begins.
+const BEGIN: &str = "{\"settings\":";
+
 #[derive(Serialize, Deserialize)]
 struct Line<P> {
     settings: Settings,
@@ -55,6 +58,10 @@ impl Points {
                 return Err(Failure::new(Kind::Usage, message));
             }
             found.push(line.point);
+        }
+        let cut = &text[whole..];
+        if !cut.starts_with(BEGIN) && !BEGIN.starts_with(cut) {
+            return Err(Failure::malformed(path, "its last line is no point of this bench"));
         }
         file.set_len(whole as u64).map_err(doing())?;
         Ok(Self { settings, found, file: Some((file, path.to_owned())) })
