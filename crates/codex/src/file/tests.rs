@@ -173,6 +173,16 @@ fn duplicates_go_by_the_rule() {
 }
 
 #[test]
+fn any_memory_and_number_of_threads_will_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = entries(300);
+    let expected = build(&dir, options(LITTLE, 1), &entries).unwrap();
+    for (memory, threads) in [(0, usize::MAX), (usize::MAX, usize::MAX / 6), (usize::MAX, 0)] {
+        assert!(build(&dir, options(memory, threads), shuffled(&entries)).unwrap() == expected);
+    }
+}
+
+#[test]
 fn what_is_there_is_replaced_only_if_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("taken");
