@@ -50,6 +50,8 @@ pub use sorter::Sorter;
 const SEGMENT: usize = 16 << 20;
 /// Minimum bytes of a segment: a range usually begins in such a segment.
 const LEAST_SEGMENT: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
+/// Most threads that sort and pack.
+const MOST_THREADS: usize = 1024;
 /// Memory for the sort of a segment, as a multiple of the segment: the segment, its slots, and the
 /// result.
 const SORTING: usize = 3;
@@ -137,7 +139,7 @@ impl FileBuilder {
 
     fn of(path: PathBuf, options: FileOptions) -> Self {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
-        let threads = if options.threads == 0 { cores() } else { options.threads };
+        let threads = if options.threads == 0 { cores() } else { options.threads.min(MOST_THREADS) };
         let room = (options.memory / (2 * SORTING * (threads + 1))).clamp(LEAST_SEGMENT, SEGMENT);
         FileBuilder {
             path,

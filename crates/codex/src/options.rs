@@ -77,7 +77,7 @@ pub struct FileOptions {
     /// temporary file in the folder of the target. The index (about a thousandth of the file) and
     /// the filter use memory in addition. Default 1 GiB.
     pub memory: usize,
-    /// Number of threads that sort and pack. Default 0: one for each core.
+    /// Number of threads that sort and pack, at most 1,024. Default 0: one for each core.
     pub threads: usize,
     /// The treatment of entries with the same key. Default [`Duplicates::Refuse`].
     pub duplicates: Duplicates,
