@@ -4,6 +4,7 @@ use crate::common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,71 @@ fn a_backup_that_another_host_may_be_making_is_refused_and_tried_again() {
     faulty.races(false);
     assert_eq!(back_up(&mut archive, &store).unwrap().number, 0);
     assert!(all(&memory)[&0] == contents(&store));
+}
+
+/// An archive of whose second backup the creation was refused, and takes effect some time later.
+fn with_a_late_backup(memory: &Arc<InMemory>, note: &Path, store: &Store) -> (Arc<Faulty>, Archive) {
+    let faulty = Arc::new(Faulty::new(memory.clone(), 1, 0));
+    let mut archive = archive(&faulty, note);
+    archive.follow(store).unwrap();
+    fill(store, "a", 3, 300);
+    back_up(&mut archive, store).unwrap();
+    fill(store, "b", 3, 300);
+    faulty.holds(true);
+    let error = back_up(&mut archive, store).unwrap_err();
+    assert!(matches!(error, Error::Bucket { .. }), "{error}");
+    faulty.holds(false);
+    fill(store, "c", 3, 300);
+    (faulty, archive)
+}
+
+/// A backup takes effect while this host uploads the next one: nobody else owns the archive.
+#[test]
+fn a_backup_that_takes_effect_late_is_this_hosts_own() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    let (faulty, mut archive) = with_a_late_backup(&memory, &dir.path().join("note"), &store);
+    let error = archive.backup(&store, |_| {
+        faulty.release(0);
+        ControlFlow::Continue(())
+    });
+    let error = error.unwrap_err();
+    assert!(matches!(error, Error::Bucket { .. }), "{error}");
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 2);
+    assert!(all(&memory)[&2] == contents(&store));
+    fill(&store, "d", 3, 300);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+}
+
+/// The same before each request of the other calls.
+#[test]
+fn a_backup_that_takes_effect_late_ends_no_other_call() {
+    let ends = |offloads: bool, after: u64| {
+        let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+        let store = store(1);
+        let (faulty, mut archive) = with_a_late_backup(&memory, &dir.path().join("note"), &store);
+        faulty.release(after);
+        let done = if offloads {
+            archive.offload(&store, 0, brooklet::Progress::ignore).map(drop)
+        } else {
+            archive.ship().map(drop)
+        };
+        assert!(matches!(done, Ok(()) | Err(Error::Bucket { .. })), "after {after} requests: {done:?}");
+        let mut backed_up = back_up(&mut archive, &store);
+        if matches!(backed_up, Err(Error::Bucket { .. })) {
+            backed_up = back_up(&mut archive, &store);
+        }
+        assert_eq!(backed_up.unwrap().number, 2, "after {after} requests");
+        assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+    };
+    // Most of the time is spent in waiting before the next try.
+    std::thread::scope(|scope| {
+        for after in 0..8 {
+            scope.spawn(move || ends(false, after));
+            scope.spawn(move || ends(true, after));
+        }
+    });
 }
 
 /// The last uploads may take long, and this host may not be the owner any more after them.

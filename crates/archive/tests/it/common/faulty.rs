@@ -47,6 +47,7 @@ struct Faults {
     lists_nothing: bool,
     panics: bool,
     races: bool,
+    holds: bool,
 }
 
 /// See above.
@@ -71,6 +72,7 @@ impl Faulty {
             lists_nothing: false,
             panics: false,
             races: false,
+            holds: false,
         };
         Self { inner, faults: Arc::new(Mutex::new(faults)) }
     }
@@ -104,6 +106,18 @@ impl Faulty {
     /// Whether a create meets another one of the same name from now on, which is not done yet.
     pub fn races(&self, races: bool) {
         self.faults.lock().unwrap().races = races;
+    }
+
+    /// Whether creates fail from now on, and take effect once they are [released](Self::release).
+    pub fn holds(&self, holds: bool) {
+        self.faults.lock().unwrap().holds = holds;
+    }
+
+    /// Lets the held creates take effect before the request that comes `after` so many others.
+    pub fn release(&self, after: u64) {
+        let mut faults = self.faults.lock().unwrap();
+        let when = faults.requests + after + 1;
+        faults.late.iter_mut().for_each(|(due, ..)| *due = when);
     }
 
     /// All objects.
@@ -172,6 +186,13 @@ impl ObjectStore for Faulty {
         if self.faults.lock().unwrap().races && options.mode == PutMode::Create {
             let source = "a conflicting operation is under way".into();
             return Err(Error::AlreadyExists { path: path.to_string(), source });
+        }
+        if options.mode == PutMode::Create {
+            let mut faults = self.faults.lock().unwrap();
+            if faults.holds {
+                faults.late.push((u64::MAX, path.clone(), data, options.mode));
+                return failed();
+            }
         }
         match fate {
             Fate::Refused => return failed(),
