@@ -165,7 +165,8 @@ impl Archive {
             return Ok(archived);
         }
         let bucket = &self.bucket;
-        let beginning = self.shipping.as_mut().map(|shipping| shipping.close(bucket, &view)).transpose()?;
+        let beginning = self.shipping.as_mut().map(|shipping| shipping.close(bucket, &view)).transpose();
+        let beginning = beginning.map_err(|error| self.unless_own(error))?;
         archived.is_covered = beginning.as_ref().is_some_and(Beginning::is_closed);
         let upload = Upload { number: archived.number, drawn: draw() };
         let mut uploading = Uploading::new(&self.bucket, upload);
@@ -253,7 +254,8 @@ impl Archive {
         if let Some(store) = self.store.filter(|_| !self.note.memory.tried.is_empty()) {
             self.look(store)?;
         }
-        self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
+        let shipped = self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket));
+        shipped.map_err(|error| self.unless_own(error))
     }
 
     /// Removes runs from the store's volume, the oldest first, until the runs on the volume take
@@ -280,7 +282,7 @@ impl Archive {
         self.look(id)?;
         self.expect_latest()?;
         let Some(latest) = self.latest.clone() else { return Ok(OffloadReport::default()) };
-        expect_no_next(&self.bucket, latest.number)?;
+        expect_no_next(&self.bucket, latest.number).map_err(|error| self.unless_own(error))?;
         let parts = self.parts.get_or_insert_with(|| Parts::new(&self.bucket, READ_AHEAD));
         let located = parts.of(Arc::new(latest));
         Ok(store.offload(most, |name| located.find(name), progress)?)
@@ -405,6 +407,21 @@ impl Archive {
         }
     }
 
+    /// Returns the error of a call that found a backup of another host. If it is this host's own
+    /// backup, whose creation took effect late, the next call continues from that backup.
+    fn unless_own(&self, error: Error) -> Error {
+        let Error::Owned { number, .. } = error else { return error };
+        match read_record(&self.bucket, number) {
+            Ok(found) if self.note.memory.wrote(found.upload()) => {
+                let name = name_of(number);
+                let source = "an earlier attempt of this host took effect late; try again".into();
+                let doing = format!("creating {}", self.bucket.full(&name));
+                Error::Bucket { doing, cause: object_store::Error::AlreadyExists { path: name, source } }
+            }
+            _ => error,
+        }
+    }
+
     /// Creates the record of a backup, unless another host was first.
     fn create(&mut self, record: Record) -> Result<(), Error> {
         let mut memory =
@@ -428,7 +445,7 @@ impl Archive {
                 if found == data {
                     return self.go_on_from(record);
                 }
-                return Err(owned(record.number, Record::decode(&found).ok()));
+                return Err(self.unless_own(owned(record.number, Record::decode(&found).ok())));
             }
             // A service may refuse a create before it shows the object of another one, and that
             // one may still fail.
