@@ -3,15 +3,16 @@
 use crate::common;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use brooklet::Store;
 use brooklet::io::Rng;
 use brooklet_archive::object_store::memory::InMemory;
-use brooklet_archive::{Archive, Error, Which};
+use brooklet_archive::{Archive, Bucket, Error, Which};
 use common::faulty::Faulty;
 use common::{Logs, archive, back_up, bucket, contents, fill, logs, restored, store};
 
@@ -381,6 +382,37 @@ fn tombstones_stay_for_a_month() {
     assert!(matches!(error, Error::OutOfDate { .. }), "{error}");
     assert_eq!(back_up(&mut archive(&deaf, &dir.path().join("awake")), &store).unwrap().number, 30);
     assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+}
+
+/// The clock of a folder is that of its host. It may be behind until somebody sets it, and ahead.
+#[test]
+fn a_clock_that_was_wrong_removes_no_backup_that_is_to_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("bucket");
+    let bucket = Bucket::open(place.to_str().unwrap()).unwrap();
+    let mut archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host").unwrap();
+    let (store, day) = (store(1), Duration::from_secs(24 * 3600));
+    let mut back_up_on = |number: u64, days: u32| {
+        fill(&store, &format!("{number}"), 2, 100);
+        assert_eq!(back_up(&mut archive, &store).unwrap().number, number);
+        let record = place.join(format!("backups/{number:020}"));
+        let record = File::options().write(true).open(record).unwrap();
+        record.set_modified(UNIX_EPOCH + day * days).unwrap();
+    };
+    let left = |keep: u32| {
+        let mut archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host").unwrap();
+        archive.prune(day * keep, false).unwrap();
+        bucket.backups().unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>()
+    };
+    for (number, days) in [(0, 1000), (1, 1001), (2, 1), (3, 1030)] {
+        back_up_on(number, days);
+    }
+    assert_eq!(left(30), [0, 1, 2, 3]);
+    // When the third one was made is not known.
+    assert_eq!(left(29), [1, 2, 3]);
+    back_up_on(4, 5000);
+    back_up_on(5, 1060);
+    assert_eq!(left(29), [3, 4, 5]);
 }
 
 #[test]
