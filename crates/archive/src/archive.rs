@@ -290,8 +290,9 @@ impl Archive {
 
     /// Removes backups that are older than `keep`, and all objects that only those backups need.
     /// Keeps the newest backup that is older than `keep`: with it the store can be restored as of
-    /// the start of that time. Ages are by the bucket's clock, up to the newest backup. With
-    /// `dry_run`, only reports what would be removed.
+    /// the start of that time. Ages are by the bucket's clock, up to the newest backup. A backup
+    /// with an earlier time than a backup before it has no known age: it stays until a later backup
+    /// is old enough. With `dry_run`, only reports what would be removed.
     ///
     /// # Errors
     /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read.

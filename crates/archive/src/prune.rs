@@ -43,13 +43,11 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     let Some(now) = backups.last().map(|latest| latest.written) else { return Ok(Pruned::default()) };
     let before = |age: Duration| now.saturating_sub(age.as_millis().try_into().unwrap_or(u64::MAX));
     if !dry_run {
-        let old = tombs.iter().filter(|tomb| tomb.written < before(BURIED));
+        // The remaining tombstones have no gap, whatever their times are.
+        let old = tombs.iter().take_while(|tomb| tomb.written < before(BURIED));
         remove_tombstones(bucket, &old.filter_map(|tomb| tomb.number(BACKUPS)).collect::<Vec<_>>())?;
     }
-    let old = backups.iter().filter(|backup| backup.written <= before(keep));
-    let Some(oldest) = old.filter_map(|backup| backup.number(BACKUPS)).max() else {
-        return Ok(Pruned::default());
-    };
+    let Some(oldest) = oldest_kept(&backups, before(keep), now) else { return Ok(Pruned::default()) };
     let is_older = |backup: &&Listed| backup.number(BACKUPS).is_some_and(|number| number < oldest);
     let gone: Vec<&Listed> = backups.iter().filter(is_older).collect();
     if gone.is_empty() {
@@ -75,6 +73,23 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     }
     let bytes = gone.into_iter().chain(&objects).map(|object| object.bytes).sum();
     Ok(Pruned { backups: backups.iter().filter(is_older).count() as u64, objects: names.len() as u64, bytes })
+}
+
+/// Returns the number of the newest backup that was written up to the time `before`. No backup
+/// before it is younger than that.
+///
+/// The clock may have been wrong. A backup with a time after `now`, which is the time of the newest
+/// backup, or with an earlier time than a backup before it, has no known age.
+fn oldest_kept(backups: &[Listed], before: u64, now: u64) -> Option<u64> {
+    let (mut last, mut oldest) = (0, None);
+    let dated = backups.iter().filter(|backup| backup.written <= now);
+    for backup in dated.take_while(|backup| backup.written <= before) {
+        if backup.written >= last {
+            last = backup.written;
+            oldest = backup.number(BACKUPS).or(oldest);
+        }
+    }
+    oldest
 }
 
 /// Removes tombstones one after the other: the remaining tombstones must have no gap.
