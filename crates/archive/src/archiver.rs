@@ -374,7 +374,7 @@ mod tests {
 
     use super::*;
     use crate::bucket::Bucket;
-    use crate::record::BUNDLES;
+    use crate::record::{BUNDLES, name_of};
 
     /// An object that offloading reads is missing for a while. The backups go on as the schedule
     /// says, and not with each attempt to offload.
@@ -419,6 +419,33 @@ mod tests {
         assert_eq!(last(&rounds), 2);
         assert!(rounds.shared.state().status.offloaded.runs > 0);
         assert_eq!(rounds.pause(&clock), hour - AFTER_ERROR);
+    }
+
+    /// No old backup can be removed, as where a record is damaged or the bucket forbids it. The
+    /// disk does not fill for that reason.
+    #[test]
+    fn old_runs_leave_the_disk_although_old_backups_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Options::new().threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let append = || store.append("log", vec![7; 1000]).unwrap().wait().unwrap();
+        let bucket = Bucket::of(Arc::new(InMemory::new()), "").unwrap();
+        let archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host").unwrap();
+        let (hour, always) = (Duration::from_secs(3600), Duration::ZERO);
+        let keep = Some(always);
+        let schedule = Schedule { every: hour, keep, prune_every: always, ..Schedule::default() };
+        let mut rounds = Rounds::new(archive, store.clone(), schedule, Arc::default());
+        let clock = ManualClock::default();
+        append();
+        rounds.round(&clock, false).unwrap();
+        rounds.schedule.offload = Some(0);
+        bucket.put(&name_of(99), "this is no record".into()).wait().unwrap();
+        append();
+        clock.advance(hour);
+        let error = rounds.round(&clock, false).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        let offloaded = rounds.shared.state().status.offloaded;
+        assert!(offloaded.runs > 0 && offloaded.left == 0, "{offloaded:?}");
+        assert_eq!(rounds.pause(&clock), AFTER_ERROR, "old backups are looked for again");
     }
 
     #[test]
