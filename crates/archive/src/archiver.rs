@@ -280,8 +280,9 @@ impl Rounds {
             // A failure does not make the backup worth less: only this part is tried again, and not
             // in each of many rounds.
             self.follow_up = Some(clock.now() + self.schedule.every.min(AFTER_ERROR));
-            self.prune(clock)?;
-            self.offload()?;
+            // A bucket that forbids removals is no reason for a full disk.
+            let pruned = self.prune(clock);
+            self.offload().and(pruned)?;
             self.follow_up = None;
         }
         Ok(())

@@ -97,7 +97,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
             signals::go_on()
         })?
     };
-    let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose()?;
+    // Old runs leave the disk even if no old backup can be removed.
+    let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose();
     let offload = |most| {
         archive.offload(&store, most, |done| {
             bar.set_message(format!("offloading: {}", HumanBytes(done.bytes)));
@@ -105,6 +106,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         })
     };
     let offloaded = args.offload.map(offload).transpose()?;
+    let pruned = pruned?;
     bar.finish_and_clear();
     store.close()?;
     out.put(&Report {
