@@ -213,6 +213,38 @@ fn what_only_an_earlier_backup_has_is_found() {
     assert!(matches!(error, brooklet::Error::Damaged { .. }), "{error}");
 }
 
+/// The record of the last backup is damaged, and the one before it has the same part.
+#[test]
+fn a_damaged_record_hides_no_part_that_another_backup_has() {
+    use brooklet_archive::object_store::{ObjectStoreExt, path};
+    use futures_util::FutureExt;
+
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let volume = MemVolume::new(1);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    fill(&store, "log", 30, 4000);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    back_up(&mut archive, &store).unwrap();
+    assert_eq!(offload(&mut archive, &store, 0).unwrap().left, 0);
+    fill(&store, "more", 3, 300);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    let before = contents(&store);
+    store.close().unwrap();
+    drop(store);
+    let damage = |number: u64| {
+        let record = path::Path::from(format!("some/where/backups/{number:020}"));
+        memory.put(&record, "this is no record".into()).now_or_never().unwrap().unwrap();
+    };
+    damage(1);
+    let store = open(&volume, &parts(&memory)).unwrap();
+    assert!(contents(&store) == before);
+    store.close().unwrap();
+    drop(store);
+    damage(0);
+    let error = open(&volume, &parts(&memory)).map(drop).unwrap_err().to_string();
+    assert!(error.contains("finding what was offloaded") && error.contains("000001 is damaged"), "{error}");
+}
+
 /// A part of the bucket that is gone, or not what it was, is told when the store asks for it, and
 /// by whom it was kept.
 #[test]
