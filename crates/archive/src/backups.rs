@@ -58,7 +58,7 @@ pub struct BackupInfo {
 #[derive(Clone)]
 pub struct Backup {
     bucket: Bucket,
-    pub(crate) record: Arc<Record>,
+    record: Arc<Record>,
     behind: Behind,
 }
 
@@ -102,16 +102,18 @@ impl Bucket {
     /// # Errors
     /// [`Error::NoBackup`]; [`Error::Bucket`]; [`Error::Damaged`], [`Error::NewerFormat`].
     pub fn backup(&self, which: Which) -> Result<Backup, Error> {
-        let latest = || {
-            let none = || Error::NoBackup(format!("{self} holds no backups: check the address"));
-            find_latest(self, None)?.ok_or_else(none)
-        };
         let (number, behind) = match which {
-            Which::Latest => (latest()?, Behind::All),
+            Which::Latest => (self.latest()?, Behind::All),
             Which::Number(number) => (number, Behind::Nothing),
-            Which::At(time) => return self.backup_at(latest()?, millis(time)),
+            Which::At(time) => return self.backup_at(self.latest()?, millis(time)),
         };
         Ok(Backup { bucket: self.clone(), record: Arc::new(read_record(self, number)?), behind })
+    }
+
+    /// Returns the number of the last backup.
+    pub(crate) fn latest(&self) -> Result<u64, Error> {
+        let none = || Error::NoBackup(format!("{self} holds no backups: check the address"));
+        find_latest(self, None)?.ok_or_else(none)
     }
 
     /// Finds the last backup before a moment. `latest` is the number of the last backup.

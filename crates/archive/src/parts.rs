@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::record::{Place, Record, Upload, name_of};
 use crate::records::read_record;
 use crate::remote::{Memory, RemotePart, RemoteUpload};
-use crate::which::Which;
 
 /// A reader of [offloaded](crate::Archive::offload) data of a store. The handle is cheap to clone.
 ///
@@ -89,32 +88,37 @@ impl Parts {
             return Ok(part);
         }
         // A newer backup may exist. Other threads meanwhile go on with the known ones.
-        let latest = self.of(self.bucket.backup(Which::Latest).map_err(not_found)?.record);
-        if let Some(part) = latest.find(name) {
-            self.note(latest);
-            return Ok(part);
-        }
+        let newest = self.bucket.latest().map_err(not_found)?;
+        let (mut latest, mut failed) = (None, None);
         // Another host backs up its own file, which has other parts. The bucket keeps the objects
         // of this one's backup until that backup is removed.
-        for number in (0..latest.record.number).rev() {
-            let earlier = match read_record(&self.bucket, number) {
+        for number in (0..=newest).rev() {
+            let record = match read_record(&self.bucket, number) {
                 Ok(record) => record,
                 // It was removed, and so were all backups before it.
-                Err(Error::NoBackup(_)) => break,
+                Err(error @ Error::NoBackup(_)) => {
+                    failed.get_or_insert(error);
+                    break;
+                }
                 Err(error @ Error::Damaged { .. }) => {
                     tracing::warn!(%error, part = %name, "an offloaded part is looked for in other backups");
+                    failed.get_or_insert(error);
                     continue;
                 }
                 Err(error) => return Err(not_found(error)),
             };
-            if earlier.parts.contains_key(&name) {
-                let earlier = self.of(Arc::new(earlier));
-                let part = earlier.open(name);
-                self.note(earlier);
+            if record.parts.contains_key(&name) {
+                let located = self.of(Arc::new(record));
+                let part = located.open(name);
+                self.note(located);
                 return part;
             }
+            latest.get_or_insert(record);
         }
-        latest.open(name)
+        match (latest, failed) {
+            (None, Some(error)) => Err(not_found(error)),
+            (latest, _) => self.of(Arc::new(latest.expect("a record was read"))).open(name),
+        }
     }
 
     /// Opens a part of a known backup.
