@@ -3,7 +3,7 @@
 use crate::common;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -413,6 +413,32 @@ fn a_clock_that_was_wrong_removes_no_backup_that_is_to_stay() {
     back_up_on(4, 5000);
     back_up_on(5, 1060);
     assert_eq!(left(29), [3, 4, 5]);
+}
+
+/// A folder that is a bucket would have more and more empty folders in it.
+#[test]
+fn backups_that_go_leave_no_empty_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("bucket");
+    let bucket = Bucket::open(place.to_str().unwrap()).unwrap();
+    let mut archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host").unwrap();
+    let store = store(1);
+    archive.follow(&store).unwrap();
+    for round in 0..3 {
+        fill(&store, &format!("{round}"), 2, 100);
+        store.compact().unwrap();
+        back_up(&mut archive, &store).unwrap();
+        fill(&store, &format!("{round}/more"), 2, 100);
+        assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    }
+    assert_eq!(archive.prune(Duration::ZERO, false).unwrap().backups, 2);
+    for folder in ["bundles", "commits"].map(|name| place.join(name)) {
+        let is_empty = |folder: &DirEntry| std::fs::read_dir(folder.path()).unwrap().count() == 0;
+        let left = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+        let left: Vec<_> = left.filter(is_empty).map(|folder| folder.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    assert!(restored(&bucket, Which::Latest) == contents(&store));
 }
 
 #[test]
