@@ -75,7 +75,7 @@ fn folder(path: &FilePath) -> Result<(Arc<dyn ObjectStore>, Path), String> {
     std::fs::create_dir_all(path)
         .map_err(|error| format!("the folder does not exist and cannot be created: {error}"))?;
     let store = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
-    Ok((Arc::new(store.with_fsync(true)), Path::default()))
+    Ok((Arc::new(store.with_fsync(true).with_automatic_cleanup(true)), Path::default()))
 }
 
 /// Takes keys, region and endpoint from the current profile in the files of the AWS tools.
