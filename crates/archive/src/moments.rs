@@ -170,6 +170,20 @@ mod tests {
         assert_eq!(find(backup, &given_up, Some(next), 1046), hole(1045, 1050));
     }
 
+    /// A backup was given up after it had shipped commits that its view lacks. At the time of the
+    /// view, the store did not have them.
+    #[test]
+    fn a_mark_counts_before_the_commits_behind_its_place() {
+        let backup = Moment { lsn: 100, time_ms: 1000 };
+        let chain = moments(&[(110, 1010), (120, 1021), (130, 1040), (110, 1020), (140, 1060)]);
+        let known = |lsn, time| Some(Found::Known(Moment { lsn, time_ms: time }));
+        let all = [(1010, 110), (1020, 110), (1021, 120), (1039, 120), (1040, 130), (1059, 130), (1060, 140)];
+        for (at, lsn) in all {
+            assert_eq!(find(backup, &chain, None, at), known(lsn, at), "at {at}");
+        }
+        assert_eq!(find(backup, &chain[..4], None, 5000), known(130, 1040), "the last known moment");
+    }
+
     #[test]
     fn a_clock_that_was_wrong_once_hides_no_commit() {
         let backup = Moment { lsn: 0, time_ms: 1000 };
