@@ -65,18 +65,15 @@ fn passings(times: &[u64], end: u64, at: u64) -> impl Iterator<Item = (usize, bo
 pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u64) -> Option<Found> {
     let closed = next.and_then(|next| chain.iter().rposition(|moment| *moment == next));
     let chain = closed.map_or(chain, |last| &chain[..=last]);
-    let chain: Vec<&Moment> = chain.iter().filter(|moment| moment.lsn >= backup.lsn).collect();
-    // The position of a mark may be before that of the commits in front of it.
-    let places = chain.iter().scan(backup.lsn, |lsn, moment| {
-        *lsn = moment.lsn.max(*lsn);
-        Some(*lsn)
-    });
-    let places: Vec<u64> = [backup.lsn].into_iter().chain(places).collect();
-    let times: Vec<u64> = [&backup].into_iter().chain(chain).map(|moment| moment.time_ms).collect();
+    let mut chain: Vec<&Moment> = chain.iter().filter(|moment| moment.lsn >= backup.lsn).collect();
+    // The mark of a backup's view comes after commits that the view lacks.
+    chain.sort_by_key(|moment| moment.lsn);
+    let known: Vec<&Moment> = [&backup].into_iter().chain(chain).collect();
+    let times: Vec<u64> = known.iter().map(|moment| moment.time_ms).collect();
     let last = times.len() - 1;
     let end = next.map_or(u64::MAX, |next| next.time_ms);
     let (found, _) = passings(&times, end, at).max_by_key(|(index, _)| (times[*index], *index))?;
-    let known = Moment { lsn: places[found], time_ms: at };
+    let known = Moment { lsn: known[found].lsn, time_ms: at };
     Some(match next {
         _ if found < last => Found::Known(known),
         // The end of this state's validity is not known.
