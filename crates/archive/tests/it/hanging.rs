@@ -12,7 +12,7 @@ use brooklet_archive::object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
-use brooklet_archive::{Parts, Which};
+use brooklet_archive::{Archiver, Parts, Schedule, Which};
 use futures_util::stream::BoxStream;
 use tokio::sync::Semaphore;
 
@@ -197,4 +197,28 @@ pub fn what_is_committed_while_a_backup_looks_around_is_shipped_behind_it() {
     assert!(restored(&bucket(&hanging), Which::Number(1)) == before);
     assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
     assert!(restored(&bucket(&hanging), Which::Latest) == contents(&store));
+}
+
+/// The end of an archiver does not wait for a request that has no answer: a program that ends drops
+/// its archiver first.
+#[test]
+fn an_archiver_is_dropped_while_a_request_hangs() {
+    let (hanging, dir) = (Arc::new(Hanging::new()), tempfile::tempdir().unwrap());
+    let (store, note) = (store(1), dir.path().join("note"));
+    fill(&store, "log", 3, 100);
+    hanging.hang(1, "backups");
+    let archiver = Archiver::start(archive(&hanging, &note), store.clone(), Schedule::default()).unwrap();
+    until_it_hangs(&hanging);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            drop(archiver);
+            tell.send(()).unwrap();
+        });
+        let dropped = told.recv_timeout(PATIENCE);
+        // Before anything is found wrong: the request has to end.
+        hanging.goes_on.add_permits(1);
+        dropped.expect("the request still hangs");
+    });
+    assert_eq!(back_up(&mut archive(&hanging, &note), &store).unwrap().number, 0);
 }
