@@ -18,6 +18,9 @@ use crate::shipping::Shipped;
 /// Longest pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
 
+/// Longest time that the drop of an archiver waits for a request.
+const LAST_REQUEST: Duration = Duration::from_secs(5);
+
 /// The schedule of an [`Archiver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
@@ -99,7 +102,8 @@ pub struct Status {
 }
 
 /// A thread that backs up a store again and again. Dropping the archiver ends the thread, and
-/// aborts an upload in progress.
+/// aborts an upload in progress. The drop waits at most 5 seconds for a request that has no answer:
+/// the thread then ends, and drops its handle of the store, once that request has ended.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -134,6 +138,8 @@ struct State {
     ended: u64,
     asked: u64,
     stop: bool,
+    /// Whether the thread has dropped the archive and the store.
+    gone: bool,
 }
 
 impl Shared {
@@ -143,12 +149,17 @@ impl Shared {
 
     /// Runs the thread's work. A panic ends the archiver, and leaves nobody waiting.
     fn run(&self, work: impl FnOnce()) {
-        let Err(panic) = caught("the archiver", work) else { return };
-        tracing::error!(%panic, "the store is not backed up any more");
+        let done = caught("the archiver", work);
+        if let Err(panic) = &done {
+            tracing::error!(%panic, "the store is not backed up any more");
+        }
         let mut state = self.state();
-        state.status.ended = true;
-        state.status.error = Some(Arc::new(Error::Ended(panic)));
-        state.ended = state.begun;
+        state.gone = true;
+        if let Err(panic) = done {
+            state.status.ended = true;
+            state.status.error = Some(Arc::new(Error::Ended(panic)));
+            state.ended = state.begun;
+        }
         self.changed.notify_all();
     }
 }
@@ -193,11 +204,18 @@ impl Archiver {
 
 impl Drop for Archiver {
     fn drop(&mut self) {
-        self.shared.state().stop = true;
-        self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        let changed = &self.shared.changed;
+        let mut state = self.shared.state();
+        state.stop = true;
+        changed.notify_all();
+        let waited = changed.wait_timeout_while(state, LAST_REQUEST, |state| !state.gone);
+        let is_gone = waited.unwrap_or_else(PoisonError::into_inner).0.gone;
+        let Some(thread) = self.thread.take() else { return };
+        if is_gone {
             // The thread catches its panics.
             let _ = thread.join();
+        } else {
+            tracing::warn!("a request of the archiver has no answer yet; its thread ends with that request");
         }
     }
 }
