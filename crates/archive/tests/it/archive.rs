@@ -697,6 +697,33 @@ pub fn who_ships_too_late_is_told() {
     assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));
 }
 
+/// Much was committed before a backup, and much is committed after it: what the backup has takes no
+/// room from what waits to be shipped behind it.
+#[test]
+fn what_a_backup_has_does_not_wait_to_be_shipped() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let options = brooklet::Options::new().ring_size(8 << 20).max_payload(1 << 20).threads(false);
+    let store = options.create_on(Arc::new(brooklet::io::MemVolume::new(1))).unwrap();
+    let commit = |much: u64| {
+        for _ in 0..much {
+            store.append("much", vec![7; 1 << 20]).unwrap().wait().unwrap();
+        }
+    };
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    commit(1);
+    back_up(&mut archive, &store).unwrap();
+    for round in 1..3u64 {
+        commit(40);
+        let archived = back_up(&mut archive, &store).unwrap();
+        assert_eq!((archived.number, archived.is_covered), (round, true));
+        commit(40);
+        assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+        let view = archive.bucket().backup(Which::Latest).unwrap().view(1 << 20).unwrap();
+        assert_eq!(view.bounds("much").unwrap().next, 1 + 80 * round);
+    }
+}
+
 #[test]
 fn a_schedule_that_cannot_be_kept_is_refused() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
