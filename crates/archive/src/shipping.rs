@@ -213,6 +213,8 @@ impl Shipping {
         let Moment { lsn, time_ms: known } = view;
         self.chain = Some(Chain { base, lsn, end: lsn, place: 0, behind: 0, unsent: None, known, lost });
         self.taken = beginning.commits.ok().filter(|_| !bug("next-chain-begins-late"));
+        // The backup has the commits up to its view. They must not count against `WAITING`.
+        self.taken.iter_mut().for_each(|commits| commits.skip_to(lsn));
     }
 }
 
