@@ -697,6 +697,42 @@ pub fn who_ships_too_late_is_told() {
     assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));
 }
 
+/// The record of a backup is damaged. The moments behind the backup before it do not need it.
+#[test]
+fn a_damaged_record_hides_no_moment_before_it() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let volume = Arc::new(brooklet::io::MemVolume::new(1));
+    let store = options.clock(clock.clone()).rng_seed(5).create_on(volume).unwrap();
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    let mut then = Vec::new();
+    for round in 1..4 {
+        clock.set_wall(Duration::from_secs(100 * round));
+        fill(&store, &format!("{round}"), 2, 10);
+        back_up(&mut archive, &store).unwrap();
+        clock.set_wall(Duration::from_secs(100 * round + 50));
+        fill(&store, &format!("{round}/more"), 2, 10);
+        archive.ship().unwrap().unwrap();
+        then.push(contents(&store));
+    }
+    let record = Path::from(format!("some/where/backups/{:020}", 1));
+    let data = memory.get(&record).now_or_never().unwrap().unwrap().bytes().now_or_never().unwrap().unwrap();
+    let mut data = data.to_vec();
+    *data.last_mut().unwrap() ^= 1;
+    memory.put(&record, data.into()).now_or_never().unwrap().unwrap();
+    let bucket = bucket(&memory);
+    let view = |second| {
+        let at = Which::At(UNIX_EPOCH + Duration::from_secs(second));
+        bucket.backup(at).and_then(|backup| backup.view(1 << 20))
+    };
+    for (second, round) in [(150, 0), (199, 0), (350, 2)] {
+        assert!(logs(&view(second).unwrap()) == then[round], "at {second}");
+    }
+    assert!(matches!(view(250).map(drop), Err(Error::Damaged { .. })));
+}
+
 /// Much was committed before a backup, and much is committed after it: what the backup has takes no
 /// room from what waits to be shipped behind it.
 #[test]
