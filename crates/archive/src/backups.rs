@@ -122,8 +122,7 @@ impl Bucket {
         let (first, taken) = self.taken(first, latest)?;
         for (index, is_sure) in moments::backups_at(&taken, time) {
             let number = first + index as u64;
-            let next =
-                (number < latest).then(|| moment_of(self, &read_record(self, number + 1)?)).transpose()?;
+            let next = taken.get(index + 1).map(|taken| self.moment(number + 1, *taken)).transpose()?;
             let record = Arc::new(read_record(self, number)?);
             let backup = Backup { bucket: self.clone(), record, behind: Behind::Until(time, next) };
             if is_sure || backup.passes(time, next)? {
@@ -134,6 +133,18 @@ impl Bucket {
             "no backup is that old: the oldest backup is of {}",
             error::told(taken.iter().copied().min().unwrap_or_default())
         )))
+    }
+
+    /// Returns the moment of a backup that was taken at the time `taken`. If its record is damaged,
+    /// the place of the moment is not known: the known commits before it then end in a hole.
+    fn moment(&self, number: u64, taken: u64) -> Result<Moment, Error> {
+        match read_record(self, number).and_then(|record| moment_of(self, &record)) {
+            Err(error @ Error::Damaged { .. }) => {
+                tracing::warn!(%error, "the end of the backup before is not known");
+                Ok(Moment { lsn: u64::MAX, time_ms: taken })
+            }
+            moment => moment,
+        }
     }
 
     /// Returns the number of the first existing backup from `listed` on, and the times of the
