@@ -17,6 +17,8 @@
 //! of its epoch.
 
 mod address;
+#[cfg(test)]
+mod away;
 mod stream;
 
 use std::fmt;
