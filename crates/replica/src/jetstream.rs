@@ -26,6 +26,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
@@ -55,6 +56,8 @@ const PARTS: usize = 1000;
 const LOOKS: u32 = 20;
 /// Pause between two looks at an object that is under way.
 const BLINK: Duration = Duration::from_millis(1);
+/// Pause between two looks whether there is a connection again.
+const AWAY: Duration = Duration::from_millis(10);
 
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 const EXPECTED_OF: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
@@ -138,6 +141,18 @@ impl JetStream {
         self.subject(&format!("{key}/{part}"))
     }
 
+    /// Waits until there is a connection. Without one, the library keeps each request, with its
+    /// bytes and also after the caller gave it up, and sends all of them at the end.
+    async fn connected(&self) {
+        let is_away = || {
+            let ready = self.shared.ready.get();
+            ready.is_some_and(|ready| ready.client.connection_state() != State::Connected)
+        };
+        while is_away() {
+            sleep(AWAY).await;
+        }
+    }
+
     async fn timely<T, E: fmt::Display>(
         &self,
         doing: &str,
@@ -147,6 +162,10 @@ impl JetStream {
     ) -> Result<T, Error> {
         let doing = || format!("{doing} {self}/{key}");
         let patience = self.patience + time_for(bytes as u64);
+        let work = async {
+            self.connected().await;
+            work.await
+        };
         match timeout(patience, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(why)) => Err(Error::Servers { doing: doing(), why: why.to_string() }),
@@ -288,7 +307,10 @@ impl Journal for JetStream {
     async fn wait(&self, key: Key, most: Duration) {
         let wait = async {
             let hints = match self.ready().await {
-                Ok(ready) => ready.client.subscribe(self.part(key, 0)).await.ok(),
+                Ok(ready) => {
+                    self.connected().await;
+                    ready.client.subscribe(self.part(key, 0)).await.ok()
+                }
                 Err(_) => None,
             };
             let Some(mut hints) = hints else { return std::future::pending().await };

@@ -6,8 +6,6 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 
-use async_nats::connection::State;
-
 use super::*;
 use crate::place::{Epoch, Place};
 
