@@ -1,5 +1,7 @@
 //! The doctor of a cluster finds each kind of damage, and nothing where there is none.
 
+mod beside;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
