@@ -108,7 +108,7 @@ async fn look(
         return Ok((findings, None));
     };
     findings.extend(owner(shard, &health, health.silence(now)));
-    findings.extend(claims(&there, health.claimed));
+    findings.extend(claims(&there));
     findings.extend(objects(bucket, &there, &health).await?);
     Ok((findings, health.record))
 }
@@ -189,10 +189,11 @@ fn gap(there: &[u64], last: u64) -> Option<u64> {
     gap.or_else(|| Some(there.len() as u64 + 1).filter(|next| *next <= last))
 }
 
-/// Claims have all numbers. A host that cannot find the newest one would claim an old epoch.
-fn claims(there: &Listed, newest: Epoch) -> Vec<Finding> {
+/// Claims have all numbers. A host that cannot find the newest one would claim an old epoch. One
+/// that is newer than the list may have come after it.
+fn claims(there: &Listed) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let last = there.claims.last().copied().unwrap_or(newest.0).max(newest.0);
+    let last = there.claims.last().copied().unwrap_or_default();
     let missing = last - there.claims.len() as u64;
     if let Some(first) = gap(&there.claims, last) {
         let what = format!(
@@ -216,10 +217,15 @@ async fn objects(bucket: &Bucket, there: &Listed, health: &Health) -> Result<Vec
     let none = BTreeMap::new();
     let ends = health.record.as_ref().map_or(&none, |record| &record.ends);
     let begin = health.record.as_ref().map_or(Epoch::FIRST, |record| record.mark.place.epoch);
+    let journal = &BucketJournal::new(bucket);
     let epochs = (1..begin.0).map(Epoch).map(|epoch| async move {
         let has_end = match ends.get(&epoch) {
-            Some(number) => there.has(Place { epoch, number: *number }),
-            None => has_fence(bucket, health.store, there, epoch).await?,
+            Some(number) => {
+                let place = Place { epoch, number: *number };
+                // It may have come after the list.
+                there.has(place) || is_fence(journal, health.store, place).await?
+            }
+            None => has_fence(journal, health.store, there, epoch).await?,
         };
         Ok::<_, Error>((!has_end).then_some(epoch))
     });
@@ -244,18 +250,28 @@ async fn objects(bucket: &Bucket, there: &Listed, health: &Health) -> Result<Vec
 
 /// Returns whether an epoch that was trimmed as a whole has its fence: what else is left of it came
 /// late. Looks at the first objects.
-async fn has_fence(bucket: &Bucket, store: StoreId, there: &Listed, epoch: Epoch) -> Result<bool, Error> {
-    let journal = BucketJournal::new(bucket);
+async fn has_fence(
+    journal: &BucketJournal,
+    store: StoreId,
+    there: &Listed,
+    epoch: Epoch,
+) -> Result<bool, Error> {
     let numbers = there.log.get(&epoch).map_or(&[][..], Vec::as_slice);
     for number in numbers.iter().take(FLIGHTS as usize) {
-        match send(&journal, store, &Request::Read(Place { epoch, number: *number })).await {
-            Ok(Reply::Object(Some(object))) if object.is_fence() => return Ok(true),
-            Err(error) if error.is_temporary() => return Err(error),
-            // One that cannot be read is no fence.
-            _ => {}
+        if is_fence(journal, store, Place { epoch, number: *number }).await? {
+            return Ok(true);
         }
     }
     Ok(false)
+}
+
+async fn is_fence(journal: &BucketJournal, store: StoreId, place: Place) -> Result<bool, Error> {
+    match send(journal, store, &Request::Read(place)).await {
+        Ok(Reply::Object(Some(object))) => Ok(object.is_fence()),
+        Err(error) if error.is_temporary() => Err(error),
+        // One that cannot be read is no fence.
+        _ => Ok(false),
+    }
 }
 
 /// Reads the log behind its last record as a follower does, as far as it went when the doctor came.
@@ -279,7 +295,15 @@ async fn walk(bucket: &Bucket, health: &Health) -> Result<Option<Place>, Error> 
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(walk.at))
+    let is_hole = walk.at < health.end;
+    if is_hole && is_trimmed(&journal, health, walk.at).await? { Ok(None) } else { Ok(Some(walk.at)) }
+}
+
+/// Returns whether the log was trimmed past a place since the doctor looked where it begins.
+async fn is_trimmed(journal: &BucketJournal, health: &Health, at: Place) -> Result<bool, Error> {
+    let known = health.record.as_ref().map(|record| record.number);
+    let newest = send(journal, health.store, &Request::NewestRecord(known)).await?;
+    Ok(matches!(newest, Reply::Record(Some(record)) if record.mark.place > at))
 }
 
 /// Ends the reading of a log at a place: its owner may append for ever.

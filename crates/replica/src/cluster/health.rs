@@ -54,27 +54,43 @@ impl Health {
     pub(crate) async fn look(bucket: &Bucket) -> Result<Option<Self>, Error> {
         let journal = BucketJournal::new(bucket);
         let Some(store) = find(&journal).await? else { return Ok(None) };
-        let Reply::Claim(Some(mut claim)) = send(&journal, store, &Request::NewestClaim).await? else {
+        let mut record = newest(&journal, store, None).await?;
+        loop {
+            let number = record.as_ref().map(|record| record.number);
+            let found = Self::behind(bucket, &journal, store, record).await;
+            // The log may have been trimmed meanwhile, past the places that were looked at.
+            let newer = newest(&journal, store, number).await?;
+            if newer.as_ref().map(|record| record.number) == number {
+                return found;
+            }
+            record = newer;
+        }
+    }
+
+    /// Looks at the log behind its newest record.
+    async fn behind(
+        bucket: &Bucket,
+        journal: &BucketJournal,
+        store: StoreId,
+        record: Option<Record>,
+    ) -> Result<Option<Self>, Error> {
+        let Reply::Claim(Some(mut claim)) = send(journal, store, &Request::NewestClaim).await? else {
             return Ok(None);
-        };
-        let record = match send(&journal, store, &Request::NewestRecord(None)).await? {
-            Reply::Record(record) => record,
-            _ => None,
         };
         let claimed = claim.writer.epoch;
         let begin = record.as_ref().map_or(Mark::BEGIN.place, |record| record.mark.place);
-        let mut end = Last::of(&journal, store, claimed, begin).await?;
+        let mut end = Last::of(journal, store, claimed, begin).await?;
         // A host may have died between its claim and its first fence: the owner before it serves
         // on.
         let mut epoch = claimed;
         while end.last.is_none() && epoch > begin.epoch {
             epoch = Epoch(epoch.0 - 1);
-            let before = Last::of(&journal, store, epoch, begin).await?;
+            let before = Last::of(journal, store, epoch, begin).await?;
             match before.last {
                 None => {}
                 Some((_, true)) => break,
                 Some((_, false)) => {
-                    let Reply::Claim(of) = send(&journal, store, &Request::ReadClaim(epoch)).await? else {
+                    let Reply::Claim(of) = send(journal, store, &Request::ReadClaim(epoch)).await? else {
                         break;
                     };
                     (claim, end) = (of.unwrap_or(claim), before);
@@ -85,6 +101,18 @@ impl Health {
         let last = end.last.map_or(Key::Claim(claim.writer.epoch), |(last, _)| Key::Log(last));
         let sign = written(bucket, last).await?;
         Ok(Some(Self { store, claim, claimed, end: end.place, sign, record }))
+    }
+}
+
+/// Returns the newest record, which is the known one if there is no newer one.
+async fn newest(
+    journal: &BucketJournal,
+    store: StoreId,
+    known: Option<u64>,
+) -> Result<Option<Record>, Error> {
+    match send(journal, store, &Request::NewestRecord(known)).await? {
+        Reply::Record(record) => Ok(record),
+        _ => Ok(None),
     }
 }
 
