@@ -61,6 +61,23 @@ fn a_move_to_a_host_that_did_not_serve_is_given_up() {
     assert_eq!(part.see(Some(&to_three)), None);
 }
 
+/// In the old state the command reported that the shard was back, and the handover followed.
+#[test]
+fn a_host_that_leaves_a_shard_reports_no_arrival() {
+    let place = Place { epoch: Epoch(5), number: 1 };
+    let mut part = serving("one", 5);
+    part.open();
+    let mut to_two = map(Some("two"));
+    to_two.shards.get_mut("a").unwrap().moving.as_mut().unwrap().ready = Some(place);
+    assert_eq!(part.see(Some(&to_two)), None);
+    part.note_log(true, place, None);
+    assert_eq!(part.see(Some(&to_two)), None);
+    assert_eq!(part.leaves_to(), Some("two"));
+    // Somebody asks for the move back before the host has left.
+    assert_eq!(part.see(Some(&map(Some("one")))), None);
+    assert_eq!(part.end_serving().as_deref(), Some("two"));
+}
+
 /// In the old state each shard took the spaces that are assigned to none.
 #[test]
 fn a_space_of_no_shard_is_in_the_first_one() {
