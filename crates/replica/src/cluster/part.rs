@@ -103,7 +103,11 @@ impl Part {
         let (shard, host) = (self.shard.clone(), self.host.clone());
         match map.duty(&shard, &host, *begin) {
             Duty::Wait => Some(Change::Wait { shard }),
-            Duty::Arrived => (*is_open && *has_kept).then_some(Change::Serves { shard, host }),
+            // A host that leaves the shard has it no more, whatever the map says now.
+            Duty::Arrived => {
+                let has_arrived = *is_open && *has_kept && left_to.is_none();
+                has_arrived.then_some(Change::Serves { shard, host })
+            }
             Duty::Leave(to) if *is_short && left_to.is_none() => {
                 *left_to = Some(to.to_owned());
                 None
