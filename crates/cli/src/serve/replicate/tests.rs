@@ -511,20 +511,28 @@ fn a_signal_ends_the_requests_of_an_opening() {
     }
 }
 
+/// Makes a cluster with a shard, in which the host `one` is a member until the signal.
+fn member_of_a_cluster(place: &Path) -> (Cluster<AnyJournal>, Arc<Member>, CancellationToken) {
+    std::fs::create_dir_all(place).unwrap();
+    let place = place.to_str().unwrap().to_owned();
+    let cluster = Cluster::new(AnyJournal::open(&place).unwrap());
+    for change in [Change::Begin, Change::AddShard { shard: "a".into() }] {
+        cluster.change_now(change, None, &|| true).unwrap();
+    }
+    let mut given = Given::default();
+    (given.cluster, given.shard, given.host) = (Some(place), Some("a".into()), Some("one".into()));
+    let signal = CancellationToken::new();
+    let member = Member::start(&given, &signal).unwrap().unwrap();
+    (cluster, member, signal)
+}
+
 /// A signal leaves clients the usual time.
 #[test]
 fn only_a_move_ends_the_serving_in_a_hurry() {
     let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().to_str().unwrap().to_owned();
-    let cluster = Cluster::new(AnyJournal::open(&place).unwrap());
+    let (cluster, member, signal) = member_of_a_cluster(folder.path());
     let shard = || "a".to_owned();
     let change = |change| cluster.change_now(change, None, &|| true).unwrap();
-    change(Change::Begin);
-    change(Change::AddShard { shard: shard() });
-    let mut given = Given::default();
-    (given.cluster, given.shard, given.host) = (Some(place), Some(shard()), Some("one".into()));
-    let signal = CancellationToken::new();
-    let member = Member::start(&given, &signal).unwrap().unwrap();
     let serve = || {
         let (stop, hurry) = (signal.child_token(), CancellationToken::new());
         member.serve(Epoch::FIRST, Life { stop: stop.clone(), hurry: hurry.clone() });
@@ -541,4 +549,40 @@ fn only_a_move_ends_the_serving_in_a_hurry() {
     let (stop, hurry) = serve();
     signal.cancel();
     assert!(stop.is_cancelled() && !hurry.is_cancelled());
+}
+
+/// Such a host claims the log twice: to make its file, and to open it. In the old state it took
+/// itself for the host that had claimed the log just before, and the move stayed.
+#[test]
+fn a_host_without_a_file_cancels_the_move_to_a_host_that_did_not_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, member, signal) = member_of_a_cluster(&folder.path().join("cluster"));
+    let (shard, target) = ("a".to_owned(), "two".to_owned());
+    for change in [
+        Change::Register { shard: shard.clone(), host: target.clone(), url: String::new() },
+        Change::Move { shard, to: target.clone() },
+    ] {
+        cluster.change_now(change, None, &|| true).unwrap();
+    }
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    store.close().unwrap();
+    drop(store);
+    let mut shipping = ShipperOptions::default();
+    shipping.owner = target;
+    let dies = Replica::new(first.journal.clone(), shipping);
+    drop(dies.kept(|number| panic!("backup {number} is not there")).unwrap());
+    let mut next = host(folder.path(), Waits::Kept);
+    (next.path, next.member) = (folder.path().join("next"), Some(member));
+    let store = open(&next).unwrap();
+    let guard = next.guard(store.clone()).unwrap();
+    until(|| {
+        let map = cluster.look_now(None, &|| true).unwrap().unwrap();
+        map.shards["a"].moving.is_none()
+    });
+    store.close().unwrap();
+    drop(store);
+    guard.end(None).unwrap();
+    signal.cancel();
 }
