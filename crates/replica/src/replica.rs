@@ -75,7 +75,8 @@ struct State {
     recorded: Option<Mark>,
     /// Where a standby found that the owner is silent, or has left.
     left: Left,
-    /// The last epoch that was claimed here.
+    /// The first and the last of the epochs that were claimed here, with none by others in between.
+    first: Option<Epoch>,
     claimed: Option<Epoch>,
     /// The moment from which on no earlier owner has a new lease, if one may have had it then.
     fenced: Option<Watch>,
@@ -195,6 +196,9 @@ impl Replica {
             |left: Place| follows(left.epoch) && opened.ends.get(&left.epoch) == Some(&left.number);
         let was_silent = state.left.take().is_some_and(is_silent);
         let was_here = state.claimed.replace(epoch).is_some_and(follows);
+        if !was_here {
+            state.first = Some(epoch);
+        }
         if epoch > Epoch::FIRST && !was_silent && !was_here {
             state.fenced = Some(Watch::start());
         }
@@ -207,6 +211,13 @@ impl Replica {
     /// `goes_on` returned false.
     pub fn claim(&self, epoch: Epoch, goes_on: &dyn Fn() -> bool) -> Result<Option<Claim>, Error> {
         (self.claim)(epoch, goes_on)
+    }
+
+    /// Returns the first of the epochs that were claimed here, with none by others in between. A
+    /// host may claim the log to make its file, and again to open it. `None` before the first
+    /// claim.
+    pub fn first_claimed(&self) -> Option<Epoch> {
+        self.state().first
     }
 
     /// Returns the state of the shipping; `None` before an opening has claimed the log.

@@ -107,7 +107,7 @@ impl Replication {
                     part.note_log(is_short, status.kept.place, self.replica.trimmed())
                 })
             });
-            is_known = is_known || self.note_former(shipper, &goes_on);
+            is_known = is_known || self.note_former(&goes_on);
             before_move = if moves { before_move } else { 0 };
             let is_for_move = moves && behind.reaches(SHORT) && before_move < BEFORE_MOVE;
             let wait = if is_long { pause.min(self.backup_every) } else { self.backup_every };
@@ -127,11 +127,11 @@ impl Replication {
         }
     }
 
-    /// Notes the host that claimed the log just before, for a move to that host. Returns whether it
-    /// is known.
-    fn note_former(&self, shipper: &Shipper, goes_on: &dyn Fn() -> bool) -> bool {
-        let Epoch(epoch) = shipper.status().kept.place.epoch;
-        match self.replica.claim(Epoch(epoch - 1), goes_on) {
+    /// Notes the host that claimed the log just before this host, for a move to that host. Returns
+    /// whether it is known.
+    fn note_former(&self, goes_on: &dyn Fn() -> bool) -> bool {
+        let Some(Epoch(first)) = self.replica.first_claimed() else { return false };
+        match self.replica.claim(Epoch(first - 1), goes_on) {
             Ok(claim) => {
                 if let (Some(member), Some(claim)) = (&self.member, claim) {
                     member.part(|part| part.follows(&claim.owner));
