@@ -305,6 +305,58 @@ fn a_former_owner_that_diverged_makes_its_file_anew() {
     }
 }
 
+/// Its last commit is as long as the first one of its successor. So the file first seems to be
+/// ahead, and the blocks that show more are forgotten by then. In the old state the file was left
+/// until the process ended, and no move to this host was ever ready.
+#[test]
+fn a_file_that_seemed_to_be_ahead_is_looked_at_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    append_kept(&store, &first.replica);
+    store.close().unwrap();
+    let path = first.path.clone();
+    drop((store, first));
+    let mut third = host(folder.path(), Waits::Kept);
+    third.path = folder.path().join("third");
+    let store = third.claim(&options(), &|options| options.open(&third.path)).unwrap();
+    append_kept(&store, &third.replica);
+    append_kept(&store, &third.replica);
+    let has_records = |block: &&SealedBlock| block.begin < block.end;
+    let read = loop {
+        let read = blocks(&third);
+        if read.iter().filter(has_records).count() >= 3 {
+            break read;
+        }
+    };
+    let end = read.iter().filter(has_records).nth(1).unwrap().end;
+    let lost = folder.path().join("lost");
+    let ends_there = |bytes: usize| {
+        std::fs::copy(&path, &lost).unwrap();
+        let alone = options().open(&lost).unwrap();
+        alone.append("log", vec![9; bytes]).unwrap().wait().unwrap();
+        let there = alone.view().unwrap().lsn();
+        alone.close().unwrap();
+        there == end
+    };
+    assert!((1..100).any(ends_there), "no commit is as long");
+    let (ahead, behind): (Vec<_>, Vec<_>) = read.into_iter().partition(|block| block.end <= end);
+    for waits in [Waits::Kept, Waits::Local] {
+        let mut former = host(folder.path(), waits);
+        former.path.clone_from(&lost);
+        let options = options();
+        let mut file = Warm::new(&former, &options, 1);
+        file.take(Followed::Begin { store: StoreId(store.info().unwrap().id), backup: None });
+        file.take(Followed::Blocks(ahead.clone()));
+        assert!(!file.is_cold());
+        file.take(Followed::Blocks(behind.clone()));
+        assert!(file.is_cold());
+        // What was acknowledged locally stays for the takeover to look at.
+        assert_eq!(file.cold_since.is_some(), waits == Waits::Kept);
+        assert_eq!(aside(folder.path()), 0);
+    }
+}
+
 /// In the old state each takeover failed.
 #[test]
 fn a_host_whose_file_cannot_be_opened_makes_it_anew() {
