@@ -52,7 +52,7 @@ pub(super) struct Warm<'a> {
     approaches: bool,
     /// Set once the file cannot follow: the takeover looks at it, and makes it anew.
     is_cold: bool,
-    /// Set if an error is the reason.
+    /// Set if the log is to be read again later: the reason may be gone, or the file of no use.
     cold_since: Option<Instant>,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Warm<'a> {
     }
 
     /// Returns whether the log should be read from its begin again: the file could not follow for a
-    /// while, and the reason may be gone.
+    /// while, and the reason may be gone; or all of the log may show that the file is of no use.
     pub fn begins_again(&self) -> bool {
         self.is_aside || self.cold_since.is_some_and(|since| since.elapsed() >= COLD)
     }
@@ -174,6 +174,11 @@ impl<'a> Warm<'a> {
                     "the file of the store does not continue in the log: a takeover looks at it, and may make it anew"
                 );
                 self.is_cold = true;
+                // The blocks that would show more may be forgotten: the whole log shows whether the
+                // file is of use.
+                if self.host.waits == Waits::Kept {
+                    self.cold_since = Some(Instant::now());
+                }
                 self.forget();
             }
             Err(error) if is_of_a_moment(&error) && !self.has_most() => {
