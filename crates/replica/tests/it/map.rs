@@ -341,3 +341,16 @@ fn a_place_without_a_map_or_with_a_damaged_one_is_told() {
         assert!(matches!(cluster.look(None).await, Err(Error::Damaged { .. })));
     });
 }
+
+/// As with credentials that may only read. In the old state it never ended, and asked 50 times a
+/// second.
+#[test]
+fn a_change_ends_where_maps_can_be_read_and_not_written() {
+    let faulty = Faulty::new(Arc::default(), Failing::ReadOnly, 1);
+    let cluster = Cluster::new(BucketJournal::new(&Bucket::of(Arc::new(faulty), "here").unwrap()));
+    run(async {
+        let change = tokio::time::timeout(Duration::from_secs(60), cluster.change(Change::Begin, None));
+        let error = change.await.expect("the change ends").map(drop).unwrap_err();
+        assert!(matches!(error, Error::Bucket { .. }), "{error}");
+    });
+}
