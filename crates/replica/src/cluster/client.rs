@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 use crate::shipper::draw;
 use crate::standby::block_on_while;
 
-/// Failed tries of one request after which a change fails.
+/// Failed tries of one request after which a change fails, beside the looks at its effect.
 const TRIES: u32 = 8;
 
 /// The map of a cluster, in the place of a journal.
@@ -81,6 +81,8 @@ impl<J: Journal> Cluster<J> {
                 };
             }
             let asked = changer.poll().expect("a changer has a request until it ends");
+            // A look whether a request had its effect shows nothing of the next try.
+            let is_look = matches!(asked, Asked::Read(_));
             let heard = match self.ask(asked).await {
                 Err(error) if error.is_temporary() && failures + 1 < TRIES => {
                     tracing::debug!(%error, "trying again");
@@ -89,7 +91,7 @@ impl<J: Journal> Cluster<J> {
                     Heard::Unknown
                 }
                 heard => {
-                    failures = 0;
+                    failures = if is_look { failures } else { 0 };
                     heard?
                 }
             };
