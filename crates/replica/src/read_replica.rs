@@ -152,6 +152,8 @@ impl ReadReplica {
     /// file if there is none. Returns once readers see all that the log had at the call, and once
     /// the log has a commit. Returns [`Error::GivenUp`] if `goes_on` returned false meanwhile.
     ///
+    /// While the bucket does not answer, the call waits, with a warning.
+    ///
     /// If the bucket fails later, or the disk is full, the replica shows the state that it has, and
     /// tries again: [`lag`](Self::lag) returns the age of this state.
     ///
@@ -160,8 +162,8 @@ impl ReadReplica {
     ///
     /// # Errors
     /// [`Error::NoLog`], [`Error::NoList`]; [`Error::Diverged`] if the file has commits that the
-    /// log lacks, such as one of a former owner: it stays as it is. Also the errors of the bucket,
-    /// of the backup and of the store.
+    /// log lacks, such as one of a former owner: it stays as it is. Also the errors of the backup
+    /// and of the store.
     pub fn open(
         path: impl AsRef<Path>,
         journal: impl Journal,

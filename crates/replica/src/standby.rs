@@ -192,9 +192,15 @@ fn owner_of(claim: &Claim) -> Followed {
 
 /// Asks until the bucket answers: that the bucket is silent does not mean that the owner is.
 pub(crate) async fn insist<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> Result<T, Error> {
+    let mut is_first = true;
     loop {
         match ask().await {
-            Err(error) if error.is_temporary() => tokio::time::sleep(PAUSE).await,
+            Err(error) if error.is_temporary() => {
+                if std::mem::take(&mut is_first) {
+                    tracing::warn!(%error, "the bucket does not answer: the request is repeated until it does");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
             result => return result,
         }
     }

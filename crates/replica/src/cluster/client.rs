@@ -137,10 +137,13 @@ impl<J: Journal> Cluster<J> {
     ///
     /// A failure of the bucket is no end: the next look follows.
     pub async fn observe(&self, known: Option<Map>, observer: &mut dyn Observer) -> Result<(), Error> {
-        let mut known = known;
+        let (mut known, mut was_readable) = (known, true);
         loop {
             match self.look(known.clone()).await {
-                Ok(newest) => known = newest,
+                Ok(newest) => (known, was_readable) = (newest, true),
+                Err(error) if !error.is_temporary() && std::mem::take(&mut was_readable) => {
+                    tracing::warn!(%error, "the map of the cluster cannot be read: this host does what the last one asks");
+                }
                 Err(error) => tracing::debug!(%error, "the map of the cluster cannot be read"),
             }
             if let Some(change) = observer.see(known.as_ref()) {
