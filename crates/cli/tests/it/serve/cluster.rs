@@ -323,6 +323,35 @@ fn a_shard_does_not_move_to_a_host_that_cannot_serve() {
     expect_all(&cluster, 0, &told);
 }
 
+/// The target was wanted before, so that the map looks alike once the move is done and once it is
+/// cancelled. In the old state the command reported success.
+#[test]
+fn a_move_to_the_wanted_host_that_is_cancelled_is_no_success() {
+    use brooklet_replica::{AnyJournal, Change};
+    let place = Place::new();
+    let bucket = place.dir.path().join("bucket");
+    std::fs::create_dir(&bucket).unwrap();
+    let bucket = bucket.to_str().unwrap();
+    place.ok(&["cluster", "init", bucket]);
+    place.ok(&["cluster", "add-shard", bucket, "a"]);
+    let register = Change::Register { shard: "a".into(), host: "one".into(), url: String::new() };
+    let cluster = brooklet_replica::Cluster::new(AnyJournal::open(bucket).unwrap());
+    cluster.change_now(register, None, &|| true).unwrap();
+    let status = || place.json(&["cluster", "status", bucket]).remove(0);
+    assert_eq!(status()["wanted"], "one");
+    thread::scope(|scope| {
+        let moves = scope.spawn(|| Place::new().fails(1, &["cluster", "move", bucket, "a", "one"]));
+        let begin = Instant::now();
+        while status()["moves_to"] != "one" {
+            assert!(begin.elapsed() < PATIENCE, "nobody asks for the move");
+            thread::sleep(Duration::from_millis(20));
+        }
+        place.ok(&["cluster", "move", bucket, "a", "--cancel"]);
+        let message = moves.join().unwrap();
+        assert!(message.contains("the move of shard a was cancelled"), "{message}");
+    });
+}
+
 /// In the old state the first error hid all other findings.
 #[test]
 fn a_shard_that_cannot_be_looked_at_hides_no_other() {
