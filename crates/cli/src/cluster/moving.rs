@@ -45,13 +45,14 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     };
     let asked = Change::Move { shard: shard.clone(), to: to.clone() };
     let mut map = opened.cluster.change_now(asked, None, &goes_on).map_err(refused)?;
+    let was_wanted = map.shards.get(&shard).is_some_and(|entry| entry.wanted == to);
     let (begin, mut told) = (Instant::now(), String::new());
     loop {
         let Some(entry) = map.shards.get(&shard) else {
             return Err(Failure::new(Kind::NotFound, format!("the map lost shard {shard}")));
         };
         match &entry.moving {
-            None if entry.wanted == to => {
+            None if entry.wanted == to && (!was_wanted || is_owner(&opened, &shard, &to)?) => {
                 return out.put(&Moved { shard, host: to, map: map.number, is_cancelled: false });
             }
             None => {
@@ -91,6 +92,13 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
             Err(error) => return Err(refused(error)),
         };
     }
+}
+
+/// Returns whether a host owns a shard, as the log shows. A host that was wanted before its move is
+/// wanted once the move is done, and once it is cancelled.
+fn is_owner(opened: &Opened, shard: &str, host: &str) -> Result<bool, Failure> {
+    let health = Health::of(&opened.shard(shard)?.0, &goes_on).map_err(refused)?;
+    Ok(health.is_some_and(|health| health.claim.owner == host))
 }
 
 /// Returns what the move waits for.
