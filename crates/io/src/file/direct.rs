@@ -40,7 +40,9 @@ const FOLIO: u64 = 4 << 20;
 pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct> {
     let aligned = alignment(file);
     if aligned == Some(false) {
-        return Ok(Direct::InName("the file system does not support it for this file in units of 4096 bytes"));
+        return Ok(Direct::InName(
+            "the file system does not support it for this file in units of 4096 bytes",
+        ));
     }
     let kept = match size {
         0 if may_write => {
