@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use brooklet_io::Rng;
@@ -140,4 +141,21 @@ fn the_last_number_is_the_end() {
     }
     let bounds = logs.bounds(b"s/log").unwrap();
     assert_eq!((bounds.first, bounds.next), (u64::MAX - 1, u64::MAX));
+}
+
+/// The age of an entry passes while a truncation is applied.
+#[test]
+fn a_commit_has_one_time() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    let retention = Retention::new().age(Duration::from_secs(1));
+    for action in [Action::Retain(retention), Action::Append(&[1; 10]), Action::Append(&[2; 10])] {
+        assert!(logs.commit(&[Op { key: b"s/log", action }], &|| 0).is_ok());
+    }
+    // The entries are too old at the second look at the clock.
+    let clock = Cell::new(1_000);
+    let now = || clock.replace(clock.get() + 1_000);
+    assert!(logs.commit(&[Op { key: b"s/log", action: Action::Truncate(1) }], &now).is_ok());
+    let Bounds { first, next } = logs.bounds(b"s/log").unwrap();
+    assert_eq!((first, next, logs.bytes()), (0, 1, 10));
 }
