@@ -1,6 +1,8 @@
 //! Commits on the logs of a memory space: each commit takes effect as a whole or not at all, within
 //! the memory and the quotas of the space.
 
+use std::cell::OnceCell;
+
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::memory_space::log::{Frozen, Log};
 use crate::memory_space::slots::COST;
@@ -22,6 +24,10 @@ impl Logs {
         if self.phase != Phase::Open {
             return Err(Rejected::Phase(self.phase));
         }
+        // A commit has one time: an entry that an operation was checked against must not become too
+        // old before the operation takes effect.
+        let time = OnceCell::new();
+        let now: &dyn Fn() -> u64 = &|| *time.get_or_init(now);
         self.check(ops)?;
         if ops.iter().all(|op| matches!(op.action, Action::Expect(_))) {
             return Err(Error::EmptyCommit.into());
