@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
 
-use brooklet::io::{Layer, ManualClock, MemVolume, Volume};
-use brooklet::{Appending, Class, Commit, End, Error, MemoryConfig, Options, SpaceConfig, Store};
+use brooklet::io::{Layer, ManualClock, MemVolume, Rng, Volume};
+use brooklet::{Appending, Class, Commit, End, Error, MemoryConfig, Options, SpaceConfig, Store, WhenFull};
 
 use crate::common::gate::Gate;
 use crate::common::tasks::{Count, block_on};
@@ -181,6 +181,39 @@ fn a_task_that_needs_a_read_blocks_no_thread() {
     assert_eq!(block_on(store.append_async("log/10", "second")).unwrap(), 1);
     assert_eq!(volume.held_up.load(Ordering::SeqCst), 1);
     volume.close(false);
+    store.close().unwrap();
+}
+
+/// A log of a space in memory did not fit into memory when the store was opened, and the volume
+/// hangs.
+#[test]
+fn a_task_that_needs_a_log_below_memory_blocks_no_thread() {
+    let (volume, mut rng) = (SlowReads::new(), Rng::new(1));
+    let in_memory = |bytes| {
+        let memory = MemoryConfig::new(bytes).when_full(WhenFull::DropOldest);
+        SpaceConfig::new().class(Class::Memory(memory))
+    };
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    let space = store.create_space("s", in_memory(4 << 20)).unwrap();
+    for n in 0..1000 {
+        let noise: Vec<u8> = (0..1000).map(|_| rng.next() as u8).collect();
+        space.append(format!("{n:03}"), noise).unwrap().wait().unwrap();
+    }
+    space.configure(in_memory(128 << 10)).unwrap();
+    store.close().unwrap();
+    drop((space, store));
+    let store = options().open_on(Arc::new(volume.clone())).unwrap();
+    let space = store.space("s").unwrap();
+    assert!(!space.info().unwrap().memory.unwrap().complete);
+    volume.close(true);
+    let waker = Arc::new(Count::default());
+    let mut waiting = space.append_async("999", "second");
+    let polled = poll(&mut waiting, &waker);
+    assert!(polled.is_pending(), "{polled:?}");
+    // Logs in memory do not wait.
+    assert_eq!(block_on(space.append_async("000", "second")).unwrap(), 1);
+    volume.close(false);
+    assert_eq!(block_on(waiting).unwrap(), 1);
     store.close().unwrap();
 }
 
