@@ -12,6 +12,7 @@ use brooklet_wal::Waiters;
 
 use crate::counters::{Stall, StallReason};
 use crate::engine::Inner;
+use crate::engine::append::Patience;
 use crate::error::{Error, KeyText};
 use crate::memory_space::{LoadedLog, Logs, Lookup, MemorySpace, Phase, Rejected};
 use crate::memtable::seqs::Seqs;
@@ -101,18 +102,27 @@ impl MemorySpaces {
     }
 }
 
+/// The end of a try to commit in memory, without an error.
+pub(crate) enum TriedInMemory {
+    /// The memory space has the commit.
+    Done(Seqs, Arc<MemorySpace>),
+    /// The logs are not, or no longer, in a memory space.
+    Elsewhere,
+    /// The commit must read the volume, and its [`Patience`] does not permit it.
+    MustRead,
+}
+
 impl Inner {
-    /// Commits to logs in a memory space. Returns `None` if the logs are not, or no longer, in a
-    /// memory space.
+    /// Commits to logs in a memory space.
     pub fn commit_in_memory(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
-        wait: bool,
-    ) -> Result<Option<(Seqs, Arc<MemorySpace>)>, Error> {
+        patience: Patience,
+    ) -> Result<TriedInMemory, Error> {
         // Without threads, this thread may itself be moving the space, further up its stack. A
         // thread that moves the space waits for the log, which a waker must not do.
-        let wait = wait && self.options.threads && self.may_wait().is_ok();
+        let wait = patience.waits() && self.options.threads && self.may_wait().is_ok();
         while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
             if durability.is_some() {
                 return Err(Error::InMemory { space: memory_space.name.clone() });
@@ -124,7 +134,7 @@ impl Inner {
                 Err(_) => self.notify(logs, &[], &[]),
             }
             match done {
-                Ok(seqs) => return Ok(Some((seqs, memory_space))),
+                Ok(seqs) => return Ok(TriedInMemory::Done(seqs, memory_space)),
                 Err(Rejected::Error(error)) => return Err(error),
                 Err(Rejected::Phase(Phase::Closed)) => return Err(Error::Closed),
                 Err(Rejected::Phase(Phase::Moving)) if wait => {
@@ -137,6 +147,7 @@ impl Inner {
                     let why = format!("the store is moving space {} to another class", memory_space.name);
                     return Err(Error::Busy { why });
                 }
+                Err(Rejected::Below(..)) if patience == Patience::None => return Ok(TriedInMemory::MustRead),
                 Err(Rejected::Below(which, generation)) => {
                     let mut before = memory_space.logs().keep(ops);
                     for i in which {
@@ -152,7 +163,7 @@ impl Inner {
                 }
             }
         }
-        Ok(None)
+        Ok(TriedInMemory::Elsewhere)
     }
 
     /// Wakes the readers that wait for the logs of a commit in memory, and of logs that the commit

@@ -25,6 +25,7 @@ use brooklet_io::{MemVolume, Volume};
 
 use crate::engine::append::{Patience, Tried};
 use crate::engine::beside::load_beside;
+use crate::engine::memory::TriedInMemory;
 use crate::engine::recovery::{self, Opened};
 use crate::engine::{Handle, Inner};
 use crate::error::Error;
@@ -173,14 +174,17 @@ impl Inner {
         patience: Patience,
         rehearsal: Option<&Rehearsal>,
     ) -> Result<Option<Ticket>, Error> {
-        let wait = patience.waits();
         self.here()?;
         // A prepared commit, too: it may have been prepared by another store, or for another space.
         ops.iter().try_for_each(|op| self.check(op))?;
         loop {
             // A space may move to memory, or out of memory, between these two calls.
-            if let Some((seqs, memory_space)) = self.commit_in_memory(ops, durability, wait)? {
-                return Ok(Some(Ticket { seqs, rests: Rests::Memory(memory_space) }));
+            match self.commit_in_memory(ops, durability, patience)? {
+                TriedInMemory::Done(seqs, memory_space) => {
+                    return Ok(Some(Ticket { seqs, rests: Rests::Memory(memory_space) }));
+                }
+                TriedInMemory::MustRead => return Ok(None),
+                TriedInMemory::Elsewhere => {}
             }
             match self.append(ops, durability, patience, rehearsal)? {
                 Tried::Done(accepted) => {
