@@ -13,8 +13,8 @@ use crate::model::commit::{Action, Op};
 use crate::model::space_config::WhenFull;
 
 /// The data to undo a commit on one log: the key, and the log's previous state.
-struct Saved {
-    key: Vec<u8>,
+struct Saved<'a> {
+    key: &'a [u8],
     log: Option<(Frozen, u32)>,
 }
 
@@ -41,14 +41,13 @@ impl Logs {
             self.places.touch(slot);
         }
         let (bytes, logs) = (self.bytes, self.len());
-        let mut saved = Vec::new();
         let undoes = ops.len() > 1 || self.space.has_quota() || may_pass;
+        let saved = if undoes { self.save(ops) } else { Vec::new() };
         let mut seqs = Seqs::default();
         let done = ops.iter().try_for_each(|op| {
-            if undoes {
-                self.save(op.key, &mut saved);
-            }
-            self.apply(op, now).map(|seq| seq.into_iter().for_each(|seq| seqs.push(seq)))
+            let seq = self.apply(op, now)?;
+            seq.into_iter().for_each(|seq| seqs.push(seq));
+            Ok::<_, Error>(())
         });
         let done = done.and_then(|()| self.check_quotas(logs, bytes));
         // Last, so that a commit that is refused drops nothing.
@@ -170,26 +169,29 @@ impl Logs {
         })
     }
 
-    /// Saves a log's state, to undo the current commit if it fails.
-    fn save(&mut self, key: &[u8], saved: &mut Vec<Saved>) {
-        if saved.iter().any(|saved| saved.key == key) {
-            return;
-        }
-        let log = self.places.find(key).map(|slot| {
-            self.keep_for_cut(slot);
-            let place = self.places.get(slot);
-            let Bounds { first, next } = place.log.bounds();
-            (place.log.freeze(first..next), place.created)
-        });
-        saved.push(Saved { key: key.to_vec(), log });
+    /// Saves the states of the logs of a commit, to undo the commit if it fails.
+    fn save<'a>(&mut self, ops: &[Op<'a>]) -> Vec<Saved<'a>> {
+        let mut keys: Vec<&[u8]> = ops.iter().map(|op| op.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let save = |key: &'a [u8]| {
+            let log = self.places.find(key).map(|slot| {
+                self.keep_for_cut(slot);
+                let place = self.places.get(slot);
+                let Bounds { first, next } = place.log.bounds();
+                (place.log.freeze(first..next), place.created)
+            });
+            Saved { key, log }
+        };
+        keys.into_iter().map(save).collect()
     }
 
-    fn restore(&mut self, Saved { key, log }: Saved) {
-        if let Some(slot) = self.places.find(&key) {
+    fn restore(&mut self, Saved { key, log }: Saved<'_>) {
+        if let Some(slot) = self.places.find(key) {
             self.take_out(slot);
         }
         if let Some((frozen, created)) = log {
-            self.put(&key, Log::thaw(frozen), created);
+            self.put(key, Log::thaw(frozen), created);
         }
     }
 
