@@ -176,3 +176,23 @@ fn a_long_commit_is_undone_as_a_whole() {
     assert!(logs.commit(&ops, &|| 0).is_ok());
     assert_eq!((logs.len(), logs.bytes()), (200_000, 1_400_000));
 }
+
+/// A full space stays within its memory, however many commits it refuses.
+#[test]
+fn a_refused_commit_takes_no_memory() {
+    let (memory_space, mut rng) = (memory_space(), Rng::new(1));
+    let mut logs = memory_space.logs();
+    let keys: Vec<Vec<u8>> = (0..200).map(|n| format!("s/{n}").into_bytes()).collect();
+    for key in &keys {
+        for _ in 0..rng.below(40) {
+            let payload = vec![7; rng.below(2000) as usize];
+            assert!(logs.commit(&[Op { key, action: Action::Append(&payload) }], &|| 0).is_ok());
+        }
+    }
+    for key in keys.iter().chain(&keys) {
+        let before = logs.memory();
+        let append = Op { key, action: Action::Append(b"more") };
+        assert!(logs.commit(&[append, Op { key: b"s/none", action: Action::Delete }], &|| 0).is_err());
+        assert!(logs.memory() <= before, "{} after {before}", logs.memory());
+    }
+}
