@@ -229,12 +229,17 @@ impl Log {
         Frozen { bounds: self.bounds, terms: self.terms().cloned(), chunks }
     }
 
-    /// Creates a log from a saved state.
-    pub fn thaw(frozen: Frozen) -> Self {
-        let bytes = frozen.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        let chunks = frozen.chunks.into();
-        let more = Some(Box::new(More { chunks, bytes, terms: frozen.terms }));
-        Self { bounds: frozen.bounds, more, ..Self::default() }
+    /// Creates a log from a saved state. It takes no more memory than the saved log did: its last
+    /// entries are the tail.
+    pub fn thaw(Frozen { bounds, terms, mut chunks }: Frozen) -> Self {
+        let last = chunks.pop_if(|chunk| chunk.end() == bounds.next);
+        let (tail, tail_entries) =
+            last.map_or_else(Default::default, |last| (last.bytes.to_vec(), last.entries));
+        chunks.shrink_to_fit();
+        let bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        let is_plain = chunks.is_empty() && terms.is_none();
+        let more = (!is_plain).then(|| Box::new(More { chunks: chunks.into(), bytes, terms }));
+        Self { bounds, tail, tail_entries, more }
     }
 }
 
