@@ -196,3 +196,28 @@ fn a_refused_commit_takes_no_memory() {
         assert!(logs.memory() <= before, "{} after {before}", logs.memory());
     }
 }
+
+/// Some logs of a space may be in runs only, so that a commit on a new log looks it up there first.
+/// Nothing dumps the space meanwhile.
+#[test]
+fn a_look_up_in_vain_takes_no_memory_after_its_commit() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    logs.complete = false;
+    let mut commit = |key: &[u8], action| {
+        let ops = [Op { key, action }];
+        let mut done = logs.commit(&ops, &|| 0);
+        if let Err(Rejected::Below(_, generation)) = done {
+            assert!(logs.bring(key, None, generation));
+            done = logs.commit(&ops, &|| 0);
+        }
+        done.is_ok()
+    };
+    for n in 0..1000 {
+        let key = format!("s/{n}").into_bytes();
+        assert!(!commit(&key, Action::Trim(0)), "there is no such log");
+        assert!(commit(&key, Action::Append(b"entry")));
+        assert!(commit(&key, Action::Delete));
+    }
+    assert_eq!((logs.memory(), logs.len()), (0, 0));
+}
