@@ -149,21 +149,34 @@ impl Inner {
                 }
                 Err(Rejected::Below(..)) if patience == Patience::None => return Ok(TriedInMemory::MustRead),
                 Err(Rejected::Below(which, generation)) => {
-                    let mut before = memory_space.logs().keep(ops);
-                    for i in which {
-                        let loaded = self.below(&memory_space, ops[i].key)?;
-                        let mut logs = memory_space.logs();
-                        let fits = logs.bring_for((ops, i), loaded, generation, &mut before);
-                        let limit = logs.config.bytes;
-                        self.notify(logs, &[], &[]);
-                        if !fits {
-                            return Err(Error::MemoryFull { space: memory_space.name.clone(), limit });
-                        }
-                    }
+                    let brought = self.bring_for(&memory_space, ops, &which, generation);
+                    brought.inspect_err(|_| memory_space.logs().end_look_ups(ops))?;
                 }
             }
         }
         Ok(TriedInMemory::Elsewhere)
+    }
+
+    /// Brings the logs of some operations of a commit to memory, as far as the runs have them.
+    fn bring_for(
+        &self,
+        memory_space: &MemorySpace,
+        ops: &[Op<'_>],
+        which: &[usize],
+        generation: u32,
+    ) -> Result<(), Error> {
+        let mut before = memory_space.logs().keep(ops);
+        for &i in which {
+            let loaded = self.below(memory_space, ops[i].key, generation)?;
+            let mut logs = memory_space.logs();
+            let fits = logs.bring_for((ops, i), loaded, generation, &mut before);
+            let limit = logs.config.bytes;
+            self.notify(logs, &[], &[]);
+            if !fits {
+                return Err(Error::MemoryFull { space: memory_space.name.clone(), limit });
+            }
+        }
+        Ok(())
     }
 
     /// Wakes the readers that wait for the logs of a commit in memory, and of logs that the commit
@@ -243,11 +256,17 @@ impl Inner {
     }
 
     /// Loads a log from runs and memtables.
-    fn below(&self, memory_space: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
+    fn below(
+        &self,
+        memory_space: &MemorySpace,
+        key: &[u8],
+        generation: u32,
+    ) -> Result<Option<LoadedLog>, Error> {
         match self.log_below(key) {
             Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. }))
                 if memory_space.logs().sets_aside =>
             {
+                memory_space.logs().set_aside(key, generation);
                 let key = KeyText::of(key);
                 tracing::warn!(%key, %error, "a log of a dump is set aside");
                 Ok(None)

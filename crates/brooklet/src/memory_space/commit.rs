@@ -67,13 +67,14 @@ impl Logs {
     }
 
     /// Checks that all logs are known and meet the expectations.
-    fn check(&self, ops: &[Op<'_>]) -> Result<(), Rejected> {
+    fn check(&mut self, ops: &[Op<'_>]) -> Result<(), Rejected> {
         let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Lookup::Below);
         let below: Vec<usize> =
             ops.iter().enumerate().filter(|(_, op)| unknown(op)).map(|(i, _)| i).collect();
         if !below.is_empty() {
             return Err(Rejected::Below(below, self.generation));
         }
+        self.end_look_ups(ops);
         for op in ops {
             let Action::Expect(expected) = op.action else { continue };
             let bounds = self.bounds(op.key);

@@ -84,6 +84,8 @@ pub(crate) struct Logs {
     pub dumped_at: Duration,
     places: Places,
     tombstones: BTreeSet<Vec<u8>>,
+    /// Logs that no run has, while a commit goes on that looked them up.
+    absent: BTreeSet<Vec<u8>>,
     /// Memory of the logs, and their payloads, both in bytes.
     memory: usize,
     bytes: u64,
@@ -150,6 +152,7 @@ impl MemorySpace {
             dumped_at: Duration::ZERO,
             places: Places::new(seed),
             tombstones: BTreeSet::new(),
+            absent: BTreeSet::new(),
             memory: 0,
             bytes: 0,
             generation: 1,
@@ -292,6 +295,24 @@ impl Logs {
         self.bring_into(key, log, generation, |_, _| false)
     }
 
+    /// Adds a tombstone for a log that the runs have and that cannot be read, unless another call
+    /// has added the log.
+    pub fn set_aside(&mut self, key: &[u8], generation: u32) {
+        if generation == self.generation && matches!(self.state(key), Lookup::Below) {
+            self.forget(key);
+        }
+    }
+
+    /// Ends the look-ups for a commit. A later commit looks the logs that no run has up again.
+    pub fn end_look_ups(&mut self, ops: &[Op<'_>]) {
+        if self.absent.is_empty() {
+            return;
+        }
+        for op in ops {
+            self.absent.remove(op.key);
+        }
+    }
+
     /// Marks the logs of a commit as written now. Returns the newest stamp of older writes.
     pub fn keep(&mut self, ops: &[Op<'_>]) -> u64 {
         let before = self.places.stamp();
@@ -336,9 +357,8 @@ impl Logs {
             return true;
         }
         let Some(LoadedLog { log }) = log else {
-            // The runs do not have the log. The tombstone avoids further look-ups until the next
-            // dump.
-            self.forget(key);
+            // A tombstone would stay until the next dump, and there may be ever more of them.
+            self.absent.insert(key.to_vec());
             return true;
         };
         let needed = COST + log.memory() + Key::from(key).bytes_apart();
@@ -378,7 +398,7 @@ impl Logs {
     fn lookup(&self, key: &[u8]) -> Lookup<&Log> {
         match self.places.find(key) {
             Some(slot) => Lookup::Here(&self.places.get(slot).log),
-            None if self.complete || self.is_tombstone(key) => Lookup::Gone,
+            None if self.complete || self.is_tombstone(key) || self.absent.contains(key) => Lookup::Gone,
             None => Lookup::Below,
         }
     }
