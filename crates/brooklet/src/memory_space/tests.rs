@@ -221,3 +221,24 @@ fn a_look_up_in_vain_takes_no_memory_after_its_commit() {
     }
     assert_eq!((logs.memory(), logs.len()), (0, 0));
 }
+
+/// The next entry of each log begins a chunk.
+#[test]
+fn a_commit_on_long_logs_stays_within_the_memory() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    let keys: Vec<Vec<u8>> = (0..8).map(|n| format!("s/{n}").into_bytes()).collect();
+    // An entry takes a kilobyte with its length, and a chunk has 16 of them.
+    let payload = [7; 1022];
+    for key in keys.iter().cycle().take(8 * 16 * 9) {
+        assert!(logs.commit(&[Op { key, action: Action::Append(&payload) }], &|| 0).is_ok());
+    }
+    let before = logs.memory();
+    logs.config.bytes = before as u64 + (20 << 10);
+    let ops: Vec<Op<'_>> = keys.iter().map(|key| Op { key, action: Action::Append(b"x") }).collect();
+    let refused = logs.commit(&ops, &|| 0);
+    assert!(matches!(refused, Err(Rejected::Error(Error::MemoryFull { .. }))), "{}", logs.memory());
+    assert!(logs.memory() <= before);
+    assert!(logs.commit(&ops[..1], &|| 0).is_ok());
+    assert!(logs.memory() as u64 <= logs.config.bytes);
+}
