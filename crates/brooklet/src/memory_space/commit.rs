@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 
 use crate::error::{Error, Expected, Found, KeyText};
-use crate::memory_space::log::{Frozen, Log};
+use crate::memory_space::log::{CHUNK, Frozen, Log};
 use crate::memory_space::slots::COST;
 use crate::memory_space::{Logs, Lookup, Phase, Rejected, cost_of, tombstone_cost};
 use crate::memtable::seqs::Seqs;
@@ -122,7 +122,8 @@ impl Logs {
         if needed > budget {
             return Err(self.memory_full());
         }
-        Ok(needed > 0 && self.memory + needed + ops.len() * (COST + 1024) > budget)
+        // Each operation may create a log, or begin a chunk of a long one.
+        Ok(needed > 0 && self.memory + needed + ops.len() * (COST + 1024 + CHUNK) > budget)
     }
 
     fn memory_full(&mut self) -> Error {

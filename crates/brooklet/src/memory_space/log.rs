@@ -12,7 +12,7 @@ use crate::model::Bounds;
 use crate::model::retention_state::{RetentionState, shown};
 
 /// Maximum bytes of a chunk, unless a single entry takes more.
-const CHUNK: usize = 16 << 10;
+pub(super) const CHUNK: usize = 16 << 10;
 /// Minimum bytes of a chunk.
 const LEAST: usize = 32;
 
