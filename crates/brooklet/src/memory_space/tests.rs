@@ -185,7 +185,7 @@ fn a_refused_commit_takes_no_memory() {
     let keys: Vec<Vec<u8>> = (0..200).map(|n| format!("s/{n}").into_bytes()).collect();
     for key in &keys {
         for _ in 0..rng.below(40) {
-            let payload = vec![7; rng.below(2000) as usize];
+            let payload = vec![7u8; rng.below(2000) as usize];
             assert!(logs.commit(&[Op { key, action: Action::Append(&payload) }], &|| 0).is_ok());
         }
     }
@@ -241,4 +241,25 @@ fn a_commit_on_long_logs_stays_within_the_memory() {
     assert!(logs.memory() <= before);
     assert!(logs.commit(&ops[..1], &|| 0).is_ok());
     assert!(logs.memory() as u64 <= logs.config.bytes);
+}
+
+/// A trim or a truncation frees the memory of the entries that it drops.
+#[test]
+fn what_is_dropped_leaves_memory() {
+    let (memory_space, large) = (memory_space(), vec![7u8; 1 << 20]);
+    let mut logs = memory_space.logs();
+    let drops = [Action::Trim(2), Action::Truncate(0), Action::KeepLast(0), Action::Begin(9)];
+    for (n, drops) in drops.into_iter().enumerate() {
+        let key = format!("s/{n}").into_bytes();
+        for action in [Action::Append(b"small"), Action::Append(&large), drops] {
+            assert!(logs.commit(&[Op { key: &key, action }], &|| 0).is_ok());
+        }
+        assert_eq!(logs.bytes(), 0);
+        assert!(logs.memory() < 4 << 10, "{} after {drops:?}", logs.memory());
+    }
+    // All but the small entry goes.
+    for action in [Action::Append(b"small"), Action::Append(&large), Action::Truncate(1)] {
+        assert!(logs.commit(&[Op { key: b"s/log", action }], &|| 0).is_ok());
+    }
+    assert!(logs.memory() < 4 << 10, "{}", logs.memory());
 }
