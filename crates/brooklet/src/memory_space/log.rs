@@ -146,8 +146,7 @@ impl Log {
         }
         let base = self.tail_base();
         if first == self.bounds.next {
-            self.tail.clear();
-            self.tail_entries = 0;
+            self.drop_tail();
         } else if first > base && (first - base) * 2 >= u64::from(self.tail_entries) {
             // The tail is moved only if at least half of its entries were trimmed. So each entry is
             // moved a few times at most.
@@ -155,6 +154,11 @@ impl Log {
             self.tail.drain(..offset_of(&self.tail, gone.into()));
             self.tail_entries -= gone;
         }
+    }
+
+    /// Drops the tail and frees its memory, which may be that of a large entry.
+    fn drop_tail(&mut self) {
+        (self.tail, self.tail_entries) = (Vec::new(), 0);
     }
 
     /// Gives the next entry of an empty log the number `next`, which must be at or past the end.
@@ -167,12 +171,13 @@ impl Log {
     pub fn truncate(&mut self, next: u64) {
         debug_assert!((self.bounds.first..=self.bounds.next).contains(&next));
         let base = self.tail_base();
-        if next >= base {
+        if next > base {
             self.tail.truncate(offset_of(&self.tail, next - base));
             self.tail_entries = (next - base) as u32;
+        } else if next == base {
+            self.drop_tail();
         } else {
-            self.tail.clear();
-            self.tail_entries = 0;
+            self.drop_tail();
             let more = self.more.as_mut().expect("what is not in the tail is in chunks");
             while more.chunks.back().is_some_and(|chunk| chunk.end() > next) {
                 let chunk = more.chunks.pop_back().expect("it was just seen");
