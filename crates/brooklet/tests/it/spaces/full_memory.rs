@@ -1,10 +1,13 @@
 //! Spaces in memory whose memory is full: logs that are not in memory yet, and logs without
 //! entries.
 
-use brooklet::io::MemVolume;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet::io::{ManualClock, MemVolume};
 use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, WhenFull};
 
-use super::{create, open};
+use super::{create, open, options};
 
 fn dropping(bytes: u64) -> SpaceConfig {
     let memory = MemoryConfig::new(bytes).when_full(WhenFull::DropOldest);
@@ -84,4 +87,26 @@ fn logs_without_entries_need_memory() {
     // A log that exists needs no more for another limit, and none for no limit.
     space.set_retention("0", Retention::new().entries(2)).unwrap().wait().unwrap();
     space.set_retention("0", Retention::new()).unwrap().wait().unwrap();
+}
+
+/// Nothing dumps the space, and no commit comes to the logs whose entries are too old.
+#[test]
+fn entries_that_are_too_old_make_room() {
+    let clock = Arc::new(ManualClock::default());
+    let store = options().clock(clock.clone()).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let memory = Class::Memory(MemoryConfig::new(256 << 10));
+    let config = SpaceConfig::new().class(memory).retention(Retention::new().age(Duration::from_secs(60)));
+    let space = store.create_space("s", config).unwrap();
+    let fill = |name: &str| {
+        let full = (0..).find_map(|n: u64| Some((n, space.append(format!("{name}/{n}"), [7; 2000]).err()?)));
+        let (n, error) = full.expect("memory ends");
+        assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
+        n
+    };
+    assert!(fill("old") > 80);
+    clock.advance(Duration::from_secs(120));
+    let logs = fill("new");
+    assert!(logs > 40, "{logs}");
+    assert_eq!(space.bounds("old/0").unwrap().len(), 0);
+    assert_eq!(space.bounds("new/0").unwrap().len(), 1);
 }
