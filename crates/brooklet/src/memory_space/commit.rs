@@ -51,7 +51,7 @@ impl Logs {
         });
         let done = done.and_then(|()| self.check_quotas(logs, bytes));
         // Last, so that a commit that is refused drops nothing.
-        let done = done.and_then(|()| if may_pass { self.make_room(before) } else { Ok(()) });
+        let done = done.and_then(|()| if may_pass { self.make_room(before, now) } else { Ok(()) });
         if let Err(error) = done {
             saved.into_iter().for_each(|saved| self.restore(saved));
             return Err(error.into());
@@ -131,10 +131,19 @@ impl Logs {
         Error::MemoryFull { space: self.name(), limit: self.config.bytes }
     }
 
+    /// Returns the bytes that the logs take beyond the memory of the space.
+    fn excess(&self) -> usize {
+        self.memory.saturating_sub(self.config.bytes as usize)
+    }
+
     /// Makes room in memory for a commit that was applied, or refuses it. Drops only logs that were
     /// last written at `before` or earlier, and only if that suffices.
-    fn make_room(&mut self, before: u64) -> Result<(), Error> {
-        let excess = self.memory.saturating_sub(self.config.bytes as usize);
+    fn make_room(&mut self, before: u64, now: &dyn Fn() -> u64) -> Result<(), Error> {
+        if self.excess() > 0 && self.config.when_full == WhenFull::Refuse {
+            // While nothing dumps the space, nothing else frees these entries.
+            self.expire_some(now);
+        }
+        let excess = self.excess();
         if excess == 0 || self.drop_older(before, excess) { Ok(()) } else { Err(self.memory_full()) }
     }
 

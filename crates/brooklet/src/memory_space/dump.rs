@@ -17,7 +17,7 @@ use crate::memory_space::{Logs, tombstone_cost};
 use crate::model::Bounds;
 
 /// Number of slots that are read under one lock, and of logs that are frozen.
-const SLOTS: Slot = 4096;
+pub(super) const SLOTS: Slot = 4096;
 const AT_ONCE: usize = 256;
 
 /// The cut of a running dump.

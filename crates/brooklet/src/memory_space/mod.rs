@@ -29,7 +29,7 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 
 use crate::error::Error;
-use crate::memory_space::dump::Cut;
+use crate::memory_space::dump::{Cut, SLOTS};
 use crate::memory_space::log::Frozen;
 use crate::memory_space::log::Log;
 use crate::memory_space::slots::{COST, Place, Places, Slot};
@@ -97,6 +97,8 @@ pub(crate) struct Logs {
     /// Logs that were dropped because memory was full, until their readers are notified.
     pub dropped: Vec<Box<[u8]>>,
     cut: Option<Cut>,
+    /// The slot of the next log whose entries may be too old.
+    to_expire: Slot,
     pub counts: Counts,
 }
 
@@ -159,6 +161,7 @@ impl MemorySpace {
             changed: false,
             dropped: Vec::new(),
             cut: None,
+            to_expire: 0,
             counts: Counts::default(),
         };
         let [moving, dumping] = Default::default();
@@ -389,6 +392,19 @@ impl Logs {
         {
             self.alter(slot, |log| -(log.limit(now) as i64));
         }
+    }
+
+    /// Drops the entries that are too old from the next logs. After the last log, the first one is
+    /// the next.
+    fn expire_some(&mut self, now: &dyn Fn() -> u64) {
+        let (from, all) = (self.to_expire, self.places.end());
+        let end = all.min(from.saturating_add(SLOTS));
+        for slot in from..end {
+            if self.places.occupied(slot).is_some() {
+                self.expire(slot, now);
+            }
+        }
+        self.to_expire = if end < all { end } else { 0 };
     }
 
     fn is_tombstone(&self, key: &[u8]) -> bool {
