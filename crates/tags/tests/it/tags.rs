@@ -72,6 +72,26 @@ fn ids_are_replaced_over_and_over() {
     assert_eq!((again.len(), again.count("odd").unwrap()), (10, 5));
 }
 
+/// Records without a tag, and removals, are changes of which the next opening must not read ever
+/// more.
+#[test]
+fn records_without_tags_are_settled() {
+    for removes in [false, true] {
+        let store = Store::in_memory(1).unwrap();
+        let tags = Tags::open(&store, "t", Options::new().recent(100)).unwrap();
+        for n in 0..150u32 {
+            let id = n.to_string();
+            tags.put(&id, Vec::<String>::new(), "x").unwrap().wait().unwrap();
+            if removes && n < 70 {
+                tags.remove(&id).unwrap().unwrap().wait().unwrap();
+            }
+            let changes = if removes { 2 * (n + 1) } else { n + 1 };
+            assert!(changes < 110 || store.exists("t/w").unwrap(), "{changes} changes");
+        }
+        assert_eq!(tags.len(), if removes { 80 } else { 150 });
+    }
+}
+
 /// Writers, and somebody who asks: each sees what was acknowledged before, and each record once.
 #[test]
 fn who_asks_sees_what_was_acknowledged() {
