@@ -20,7 +20,7 @@ pub(crate) struct Recent {
     pub runs: Vec<Arc<Vec<Pair>>>,
     /// The newest pairs, unsorted.
     new: Vec<Pair>,
-    /// Number of pairs.
+    /// Number of pairs, of records without a tag, and of removals.
     pub entries: usize,
 }
 
@@ -30,7 +30,7 @@ const RUN: usize = 1 << 15;
 
 impl Recent {
     pub fn add(&mut self, ordinal: u64, tags: Vec<Vec<u8>>) {
-        self.entries += tags.len();
+        self.entries += tags.len().max(1);
         self.new.extend(tags.into_iter().map(|tag| (tag, ordinal)));
         if self.new.len() >= RUN {
             self.sort();

@@ -34,9 +34,9 @@ impl Options {
     }
 
     /// Sets the number of tags of records that are kept in memory before they are appended to the
-    /// logs; a tag counts once for each of its records. The default is about a million, some tens
-    /// of megabytes. A larger number makes fewer and larger blocks, and a slower opening, which
-    /// reads each of those records.
+    /// logs; a tag counts once for each of its records. A record without a tag counts as one, and
+    /// so does a removal. The default is about a million, some tens of megabytes. A larger number
+    /// makes fewer and larger blocks, and a slower opening, which reads each of those records.
     pub fn recent(mut self, tags: usize) -> Self {
         self.recent = tags.max(1);
         self
@@ -390,6 +390,7 @@ impl Index {
         change.old.into_iter().for_each(|old| self.bury(old));
         if change.removes {
             self.bury(ordinal);
+            self.recent.entries += 1;
         } else {
             self.recent.add(ordinal, tags);
         }
