@@ -238,4 +238,21 @@ mod tests {
         assert!(inner.state().learn(&runs, b"s/log", looked));
         assert_eq!(inner.state().active.find(b"s/log"), None);
     }
+
+    /// A move panics on the thread of its caller, so that it never ends.
+    #[test]
+    fn a_panic_in_a_move_stops_the_store() {
+        let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+        let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let space = store.create_space("s", in_memory()).unwrap();
+        let memory_space = store.inner().memory_spaces.find(b"s").unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _moving = held(&memory_space.moving);
+            memory_space.logs().phase = Phase::Moving;
+            panic!("a planned panic");
+        }));
+        assert!(panicked.is_err());
+        let refused = space.append("log", "entry").unwrap_err();
+        assert!(matches!(refused, Error::Stopped { .. }), "{refused}");
+    }
 }
