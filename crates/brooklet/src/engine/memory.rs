@@ -140,7 +140,10 @@ impl Inner {
                 Err(Rejected::Phase(Phase::Moving)) if wait => {
                     let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
                     stall.waits(StallReason::Moving);
-                    drop(memory_space.moving.lock());
+                    if memory_space.moving.lock().is_err() {
+                        // The move panicked on its way, so that it never ends.
+                        return Err(self.half_done(&memory_space));
+                    }
                 }
                 Err(Rejected::Phase(Phase::Open | Phase::Moved)) => {}
                 Err(Rejected::Phase(Phase::Moving)) => {

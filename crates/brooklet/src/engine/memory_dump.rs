@@ -146,7 +146,7 @@ impl Inner {
     }
 
     /// Stops the store: the memory may hold half of a commit, which must not be stored.
-    fn half_done(&self, memory_space: &MemorySpace) -> Error {
+    pub(super) fn half_done(&self, memory_space: &MemorySpace) -> Error {
         self.stop(io::Error::other(format!("a thread panicked while it changed space {}", memory_space.name)))
     }
 
