@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::model::commit::Action;
-    use crate::{Options, Store};
+    use crate::{Commit, Options, SpaceConfig, Store};
 
     fn options() -> Options {
         Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5)
@@ -232,6 +232,17 @@ mod tests {
         let claimed = inner.state().claims() - claims;
         let excess = rehearsal.needs.space.claim - claimed;
         assert!(claimed > 0 && excess < claimed / 100, "{claimed} and {excess}");
+    }
+
+    /// The rehearsal of a commit is no commit.
+    #[test]
+    fn a_quota_refuses_a_long_commit_once() {
+        let store = store();
+        let space = store.create_space("s", SpaceConfig::new().max_logs(10)).unwrap();
+        let mut commit = Commit::new();
+        (0..2 * LONG).for_each(|n| _ = commit.append(format!("{n}"), "payload"));
+        assert!(matches!(space.commit(&commit), Err(Error::QuotaReached { .. })));
+        assert_eq!(space.info().unwrap().refused, 1);
     }
 
     /// The logs rest in a run, and the ring must grow for the commit.
