@@ -170,6 +170,9 @@ impl StoreState {
         let durability = self.spaces.durability(ops, asked);
         let result =
             self.plan(ops, slots, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
+        if let Err(Retry::Error(Error::QuotaReached { space, .. })) = &result {
+            self.spaces.note_refused(space);
+        }
         match &result {
             Ok(_) => self.spaces.note(ops),
             Err(_) if bug("refused-commit-leaves-traces") => {}

@@ -368,7 +368,7 @@ impl Spaces {
     }
 
     /// Returns an error if the current commit takes a space beyond a quota.
-    pub fn check_quotas(&mut self) -> Result<(), Error> {
+    pub fn check_quotas(&self) -> Result<(), Error> {
         for &at in &self.grown {
             let space = self.all.get(at);
             let Count { totals, most, growth, .. } = &space.count;
@@ -380,13 +380,16 @@ impl Spaces {
             } else {
                 continue;
             };
-            let name = text(&space.name);
-            if let Some(done) = self.all.done_mut(name.as_bytes()) {
-                done.refused += 1;
-            }
-            return Err(Error::QuotaReached { space: name, what, limit });
+            return Err(Error::QuotaReached { space: text(&space.name), what, limit });
         }
         Ok(())
+    }
+
+    /// Counts a commit that a quota of a space refused.
+    pub fn note_refused(&mut self, space: &str) {
+        if let Some(done) = self.all.done_mut(space.as_bytes()) {
+            done.refused += 1;
+        }
     }
 
     /// Returns the durability of a commit: the strictest of `asked` and of the classes of its logs'
