@@ -171,6 +171,43 @@ fn damage_in_one_log_lets_others_be_swept() {
     }
 }
 
+/// A run that cannot be read ended the whole call, although only this run and older ones stay as
+/// they are.
+#[test]
+fn compacting_goes_on_beside_a_damaged_run() {
+    let (store, clock, volume) = store();
+    for run in 0..4 {
+        for log in 0..20u8 {
+            let key = format!("{run}/{log}");
+            drop(store.set_retention(&key, Retention::new().age(HOUR)).unwrap());
+            store.append(&key, [log; 400]).unwrap().wait().unwrap();
+        }
+        store.checkpoint().unwrap();
+    }
+    // The oldest run but one.
+    let run = store.info().unwrap().runs[2];
+    store.close().unwrap();
+    drop(store);
+    let image = volume.crash();
+    let damaged = |at: u64| {
+        let mut image = image.clone();
+        image[at as usize] ^= 1;
+        let store = options(&clock, 1).open_on(Arc::new(MemVolume::from_image(image, 1))).ok()?;
+        matches!(store.bounds("1/0"), Err(Error::Damaged { .. })).then_some(store)
+    };
+    let store = (run.offset..run.offset + run.bytes).find_map(damaged).unwrap();
+    clock.set_wall(2 * HOUR);
+    let error = store.compact().unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    let runs = store.info().unwrap().runs;
+    let newer = runs.iter().take_while(|run| !run.damaged && !run.merging).count();
+    assert!(newer <= 1 && newer < runs.len(), "{runs:?}");
+    clock.set_wall(Duration::ZERO);
+    // The look-up of a log of the oldest run may meet the damage.
+    let swept = (0..20).filter(|log| store.bounds(format!("0/{log}")).is_ok_and(|log| log == bounds(1, 1)));
+    assert!(swept.count() > 15);
+}
+
 /// A clock by which a minute passes whenever it is asked for the time of day.
 #[derive(Debug, Default)]
 struct Hasty(ManualClock);
