@@ -239,19 +239,25 @@ impl Inner {
     }
 
     /// Walks once through each run that has entries that are too old by now, and waits for room if
-    /// necessary.
-    pub fn expire_all(&self) -> Result<(), Error> {
+    /// necessary. Leaves out each run that cannot be read, and returns the first error of these.
+    pub fn expire_all(&self) -> Result<Option<Error>, Error> {
         // Entries that become too old during the walk are left, because there may be ever more of
         // them.
         let now = self.now();
-        let mut expiry = Expiry::in_a_round(now);
+        let (mut expiry, mut unread) = (Expiry::in_a_round(now), None);
         loop {
             let runs = self.state().runs.clone();
-            let more = expiry.step(&runs, now)?;
+            let more = match expiry.step(&runs, now) {
+                Err(error) if error.kind() != ErrorKind::Stopped => {
+                    unread.get_or_insert(error);
+                    true
+                }
+                more => more?,
+            };
             drop(runs);
             self.trim_old(&mut expiry, true)?;
             if !more {
-                return Ok(());
+                return Ok(unread);
             }
         }
     }

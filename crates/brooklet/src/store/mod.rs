@@ -482,11 +482,14 @@ impl Store {
             done => done?,
         }
         let inner = self.inner();
+        let mut unread = None;
         if inner.is_ageing() && !inner.follows {
-            inner.expire_all()?;
+            unread = inner.expire_all()?;
             self.checkpoint()?;
         }
-        self.merge_runs()
+        // A run that cannot be read keeps no other runs from being merged.
+        self.merge_runs()?;
+        unread.map_or(Ok(()), Err)
     }
 
     fn merge_runs(&self) -> Result<(), Error> {
