@@ -330,6 +330,21 @@ mod tests {
         assert!((10..=20).contains(&walks), "{walks} walks");
     }
 
+    /// Once, the thread woke a hundred times a second.
+    #[test]
+    fn a_sweep_without_room_lets_the_thread_sleep() {
+        let store = Store::in_memory(1).unwrap();
+        drop(store.set_retention("log", Retention::new().age(Duration::from_millis(1))).unwrap());
+        drop(store.append("log", "entry").unwrap());
+        store.checkpoint().unwrap();
+        let runs = store.inner().state().runs.clone();
+        let mut expiry = Expiry::default();
+        expiry.old.push_back(b"log".to_vec());
+        assert_eq!(expiry.next(&runs), Some(0));
+        expiry.stuck = Some(100);
+        assert_eq!(expiry.next(&runs), Some(u64::MAX));
+    }
+
     #[test]
     fn a_run_is_walked_through_once_it_is_worth_it() {
         let ageing = Ageing { entries: 100, from: 1000, to: 2000 };
