@@ -117,7 +117,11 @@ impl Expiry {
 
     /// Returns the time of the next walk or round.
     pub fn next(&self, runs: &RunSet) -> Option<u64> {
-        if self.stuck.is_none() && (self.going.is_some() || self.round.is_some() || !self.old.is_empty()) {
+        if self.stuck.is_some() {
+            // Other work makes room, and the sweep follows that work.
+            return Some(u64::MAX);
+        }
+        if self.going.is_some() || self.round.is_some() || !self.old.is_empty() {
             return Some(0);
         }
         let entries = entries(runs);
