@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{ManualClock, MemVolume};
+use brooklet::io::{ManualClock, MemVolume, Rng};
 use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, WhenFull};
 
 use super::{create, open, options};
@@ -109,4 +109,30 @@ fn entries_that_are_too_old_make_room() {
     assert!(logs > 40, "{logs}");
     assert_eq!(space.bounds("old/0").unwrap().len(), 0);
     assert_eq!(space.bounds("new/0").unwrap().len(), 1);
+}
+
+/// The logs in memory are larger than the heap.
+#[test]
+fn a_store_without_room_for_a_dump_stays_open() {
+    let (volume, mut rng) = (MemVolume::new(1), Rng::new(1));
+    let store = options().capacity(4 << 20).create_on(Arc::new(volume.clone())).unwrap();
+    let memory = Class::Memory(MemoryConfig::new(16 << 20));
+    let space = store.create_space("s", SpaceConfig::new().class(memory)).unwrap();
+    for log in 0..500 {
+        let noise: Vec<u8> = (0..8000).map(|_| rng.next() as u8).collect();
+        space.append(format!("{log}"), noise).unwrap().wait().unwrap();
+    }
+    for _ in 0..2 {
+        let error = store.close().unwrap_err();
+        assert!(matches!(error, Error::Full { .. }), "{error}");
+        assert_eq!(space.bounds("7").unwrap().next, 1);
+    }
+    (10..500).for_each(|log| drop(space.delete(format!("{log}")).unwrap()));
+    store.append("durable", "entry").unwrap().wait().unwrap();
+    store.close().unwrap();
+    drop((space, store));
+    let store = open(&volume).unwrap();
+    assert_eq!(store.scan("s/").unwrap().count(), 10);
+    assert_eq!(store.bounds("s/7").unwrap().next, 1);
+    assert_eq!(store.bounds("durable").unwrap().next, 1);
 }
