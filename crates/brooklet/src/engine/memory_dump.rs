@@ -88,6 +88,21 @@ impl Inner {
         next
     }
 
+    /// Dumps all spaces before the store is closed by a call. If there is no room for a dump, the
+    /// caller can make room and close the store again: so this is an error, and other failures are
+    /// errors of the closing.
+    pub fn dump_before_close(self: &Arc<Self>) -> Result<(), Error> {
+        if held(&self.closed).is_some() {
+            return Ok(());
+        }
+        for memory_space in self.memory_spaces.all() {
+            if let Err(error @ Error::Full { .. }) = self.dump(&memory_space) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Dumps all spaces when the store closes, and refuses all later commits on them.
     pub fn dump_for_good(self: &Arc<Self>) -> Result<(), Error> {
         let mut dumped = Ok(());

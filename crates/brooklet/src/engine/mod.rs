@@ -402,16 +402,23 @@ impl Handle {
         Ok(handle)
     }
 
-    /// Closes the store once; later calls return the first result.
+    /// Closes the store once; later calls return the first result. If there is no room for a dump
+    /// of a space in memory, the store stays open.
     pub fn close(&self) -> Result<(), Error> {
         let inner = &self.inner;
         inner.here()?;
-        inner.close_requested.store(true, Ordering::Relaxed);
         if inner.is_own_thread() {
             // This is a waker: closing would wait for this thread.
+            inner.close_requested.store(true, Ordering::Relaxed);
             inner.end_beside(Inner::close_at_last);
             return Ok(());
         }
+        match caught("closing the store", || inner.dump_before_close()) {
+            Ok(dumped) => dumped?,
+            // The store has stopped, and closing it returns the reason.
+            Err(panic) => drop(inner.stop(panic)),
+        }
+        inner.close_requested.store(true, Ordering::Relaxed);
         inner.close()
     }
 }

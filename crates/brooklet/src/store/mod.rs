@@ -555,7 +555,10 @@ impl Store {
     /// the store closes on another thread.
     ///
     /// # Errors
-    /// The error that stopped the store, if the store stopped; [`Error::Forked`].
+    /// The error that stopped the store, if the store stopped; [`Error::Forked`]. With
+    /// [`Error::Full`], a space in memory found no room for its dump, and the store stays open:
+    /// make room, and close the store again. The drop of the last handle closes it all the same,
+    /// and leaves the space as in its last dump.
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }
