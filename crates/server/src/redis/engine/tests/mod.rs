@@ -10,6 +10,7 @@ mod drafts;
 mod elsewhere;
 mod expiries;
 mod handover;
+mod heads;
 mod lease;
 mod limits;
 mod lists;

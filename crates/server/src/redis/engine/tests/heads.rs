@@ -1,0 +1,54 @@
+//! The head of a key stays about as long as its value, whatever clients write again and again.
+
+use brooklet::Store;
+use bytes::Bytes;
+
+use super::portions::{Desk, many, stream};
+use super::words;
+use crate::redis::keys::names;
+
+/// Number of times that a value is written.
+const TIMES: usize = 50;
+
+/// Returns the bytes of the head of a key.
+fn head(desk: &Desk, plain: &[u8]) -> usize {
+    let log = names::head(plain);
+    desk.store().read(&log, ..).unwrap().map(|entry| entry.unwrap().payload.len()).sum()
+}
+
+/// In the old state the head kept each of the commands that set many fields: for ever, or until it
+/// had more records than twice the number of fields.
+#[test]
+fn fields_that_are_set_again_and_again_leave_the_head() {
+    for (all, some, most) in [(1_000, 1_000, 500_000), (3_000, 2_500, 1_300_000), (5_000, 5_000, 500_000)] {
+        let mut desk = Desk::on(Store::in_memory(1).unwrap());
+        let set = |count, value: usize| many("HSET h", count, |n| format!("field:{n} {value:060}"));
+        desk.say(&[set(all, 0)]);
+        for value in 1..=TIMES {
+            assert_eq!(desk.say(&[set(some, value)]), ":0\r\n");
+        }
+        let len = head(&desk, b"0/h");
+        assert!(len < most, "{some} of {all} fields: {len}");
+        let mut desk = desk.again();
+        let told = desk.say(&[words("HLEN h"), words(&format!("HMGET h field:0 field:{}", all - 1))]);
+        let last = if some == all { TIMES } else { 0 };
+        assert_eq!(told, format!(":{all}\r\n*2\r\n$60\r\n{TIMES:060}\r\n$60\r\n{last:060}\r\n"));
+    }
+}
+
+/// In the old state the head kept each delivery of all entries.
+#[test]
+fn entries_that_are_claimed_again_and_again_leave_the_head() {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    stream().chunks(100).for_each(|requests| drop(desk.say(requests)));
+    desk.say(&[words("XREADGROUP GROUP g c STREAMS stream >")]);
+    let mut claim: Vec<Bytes> = many("XCLAIM stream g d 0", 5_000, |n| format!("{}-0", n + 1));
+    claim.push(Bytes::from_static(b"JUSTID"));
+    for _ in 0..TIMES {
+        assert!(desk.say(std::slice::from_ref(&claim)).starts_with("*5000\r\n"));
+    }
+    let len = head(&desk, b"0/stream");
+    assert!(len < 1_200_000, "{len}");
+    let mut desk = desk.again();
+    assert!(desk.say(&[words("XPENDING stream g")]).starts_with("*4\r\n:5000\r\n"));
+}
