@@ -32,6 +32,8 @@ pub struct Slot {
     pub expire: Option<u64>,
     /// Number of entries of the head; 0 without a head.
     pub head_entries: usize,
+    /// Bytes of these entries.
+    pub head_bytes: usize,
     /// Last epoch that changed the key, if that epoch is not durable yet.
     pub changed_at: u64,
     /// Last epoch that changed the key, if that epoch is not acknowledged yet.

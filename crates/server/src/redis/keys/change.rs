@@ -13,9 +13,12 @@ use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
 use super::{Keyspace, Value, names};
 
-/// Number of records at which a head is rewritten, in addition to one record for each part of the
+/// Number of records at which a head is rewritten, in addition to two records for each part of the
 /// value.
 const LONG_HEAD: usize = 32;
+/// Number of bytes at which a head is rewritten, in addition to twice the memory of the value: one
+/// record may hold many parts.
+const LONG_HEAD_BYTES: usize = 64 << 10;
 
 impl Keyspace {
     /// Returns a key's value.
@@ -79,7 +82,7 @@ impl Keyspace {
         }
         let expired = slot.expire;
         let old = std::mem::take(&mut slot.value);
-        (slot.expire, slot.head_entries) = (None, 0);
+        (slot.expire, slot.head_entries, slot.head_bytes) = (None, 0, 0);
         self.cache.discarded.add(old);
         self.forget_deadline(expired, &key);
         self.cache.measure(id);
@@ -98,6 +101,7 @@ impl Keyspace {
         };
         let (snapshot, changes) = encode_value(slot.expire.unwrap_or(0), &what);
         slot.head_entries = 1 + changes.len();
+        slot.head_bytes = snapshot.len() + changes.iter().map(Bytes::len).sum::<usize>();
         self.batch.push(names::head(&slot.key), Op::Snapshot(snapshot));
         if !changes.is_empty() {
             self.batch.append(names::head(&slot.key), changes);
@@ -106,23 +110,32 @@ impl Keyspace {
 
     /// Appends a change to the head, or rewrites the head if it would become too long.
     pub(super) fn add_to_head(&mut self, id: SlotId, record: Record) {
+        if self.slot(id).head_entries == 0 || self.is_head_long(id) {
+            return self.write_head(id);
+        }
         let slot = self.cache.get_mut(id);
+        let head = names::head(&slot.key);
+        if !record.is_long() {
+            let record = record.encode();
+            slot.head_entries += 1;
+            slot.head_bytes += record.len();
+            return self.batch.append(head, [record]);
+        }
+        let records: Vec<Bytes> = record.split().iter().map(Record::encode).collect();
+        slot.head_entries += records.len();
+        slot.head_bytes += records.iter().map(Bytes::len).sum::<usize>();
+        self.batch.append(head, records);
+    }
+
+    /// Returns whether a head is much longer than its value needs, and is to be rewritten.
+    pub(super) fn is_head_long(&self, id: SlotId) -> bool {
+        let slot = self.slot(id);
         let size = match &slot.value {
             Value::Hash(fields) => fields.len(),
             Value::Stream(stream) => stream.kept.size(),
             _ => 0,
         };
-        if slot.head_entries == 0 || slot.head_entries > LONG_HEAD + 2 * size {
-            return self.write_head(id);
-        }
-        let head = names::head(&slot.key);
-        if !record.is_long() {
-            slot.head_entries += 1;
-            return self.batch.append(head, [record.encode()]);
-        }
-        let records = record.split();
-        slot.head_entries += records.len();
-        self.batch.append(head, records.iter().map(Record::encode));
+        slot.head_entries > LONG_HEAD + 2 * size || slot.head_bytes > LONG_HEAD_BYTES + 2 * slot.bytes
     }
 
     /// Sets or removes the expiry of a key.

@@ -316,7 +316,7 @@ impl Slot {
     fn copy(&self, is_replaced: bool) -> Self {
         let key = self.key.clone();
         let value = if is_replaced { self.value.emptied() } else { self.value.clone() };
-        let Self { expire, head_entries, changed_at, acked_at, .. } = *self;
-        Self { key, value, expire, head_entries, changed_at, acked_at, ..Self::default() }
+        let Self { expire, head_entries, head_bytes, changed_at, acked_at, .. } = *self;
+        Self { key, value, expire, head_entries, head_bytes, changed_at, acked_at, ..Self::default() }
     }
 }

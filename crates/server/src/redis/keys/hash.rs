@@ -1,7 +1,7 @@
 //! Changes of hashes, and fields that are prepared for a hash.
 
 use std::collections::BTreeMap;
-use std::mem::replace;
+use std::mem::take;
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -19,6 +19,8 @@ pub struct NewFields {
     bytes: usize,
     /// Last field of the hash that had its turn to be kept.
     kept_to: Option<Bytes>,
+    /// Whether the hash keeps a field, which the records do not set.
+    keeps_some: bool,
     /// Whether these are all fields of the hash, with those that it keeps.
     are_all: bool,
 }
@@ -63,6 +65,7 @@ impl NewFields {
             if !self.all.contains_key(field) {
                 self.all.insert(field.clone(), value.clone());
                 self.bytes += FIELD;
+                self.keeps_some = true;
             }
             last = Some(field.clone());
         }
@@ -101,20 +104,28 @@ impl Keyspace {
     /// Sets prepared fields of a hash; creates the hash if necessary.
     pub fn put_prepared(&mut self, id: SlotId, new: NewFields) {
         self.touch_hash(id);
-        if self.slot(id).head_entries == 0 {
+        let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
+        let old = if new.are_all { take(all) } else { BTreeMap::new() };
+        // Nothing of the hash is left, and the records set all fields: the head begins anew.
+        if all.is_empty() && !new.keeps_some {
             self.write_head(id);
         }
         let slot = self.cache.get_mut(id);
         let Value::Hash(all) = &mut slot.value else { return };
-        let mut old = BTreeMap::new();
-        if new.are_all || all.is_empty() {
-            old = replace(all, new.all);
+        if all.is_empty() {
+            *all = new.all;
         } else {
             all.extend(new.all);
         }
         slot.head_entries += new.records.len();
-        self.batch.append(names::head(&slot.key), new.records);
+        slot.head_bytes += new.records.iter().map(Bytes::len).sum::<usize>();
+        let head = names::head(&slot.key);
         self.cache.measure(id);
+        if self.is_head_long(id) {
+            self.write_head(id);
+        } else {
+            self.batch.append(head, new.records);
+        }
         self.cache.discarded.add(Value::Hash(old));
     }
 

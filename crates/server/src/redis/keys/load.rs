@@ -69,7 +69,8 @@ impl Keyspace {
             if self.is_stopped || self.is_replica {
                 // The key cannot be deleted here, but must not be visible either.
                 let slot = self.cache.get_mut(id);
-                (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
+                (slot.value, slot.expire) = (Value::Absent, None);
+                (slot.head_entries, slot.head_bytes) = (0, 0);
             } else {
                 self.delete(id);
                 self.cache.get_mut(id).is_lapsed = true;
@@ -129,6 +130,7 @@ fn load(store: &Store, key: LogKey, entries: Option<Vec<Bytes>>) -> Result<Slot,
         return Ok(Slot { key, value, ..Slot::default() });
     };
     let (head, head_entries) = (fold(&key, &entries)?, entries.len());
+    let head_bytes = entries.iter().map(Bytes::len).sum();
     let value = match head.what {
         What::String(text) => Value::String(text),
         What::Hash(fields) => Value::Hash(fields),
@@ -139,7 +141,7 @@ fn load(store: &Store, key: LogKey, entries: Option<Vec<Bytes>>) -> Result<Slot,
         What::Stream(kept) => Value::Stream(Box::new(stream(store, &key, kept)?)),
     };
     let expire = (head.expire > 0).then_some(head.expire);
-    Ok(Slot { key, value, expire, head_entries, ..Slot::default() })
+    Ok(Slot { key, value, expire, head_entries, head_bytes, ..Slot::default() })
 }
 
 /// Finds the logs of a key that cannot be read: so it can be deleted all the same.

@@ -127,7 +127,8 @@ impl Keyspace {
         }
         let expire = (expire > 0).then_some(expire);
         self.note_deadline(expire, &key);
-        let value = Value::Hash(fields);
-        self.cache.insert(Slot { key, value, expire, head_entries: entries.len(), ..Slot::default() });
+        let (value, head_entries) = (Value::Hash(fields), entries.len());
+        let head_bytes = entries.iter().map(Bytes::len).sum();
+        self.cache.insert(Slot { key, value, expire, head_entries, head_bytes, ..Slot::default() });
     }
 }
