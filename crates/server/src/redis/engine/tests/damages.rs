@@ -1,10 +1,12 @@
 //! Keys that nobody can read: they can be deleted, and they stand in the way of no other key.
 
 use brooklet::SpaceConfig;
+use bytes::Bytes;
 
 use super::{World, words};
 use crate::redis::client::ClientId;
 use crate::redis::keys::names;
+use crate::redis::keys::stream::{Entry, Id};
 
 /// Runs requests, and returns the replies once all is durable.
 fn say(world: &mut World, id: ClientId, requests: &[&str]) -> String {
@@ -93,4 +95,24 @@ fn keys_expire_after_a_restart_beside_a_damaged_one_and_in_databases_with_a_name
     for (log, is_there) in [(&b"0/bad"[..], true), (b"0/good", false), (b"jobs/good", false)] {
         assert_eq!(world.store.exists(names::head(log)).unwrap(), is_there, "{}", log.escape_ascii());
     }
+}
+
+/// In the old state a trim of a stream with a deleted entry read all entries that went, one by one:
+/// all other clients waited for seconds if they were many.
+#[test]
+fn a_trim_reads_few_of_the_entries_that_go() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    say(&mut world, id, &["XGROUP CREATE s g 0 MKSTREAM"]);
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    for ms in 1..=1_000 {
+        let entry = Entry::encode(Id { ms, seq: 0 }, &[]);
+        let entry = if ms == 138 { Bytes::from_static(&[0xff; 9]) } else { entry };
+        drop(world.store.append(names::entries(b"0/s"), entry).unwrap());
+    }
+    world.store.flush().unwrap();
+    let id = come(&mut world);
+    let told = say(&mut world, id, &["XDEL s 500-0", "XTRIM s MAXLEN 10", "XLEN s", "XRANGE s - + COUNT 1"]);
+    assert_eq!(told, ":1\r\n:989\r\n:10\r\n*1\r\n*2\r\n$5\r\n991-0\r\n*0\r\n");
 }

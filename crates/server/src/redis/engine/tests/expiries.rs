@@ -87,3 +87,28 @@ fn an_entry_that_is_claimed_twice_in_a_command_counts_twice() {
     let claimed = say(&mut world, id, &["XCLAIM s g e 10 1-1 1-1 JUSTID"]);
     assert_eq!(claimed, "*1\r\n$3\r\n1-1\r\n", "its time is new after the first claim");
 }
+
+#[test]
+fn a_trim_leaves_the_newest_entries_that_are_not_deleted() {
+    let left: Vec<u64> = (1..=400).filter(|n| n % 3 > 0).collect();
+    for most in [0, 1, 57, 150, 260, left.len(), 300] {
+        let mut world = World::new(1, 1 << 20, None);
+        let id = come(&mut world);
+        for n in 1..=400 {
+            say(&mut world, id, &[&format!("XADD s {n}-0 f v")]);
+        }
+        let deleted: String = (1..=133).map(|n| format!(" {}-0", 3 * n)).collect();
+        let told = say(&mut world, id, &[&format!("XDEL s{deleted}"), &format!("XTRIM s MAXLEN {most}")]);
+        let gone = left.len().saturating_sub(most);
+        assert_eq!(told, format!(":133\r\n:{gone}\r\n"), "{most}");
+        let told = say(&mut world, id, &["XLEN s", "XRANGE s - + COUNT 1"]);
+        let start = match left.get(gone) {
+            Some(first) => {
+                let (count, len) = (left.len() - gone, first.to_string().len() + 2);
+                format!(":{count}\r\n*1\r\n*2\r\n${len}\r\n{first}-0\r\n")
+            }
+            None => ":0\r\n*0\r\n".into(),
+        };
+        assert!(told.starts_with(&start), "{most}: {told}");
+    }
+}
