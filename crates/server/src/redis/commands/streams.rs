@@ -10,6 +10,8 @@ use super::{Call, Done, integer};
 
 /// Entries that one portion looks for.
 const FOUND: usize = 2_000;
+/// Entries that a trim looks at one by one.
+const NEAR: usize = 100;
 
 /// The error of what should be an id.
 pub fn invalid_id() -> Fail {
@@ -175,17 +177,32 @@ fn trim(call: &mut Call<'_>, id: SlotId, trim: Trim) -> Result<u64, Fail> {
     Ok(len - call.engine.keys.stream(id).map_or(0, Stream::len))
 }
 
-/// The number after so many live entries from the front.
-fn past_live(call: &Call<'_>, id: SlotId, mut live: u64) -> Result<u64, Fail> {
+/// The number after so many live entries from the front. Most trims pass few entries. Of many, few
+/// are read: those before a number are live but for those that are gone.
+fn past_live(call: &Call<'_>, id: SlotId, live: u64) -> Result<u64, Fail> {
     let stream = call.engine.keys.stream(id).expect("it was there");
-    for seq in stream.seqs() {
-        if live == 0 {
+    let (seqs, gone) = (stream.seqs(), &stream.kept.gone);
+    let mut left = live;
+    for seq in seqs.clone().take(NEAR) {
+        if left == 0 {
             return Ok(seq);
         }
         let entry = call.engine.keys.entry_at(id, seq)?.id;
-        live -= u64::from(!stream.kept.gone.contains(&entry));
+        left -= u64::from(!gone.contains(&entry));
     }
-    Ok(stream.seqs().end)
+    let gone: Vec<Id> = gone.iter().copied().collect();
+    let (mut low, mut high) = (seqs.start, seqs.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let entry = call.engine.keys.entry_at(id, middle)?.id;
+        let gone_before = gone.partition_point(|gone| *gone < entry) as u64;
+        if (middle - seqs.start).saturating_sub(gone_before) < live {
+            low = middle + 1
+        } else {
+            high = middle
+        }
+    }
+    Ok(low)
 }
 
 /// Trims what is gone off the front of the log.
