@@ -101,6 +101,29 @@ fn a_watched_key_that_expires_before_exec_is_a_change() {
     }
 }
 
+/// For clients, all keys are gone from the beginning of a flush on. In the old state a transaction
+/// did not know of it before the key had its turn.
+#[test]
+fn a_watched_key_is_gone_once_a_flush_has_begun() {
+    for (key, is_there) in [("k", true), ("none", false)] {
+        for more in [0, 1_001] {
+            let (mut world, id) = world();
+            let other = come(&mut world);
+            say(&mut world, id, &["SET k v", &format!("WATCH {key}"), "MULTI"]);
+            (0..more).for_each(|n| drop(say(&mut world, id, &[&format!("SET other:{n} 1")])));
+            say(&mut world, id, &["SET k w"]);
+            assert!(begin(&mut world, other, words("FLUSHALL")), "it runs in portions");
+            let mut said = say(&mut world, id, &["EXEC"]);
+            while world.engine.client(id).unwrap().work.is_some() {
+                said += &run(&mut world, id, vec![]);
+            }
+            assert_eq!(said.starts_with("*-1"), is_there, "{key}, {more}: {said}");
+            let said = say(&mut world, id, &["MGET k"]);
+            assert_eq!(said.ends_with("$1\r\nw\r\n"), !is_there, "{key}, {more}: {said}");
+        }
+    }
+}
+
 #[test]
 fn a_killed_client_takes_no_element() {
     for (before, after) in [(vec![], vec![]), (vec!["MULTI"], vec!["EXEC"])] {
