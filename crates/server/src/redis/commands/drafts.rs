@@ -300,7 +300,7 @@ fn is_late(call: &Call<'_>, drafted: &Drafted) -> bool {
 
 /// Commits the deletion of the expired keys that a portion has met, as they are gone for all
 /// clients; returns whether this succeeded.
-fn commit_expired(call: &mut Call<'_>) -> bool {
+pub(super) fn commit_expired(call: &mut Call<'_>) -> bool {
     if !call.engine.keys.is_changed() {
         return true;
     }

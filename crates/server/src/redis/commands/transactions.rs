@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use super::super::acl::Denied;
 use super::super::client::Queue;
 use super::super::fail::Fail;
+use super::super::keys::names;
 use super::super::proto::Args;
 use super::blocking::plain_logs;
-use super::drafts::{Parts, Progress};
+use super::drafts::{Parts, Progress, commit_expired};
 use super::lookups::READS;
 use super::{Call, Done, check_names, resolve};
 
@@ -100,6 +103,7 @@ fn exec_now(call: &mut Call<'_>) -> Done {
 /// Takes the commands of a transaction; returns `None`, and says so to the client, if a key that it
 /// watches has changed.
 fn take_queue(call: &mut Call<'_>) -> Result<Option<Queue>, Fail> {
+    clear_watched(call)?;
     let Some(queue) = call.client.queue.take() else {
         return Err(Fail::err("EXEC without MULTI"));
     };
@@ -116,6 +120,23 @@ fn take_queue(call: &mut Call<'_>) -> Result<Option<Queue>, Fail> {
         return Ok(None);
     }
     Ok(Some(queue))
+}
+
+/// Deletes the keys that a client watches in databases whose keys are being deleted: they are gone
+/// for all clients, although their turn has not come.
+fn clear_watched(call: &mut Call<'_>) -> Done {
+    if call.client.is_stale || !call.engine.keys.is_clearing_any() {
+        return Ok(());
+    }
+    let keys = &call.engine.keys;
+    let is_cleared = |key: &&Bytes| keys.is_clearing(names::database(key));
+    let watched: Vec<Bytes> = call.client.watched.keys().filter(is_cleared).cloned().collect();
+    for key in &watched {
+        call.engine.keys.open_plain(key)?;
+        call.keys().make_room();
+    }
+    commit_expired(call);
+    Ok(())
 }
 
 /// Does some of what was gathered, on a draft.
