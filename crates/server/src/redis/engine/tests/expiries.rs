@@ -2,7 +2,7 @@
 
 use brooklet::{Class, MemoryConfig, SpaceConfig};
 
-use super::{World, words};
+use super::{World, at, words};
 use crate::redis::client::ClientId;
 use crate::redis::keys::names;
 
@@ -111,4 +111,32 @@ fn a_trim_leaves_the_newest_entries_that_are_not_deleted() {
         };
         assert!(told.starts_with(&start), "{most}: {told}");
     }
+}
+
+/// In the old state a tick ended at the first key of another database, so keys came faster than
+/// they went.
+#[test]
+fn keys_of_databases_that_expire_in_turn_go_in_one_tick() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    for n in 0..20 {
+        say(&mut world, id, &[&format!("SELECT {}", n % 3), &format!("SET k{n} v PX {}", 50 + n)]);
+    }
+    world.pass(100);
+    assert_eq!(world.engine.keys.next_deadline(), None, "all are deleted");
+    for database in 0..3 {
+        let left = say(&mut world, id, &[&format!("SELECT {database}"), "DBSIZE"]);
+        assert_eq!(left, "+OK\r\n:0\r\n");
+    }
+}
+
+/// In the old state the driver looked at the keys a thousand times a second.
+#[test]
+fn nothing_is_due_once_the_store_has_stopped() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    say(&mut world, id, &["SET k v PX 50"]);
+    world.engine.note_stopped("the device is gone");
+    world.engine.tick(at(world.now() + 100));
+    assert_eq!(world.engine.next_due(), None);
 }
