@@ -11,6 +11,8 @@ use crate::redis::notices::Notice;
 use crate::redis::now::Now;
 use crate::redis::pubsub::MAX_STEPS;
 
+/// Expired keys that are deleted at once.
+const EXPIRED: usize = 100;
 /// Keys of a long change that are moved to the cache at once.
 const MERGED: usize = 2_000;
 /// Fields that nobody needs any more, and whose memory is freed at once.
@@ -59,13 +61,26 @@ impl Engine {
         if self.stopped.is_some() {
             return;
         }
-        self.begin_events();
-        if let Err(error) = self.keys.expire_due(100) {
-            self.keys.roll_back();
-            return self
-                .note_trouble("the server could not remove expired keys; the keys stay for now", &error);
+        // Each database has a commit of its own. Keys must not come faster than they go, also if
+        // those of several databases expire in turn.
+        let mut left = EXPIRED;
+        loop {
+            self.begin_events();
+            let (before, done) = (self.keys.epoch(), self.keys.expire_due(left));
+            match done {
+                Ok(count) => left -= count,
+                Err(error) => {
+                    self.keys.roll_back();
+                    let what = "the server could not remove expired keys; the keys stay for now";
+                    return self.note_trouble(what, &error);
+                }
+            }
+            self.commit_expired();
+            // A commit that the store refused comes again at another time.
+            if left == 0 || self.keys.epoch() == before {
+                break;
+            }
         }
-        self.commit_expired();
         self.serve_takers();
         self.deliver();
     }
@@ -128,7 +143,9 @@ impl Engine {
         }
         let expiring = self.keys.next_deadline().map(|at| at.saturating_sub(self.keys.now));
         let clearing = self.keys.is_clearing_any().then_some(1);
-        [waiting, expiring, clearing].into_iter().flatten().min().map(Duration::from_millis)
+        // A store that has stopped deletes nothing.
+        let deleting = expiring.into_iter().chain(clearing).filter(|_| self.stopped.is_none());
+        waiting.into_iter().chain(deleting).min().map(Duration::from_millis)
     }
 
     /// Records the commits that have become durable, and wakes the clients whose replies may be

@@ -165,17 +165,17 @@ impl Keyspace {
         Ok(chosen.map(|at| first[at as usize].clone()))
     }
 
-    /// Deletes up to `most` expired keys of one database; returns whether more may exist. A commit
-    /// cannot be on databases in memory and on others at once.
-    pub fn expire_due(&mut self, most: usize) -> Result<bool, Error> {
+    /// Deletes up to `most` expired keys of one database; returns the number of keys that it has
+    /// looked at. A commit cannot be on databases in memory and on others at once.
+    pub fn expire_due(&mut self, most: usize) -> Result<usize, Error> {
         let mut database = None;
-        for _ in 0..most {
+        for count in 0..most {
             let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
-                return Ok(false);
+                return Ok(count);
             };
             let of = names::database(&key);
             if *database.get_or_insert_with(|| of.to_vec()) != *of {
-                return Ok(true);
+                return Ok(count);
             }
             // Opening an expired key deletes it; a key whose expiry was extended or removed stays.
             match self.open_plain(&key) {
@@ -189,7 +189,7 @@ impl Keyspace {
             }
             self.forget_deadline(Some(at), &key);
         }
-        Ok(true)
+        Ok(most)
     }
 
     /// Returns whether a key has expired and is not deleted yet.
