@@ -140,3 +140,23 @@ fn nothing_is_due_once_the_store_has_stopped() {
     world.engine.tick(at(world.now() + 100));
     assert_eq!(world.engine.next_due(), None);
 }
+
+/// As in Redis: the second place goes on behind the first. In the old state both gave the same
+/// entries, and the group had read each twice.
+#[test]
+fn a_stream_that_is_named_twice_gives_each_entry_once() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    say(&mut world, id, &["XADD s 1-1 f v", "XADD s 2-1 f v", "XADD s 3-1 f v", "XGROUP CREATE s g 0"]);
+    let read = "XREADGROUP GROUP g c COUNT 2 STREAMS s s > >";
+    let told = say(&mut world, id, &[read]);
+    assert_eq!(["1-1", "2-1", "3-1"].map(|id| told.matches(id).count()), [1, 1, 1], "{told}");
+    assert!(told.starts_with("*2\r\n*2\r\n$1\r\ns\r\n*2\r\n"), "{told}");
+    assert_eq!(say(&mut world, id, &[read]), "*-1\r\n");
+    let told = say(&mut world, id, &["XINFO GROUPS s"]);
+    assert!(told.ends_with("$12\r\nentries-read\r\n:3\r\n$3\r\nlag\r\n:0\r\n"), "{told}");
+    // All of them at the first place.
+    say(&mut world, id, &["XGROUP SETID s g 0"]);
+    let told = say(&mut world, id, &["XREADGROUP GROUP g c STREAMS s s > >"]);
+    assert!(told.starts_with("*1\r\n*2\r\n$1\r\ns\r\n*3\r\n"), "{told}");
+}
