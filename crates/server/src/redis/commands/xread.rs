@@ -1,5 +1,6 @@
 //! Reads of streams from the last position, alone or in a group.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -162,6 +163,8 @@ struct Read {
     given: Vec<Given>,
     /// The last entry of the stream that is being read.
     last: Option<Id>,
+    /// The last new entry of each stream, if there are several: one may be named twice.
+    passed: BTreeMap<Bytes, Id>,
     entries: usize,
     bytes: usize,
 }
@@ -174,7 +177,7 @@ impl Read {
 
     /// Returns the bytes that this takes.
     fn memory(&self) -> usize {
-        let streams = self.starts.len() * size_of::<((usize, From), Given)>();
+        let streams = self.starts.len() * size_of::<((usize, From), Given)>() + self.passed.len() * PASSED;
         self.bytes + self.entries * size_of::<(Id, Option<Entry>)>() + streams
     }
 }
@@ -218,6 +221,7 @@ fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Opti
             From::New => {
                 let (group, _) = asked.group.as_ref().expect("it was looked for");
                 let last = call.engine.keys.stream(id).expect("it has the group").kept.groups[group].last;
+                let last = read.passed.get(&call.args[at]).copied().unwrap_or(last);
                 read_after(call, id, read.last.unwrap_or(last), room.min(most), read.bytes)?
             }
             From::After(after) => {
@@ -238,6 +242,9 @@ fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Opti
         let is_over = found.len() == most || found.len() < room;
         room = room.saturating_sub(found.len() + OPENED);
         let last = found.last().map(|(id, _)| *id);
+        if let Some(last) = last.filter(|_| from == From::New && asked.streams > 1) {
+            read.passed.insert(call.args[at].clone(), last);
+        }
         match read.given.last_mut().filter(|_| read.last.is_some()) {
             Some(given) => given.extend(found),
             None => read.given.push(found),
@@ -281,6 +288,8 @@ fn end(call: &mut Call<'_>, asked: &Asked, read: Read) -> Done {
 
 /// To open a stream takes as long as to read so many entries.
 const OPENED: usize = 2;
+/// Bytes of a last entry of a stream.
+const PASSED: usize = 100;
 /// Most bytes that an entry that is gone takes in memory, or in the reply.
 const GONE: usize = 100;
 
