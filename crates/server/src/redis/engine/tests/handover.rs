@@ -355,3 +355,38 @@ fn a_client_that_leaves_beside_the_preparation_leaves_no_change() {
     go_on(&mut desk, &mut second);
     assert!(matches!(tasks.try_recv(), Ok(Task::Prepare(_))));
 }
+
+/// In the old state the deletion of the key waited for the next commit, and a draft that was
+/// committed next was refused because of it.
+#[test]
+fn a_key_that_has_expired_when_the_store_has_its_commit_is_deleted_at_once() {
+    let (mut desk, tasks) = helped();
+    assert!(ask(&mut desk, &["BLPOP k 0"]).is_empty());
+    let sets = (0..MANY).map(|n| format!("SET key:{n} new"));
+    let set = transaction(sets.chain(["SET k v PX 20".to_owned()]));
+    let task = pass(&mut desk, &tasks, set);
+    desk.engine.set_time(at(1_000_050));
+    let told = end(&mut desk, task);
+    assert!(told.ends_with("+OK\r\n"), "{}", &told[told.len() - 100..]);
+    assert!(!desk.engine.keys.is_changed(), "a change is left to the next commit");
+    assert_eq!(desk.engine.keys.next_deadline(), None);
+    let long = desk.long;
+    desk.engine.run(long, &mut [words("EXISTS k key:0")].into(), || true);
+    assert_eq!(desk.told(long), ":1\r\n");
+}
+
+/// In the old state the client kept the prepared commit, and nobody counted its memory.
+#[test]
+fn a_command_that_needs_its_prepared_commit_no_more_leaves_none() {
+    let (mut desk, tasks) = helped();
+    desk.say(&["CONFIG SET notify-keyspace-events KEA"].map(words));
+    let task = begin(&mut desk, &tasks, vec![set_all("new")]);
+    desk.say(&["SUBSCRIBE __keyevent@0__:set"].map(words));
+    desk.engine.end_task(task.run());
+    for _ in 0..1_000 {
+        desk.engine.run(desk.long, &mut VecDeque::new(), || true);
+    }
+    assert!(!desk.is_at_work(desk.long) && tasks.try_recv().is_err());
+    assert_eq!(desk.told(desk.long), "+OK\r\n");
+    assert!(desk.engine.client(desk.long).unwrap().prepared.is_none());
+}
