@@ -57,6 +57,8 @@ impl Engine {
             self.outbox.stamp(self.keys.epoch());
         } else {
             client.work_bytes = 0;
+            // The command may have needed its prepared commit no more.
+            client.prepared = None;
             self.end_request(client, Some(spec), start);
             self.tell_late(client);
         }

@@ -139,7 +139,12 @@ impl Engine {
     /// Returns the type of a key; `None` if that is not known.
     fn kind_of(&mut self, key: &Bytes) -> Option<&'static str> {
         let id = self.keys.open_plain(key).ok()?;
-        Some(self.keys.value(id).kind())
+        let kind = self.keys.value(id).kind();
+        if self.keys.is_changed() {
+            // The key has expired meanwhile, and perhaps nobody is asked about it.
+            self.commit_expired();
+        }
+        Some(kind)
     }
 
     /// Returns whether a client waits as a member of a group, which may be deleted.
