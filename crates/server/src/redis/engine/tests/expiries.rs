@@ -160,3 +160,24 @@ fn a_stream_that_is_named_twice_gives_each_entry_once() {
     let told = say(&mut world, id, &["XREADGROUP GROUP g c STREAMS s s > >"]);
     assert!(told.starts_with("*1\r\n*2\r\n$1\r\ns\r\n*3\r\n"), "{told}");
 }
+
+/// In the old state the commit of such a command had keys of a database in memory and of another
+/// one, and was refused.
+#[test]
+fn a_command_deletes_expired_keys_of_one_database() {
+    for requests in [&["INFO keyspace"][..], &["MULTI", "SET x 1", "DBSIZE", "RANDOMKEY", "SCAN 0", "EXEC"]] {
+        let mut world = World::new(1, 1 << 20, None);
+        let in_memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+        world.store.create_space("2", in_memory).unwrap();
+        let id = come(&mut world);
+        for n in 0..20 {
+            say(&mut world, id, &["SELECT 2", &format!("SET b{n} v PX {}", 50 + 2 * n)]);
+            say(&mut world, id, &["SELECT 0", &format!("SET a{n} v PX {}", 51 + 2 * n)]);
+        }
+        world.engine.set_time(at(world.now() + 100));
+        let told = say(&mut world, id, requests);
+        assert!(!told.contains("-ERR"), "{requests:?}: {told}");
+        world.pass(100);
+        assert_eq!(world.engine.keys.next_deadline(), None, "all are deleted");
+    }
+}
