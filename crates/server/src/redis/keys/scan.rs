@@ -86,13 +86,12 @@ impl Keyspace {
     /// database that is being deleted. Returns whether there were any.
     pub fn prepare_scan(&mut self, database: &[u8]) -> Result<bool, Error> {
         const PORTION: usize = 500;
-        let has_due = self.has_due();
-        self.expire_due(PORTION)?;
+        let expired = self.expire_due(PORTION)?;
         let is_clearing = self.is_clearing(database);
         if is_clearing {
             self.clear_some(0, PORTION)?;
         }
-        Ok(has_due || is_clearing)
+        Ok(expired > 0 || is_clearing)
     }
 
     /// Returns the keys of a database whose names are greater than `after`. Keys that have expired
@@ -166,9 +165,11 @@ impl Keyspace {
     }
 
     /// Deletes up to `most` expired keys of one database; returns the number of keys that it has
-    /// looked at. A commit cannot be on databases in memory and on others at once.
+    /// looked at. A commit cannot be on databases in memory and on others at once, so the database
+    /// is that of the earlier changes of the commit, if there are any.
     pub fn expire_due(&mut self, most: usize) -> Result<usize, Error> {
-        let mut database = None;
+        let changed = self.touched.first().map(|(id, _)| names::database(&self.slot(*id).key));
+        let mut database = changed.map(<[u8]>::to_vec);
         for count in 0..most {
             let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(count);
