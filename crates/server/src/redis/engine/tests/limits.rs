@@ -164,3 +164,22 @@ fn the_messages_of_one_request_share_the_steps_of_comparisons() {
     assert!(one > 100_000 && ten > 5 * one.min(MAX_STEPS / 10), "{one} {ten}");
     assert!(left(&mut world, 60) <= MAX_STEPS);
 }
+
+/// In the old state some products were over the largest number: idle clients had to leave.
+#[test]
+fn the_largest_settings_are_no_limits() {
+    let (mut world, id) = world();
+    for name in ["timeout", "client-query-buffer-limit", "stream-node-max-entries"] {
+        let set = say(&mut world, id, words(&format!("CONFIG SET {name} {}", u64::MAX)));
+        assert_eq!(set, "+OK\r\n", "{name}");
+    }
+    say(&mut world, id, words("XADD s 1-1 f v"));
+    assert_eq!(say(&mut world, id, words("XTRIM s MAXLEN ~ 0")), ":0\r\n");
+    say(&mut world, id, words("MULTI"));
+    for n in 0..1_001 {
+        say(&mut world, id, words(&format!("SET k{n} 1")));
+    }
+    assert!(say(&mut world, id, words("EXEC")).starts_with("*1001\r\n"));
+    world.pass(10_000);
+    assert!(world.engine.client(id).is_some(), "it may be idle");
+}
