@@ -218,7 +218,7 @@ fn rest(call: &mut Call<'_>, drafted: Drafted, parts: Parts) -> Outcome {
     let kept = drafted.progress.splice.as_ref().map_or(0, |splice| splice.memory());
     let memory = drafted.draft.memory(call.engine.keys.cache_budget()) + kept;
     // The request does not bound what a list has besides.
-    if (!parts.is_plain || kept > 0) && memory > 2 * call.engine.settings.max_request {
+    if (!parts.is_plain || kept > 0) && memory > call.engine.settings.max_request.saturating_mul(2) {
         return Outcome::TooLarge;
     }
     call.client.work_bytes = drafted.request + memory + drafted.told.len();

@@ -142,7 +142,7 @@ fn options(call: &Call<'_>, is_add: bool) -> Result<Options, Fail> {
             return Err(Fail::err("syntax error, LIMIT cannot be used without the special ~ option"));
         }
         (Some(trim), limit) if trim.roughly => {
-            trim.limit = limit.unwrap_or(100 * call.engine.settings.stream_portion());
+            trim.limit = limit.unwrap_or(call.engine.settings.stream_portion().saturating_mul(100));
         }
         _ => {}
     }

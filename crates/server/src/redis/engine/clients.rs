@@ -288,7 +288,8 @@ impl Engine {
         let settings = &self.settings;
         for client in self.clients.values_mut() {
             let buffered = client.written() + client.outgoing;
-            let is_after = |since: u64, seconds: u64| now.saturating_sub(since) > seconds * 1000;
+            let is_after =
+                |since: u64, seconds: u64| now.saturating_sub(since) > seconds.saturating_mul(1000);
             let is_over = |since, seconds| seconds > 0 && is_after(since, seconds);
             let is_slow =
                 client.slow_since.is_some_and(|since| is_after(since, settings.soft_output_seconds));
