@@ -4,7 +4,7 @@ use brooklet::Store;
 use bytes::Bytes;
 
 use super::portions::{Desk, many, stream};
-use super::words;
+use super::{World, words};
 use crate::redis::keys::names;
 
 /// Number of times that a value is written.
@@ -51,4 +51,28 @@ fn entries_that_are_claimed_again_and_again_leave_the_head() {
     assert!(len < 1_200_000, "{len}");
     let mut desk = desk.again();
     assert!(desk.say(&[words("XPENDING stream g")]).starts_with("*4\r\n:5000\r\n"));
+}
+
+/// In the old state each further change was refused, for ever: the head was to be rewritten, and no
+/// commit takes it as a whole.
+#[test]
+fn a_hash_that_no_commit_takes_as_a_whole_can_be_changed() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let mut say = |request: Vec<Bytes>| {
+        world.engine.run(id, &mut [request].into(), || true);
+        world.store.flush().unwrap();
+        world.engine.note_durable();
+        String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned()
+    };
+    for part in 0..2 {
+        let value = "x".repeat(200);
+        assert_eq!(say(many("HSET h", 250, |n| format!("{part}:{n} {value}"))), ":250\r\n");
+    }
+    for n in 0..1_100 {
+        assert_eq!(say(words(&format!("HSET h 0:0 {n}"))), ":0\r\n", "{n}");
+    }
+    assert_eq!(say(words("HDEL h 0:1 1:1")), ":2\r\n");
+    assert_eq!(say(words("HLEN h")), ":498\r\n");
+    assert_eq!(say(words("HGET h 0:0")), "$4\r\n1099\r\n");
 }
