@@ -19,6 +19,8 @@ const LONG_HEAD: usize = 32;
 /// Number of bytes at which a head is rewritten, in addition to twice the memory of the value: one
 /// record may hold many parts.
 const LONG_HEAD_BYTES: usize = 64 << 10;
+/// Memory of a part of a value, in bytes, that its record in a head does not need, about.
+const SPARE: usize = 70;
 
 impl Keyspace {
     /// Returns a key's value.
@@ -127,7 +129,8 @@ impl Keyspace {
         self.batch.append(head, records);
     }
 
-    /// Returns whether a head is much longer than its value needs, and is to be rewritten.
+    /// Returns whether a head is much longer than its value needs, and is to be rewritten. A head
+    /// that no commit takes as a whole grows on, because changes would be refused otherwise.
     pub(super) fn is_head_long(&self, id: SlotId) -> bool {
         let slot = self.slot(id);
         let size = match &slot.value {
@@ -135,7 +138,9 @@ impl Keyspace {
             Value::Stream(stream) => stream.kept.size(),
             _ => 0,
         };
-        slot.head_entries > LONG_HEAD + 2 * size || slot.head_bytes > LONG_HEAD_BYTES + 2 * slot.bytes
+        let is_long =
+            slot.head_entries > LONG_HEAD + 2 * size || slot.head_bytes > LONG_HEAD_BYTES + 2 * slot.bytes;
+        is_long && slot.bytes.saturating_sub(SPARE * size) <= self.longest_head
     }
 
     /// Sets or removes the expiry of a key.

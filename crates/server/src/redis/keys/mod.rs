@@ -176,6 +176,8 @@ pub struct Keyspace {
     /// The committed draft whose keys are being moved to the cache.
     merging: Option<Merging>,
     scratch: Vec<u8>,
+    /// Longest head, in bytes, that one commit certainly takes as a whole.
+    longest_head: usize,
     /// Whether the current command may stop at a long hash that is not in memory.
     may_stop: bool,
     /// The hash that the current command has stopped at.
@@ -221,6 +223,7 @@ impl Keyspace {
     /// Creates the keys of a store, with `budget` bytes of memory for the recently used keys.
     pub fn new(store: Store, budget: usize, now: u64) -> Self {
         let has_copy = store.activity().mirror.is_some();
+        let longest_head = store.info().map_or(usize::MAX, |info| (info.ring_size / 4) as usize);
         Self {
             store,
             copy: has_copy.then(Default::default),
@@ -249,6 +252,7 @@ impl Keyspace {
             is_replaced: false,
             merging: None,
             scratch: Vec::new(),
+            longest_head,
             may_stop: false,
             loading: None,
             lookups: Lookups::default(),
