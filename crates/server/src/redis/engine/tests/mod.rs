@@ -11,6 +11,7 @@ mod elsewhere;
 mod expiries;
 mod handover;
 mod heads;
+mod large_entries;
 mod lease;
 mod limits;
 mod lists;
