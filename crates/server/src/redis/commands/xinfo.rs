@@ -248,8 +248,9 @@ impl Told {
                 next_group(groups, None)
             }
             Place::Entries(from, count) => {
-                // A portion that is too large in bytes is bounded by the limit of the reply.
-                let entries = keys.entries(id, (from, Id::MAX), count.min(parts).min(ENTRIES), false)?;
+                let most = count.min(parts).min(ENTRIES);
+                let entries = keys.entries_within(id, (from, Id::MAX), most, false, reply.room())?;
+                let entries = entries.unwrap_or_else(|| no_room(reply));
                 entries.iter().for_each(|entry| tell_entry(reply, entry));
                 written = entries.len();
                 match entries.last().and_then(|last| last.id.after()) {
@@ -294,6 +295,12 @@ impl Told {
         };
         Ok(written)
     }
+}
+
+/// Marks a reply as one that does not fit; returns no entries for it.
+fn no_room(reply: &mut Reply) -> Vec<Entry> {
+    reply.fill();
+    Vec::new()
 }
 
 /// Returns the place of the group that follows one, or of the first.

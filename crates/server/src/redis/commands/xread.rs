@@ -228,7 +228,7 @@ fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Opti
                 let after = read.last.unwrap_or(after);
                 match &asked.group {
                     None => read_after(call, id, after, room.min(most), read.bytes)?,
-                    Some(_) => Some(history(call, id, asked, after, room.min(most))?),
+                    Some(_) => history(call, id, asked, after, room.min(most), read.bytes)?,
                 }
             }
         };
@@ -374,15 +374,35 @@ fn read_after(
     Ok(Some(entries.into_iter().map(|entry| (entry.id, Some(entry))).collect()))
 }
 
-/// Returns up to `most` entries after one that are pending for the consumer.
-fn history(call: &mut Call<'_>, id: SlotId, asked: &Asked, after: Id, most: usize) -> Result<Given, Fail> {
+/// Returns up to `most` entries after one that are pending for the consumer; `None` if the reply
+/// has no room for them, of which `taken` bytes are taken.
+fn history(
+    call: &mut Call<'_>,
+    id: SlotId,
+    asked: &Asked,
+    after: Id,
+    most: usize,
+    taken: usize,
+) -> Result<Option<Given>, Fail> {
     let (group, consumer) = asked.group.as_ref().expect("it was looked for");
     let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
     let mine = after.after().into_iter().flat_map(|from| kept.pending.of(consumer, from));
-    let mut finder = Finder::default();
-    mine.take(most)
-        .map(|(entry, _)| Ok((entry, call.engine.keys.find_entry(&mut finder, id, entry)?)))
-        .collect()
+    let (mut finder, mut found) = (Finder::default(), Vec::new());
+    let mut room = Some(call.client.reply.room().saturating_sub(taken));
+    for (entry, _) in mine.take(most) {
+        let there = call.engine.keys.find_entry(&mut finder, id, entry)?;
+        room = room.and_then(|room| room.checked_sub(there.as_ref().map_or(GONE, Entry::cost)));
+        if room.is_none() {
+            break;
+        }
+        found.push((entry, there));
+    }
+    if room.is_none() {
+        call.reply().fill();
+        call.client.has_room()?;
+        return Ok(None);
+    }
+    Ok(Some(found))
 }
 
 /// Takes note that a consumer was told entries of its history: to tell an entry again is to deliver

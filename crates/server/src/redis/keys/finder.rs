@@ -8,8 +8,9 @@ use super::cache::SlotId;
 use super::stream::{Entry, Id, Stream};
 use super::{Keyspace, names};
 
-/// Most entries that one look reads ahead.
+/// Most entries that one look reads ahead, and most bytes of them, about.
 const AHEAD: u64 = 512;
+const AHEAD_BYTES: usize = 256 << 10;
 
 /// Entries that were read ahead: ids in order that are near to each other cost no search each.
 #[derive(Default)]
@@ -28,7 +29,7 @@ impl Finder {
         ends.is_some_and(|(first, last)| first.id <= id && id <= last.id)
     }
 
-    /// Reads `size` entries from a number on.
+    /// Reads up to `size` entries from a number on.
     fn read(
         &mut self,
         stream: &Stream,
@@ -39,8 +40,9 @@ impl Finder {
     ) -> Result<(), Error> {
         let end = stream.seqs().end;
         let seqs = from.min(end)..from.saturating_add(size).min(end);
-        (self.next, self.size) = (seqs.end, size);
-        self.ahead = stream.entries(store, log, seqs)?;
+        let start = seqs.start;
+        self.ahead = stream.entries(store, log, seqs, AHEAD_BYTES)?;
+        (self.next, self.size) = (start + self.ahead.len() as u64, size);
         Ok(())
     }
 
@@ -76,7 +78,8 @@ impl Keyspace {
         let (log, seqs) = (names::entries(self.key(id)), stream.seqs());
         let (mut first, mut size) = (seqs.start, 1);
         while first < seqs.end {
-            let entries = stream.entries(&self.store, &log, first..seqs.end.min(first + size))?;
+            let next = first..seqs.end.min(first + size);
+            let entries = stream.entries(&self.store, &log, next, AHEAD_BYTES)?;
             let gone = entries.iter().take_while(|entry| stream.kept.gone.contains(&entry.id)).count();
             first += gone as u64;
             if gone < entries.len() {

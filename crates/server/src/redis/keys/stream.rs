@@ -363,12 +363,28 @@ impl Stream {
         decode(key, self.body.get(store, key, seq)?)
     }
 
-    /// Returns the entries with some numbers, deleted or not.
-    pub fn entries(&self, store: &Store, key: &[u8], seqs: Range<u64>) -> Result<VecDeque<Entry>, Error> {
+    /// Returns the first of the entries with some numbers, deleted or not: one at least, and no
+    /// more once they take `most` bytes.
+    pub fn entries(
+        &self,
+        store: &Store,
+        key: &[u8],
+        seqs: Range<u64>,
+        most: usize,
+    ) -> Result<VecDeque<Entry>, Error> {
+        let (mut entries, mut bytes) = (VecDeque::new(), 0);
         if seqs.is_empty() {
-            return Ok(VecDeque::new());
+            return Ok(entries);
         }
-        self.body.iter(store, key, seqs)?.map(|payload| decode(key, payload?)).collect()
+        for payload in self.body.iter(store, key, seqs)? {
+            let entry = decode(key, payload?)?;
+            bytes += entry.cost();
+            entries.push_back(entry);
+            if bytes >= most {
+                break;
+            }
+        }
+        Ok(entries)
     }
 
     /// Returns the number of the first entry whose id is `id` or larger.
