@@ -116,3 +116,23 @@ fn a_trim_reads_few_of_the_entries_that_go() {
     let told = say(&mut world, id, &["XDEL s 500-0", "XTRIM s MAXLEN 10", "XLEN s", "XRANGE s - + COUNT 1"]);
     assert_eq!(told, ":1\r\n:989\r\n:10\r\n*1\r\n*2\r\n$5\r\n991-0\r\n*0\r\n");
 }
+
+/// In the old state a portion read 1,000 values, whatever their size, before anybody looked at the
+/// room of the reply.
+#[test]
+fn few_large_values_are_read_at_once() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    for n in 0..40 {
+        say(&mut world, id, &[&format!("SET k{n} {}", "x".repeat(50_000))]);
+    }
+    say(&mut world, id, &["SET k45 v"]);
+    damage(&world, b"0/k45");
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    let id = come(&mut world);
+    world.engine.settings.hard_output = 500_000;
+    let keys: String = (0..1_001).map(|n| format!(" k{n}")).collect();
+    let told = say(&mut world, id, &[&format!("MGET{keys}")]);
+    assert!(told.starts_with("-ERR the reply is over"), "{told}");
+}
