@@ -11,6 +11,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::super::fail::Fail;
 use super::super::keys::{Follower, Value, names};
+use super::portions::BYTES;
 use super::{Call, check_names};
 
 /// Keys that one portion reads. Each of them may have to be loaded.
@@ -145,8 +146,12 @@ impl Lookups {
         self.note_changes();
         // The portions grow, so that nobody holds this up who changes the keys all the time.
         self.late += usize::from(self.next == self.names.len());
-        let most = READS << (self.late / 64).min(10);
-        for _ in 0..most {
+        let times = 1 << (self.late / 64).min(10);
+        let mut bytes = 0;
+        for _ in 0..READS * times {
+            if bytes > BYTES * times {
+                break;
+            }
             let at = match self.again.pop_first() {
                 Some(at) => at as usize,
                 None if self.next < self.names.len() => {
@@ -155,7 +160,7 @@ impl Lookups {
                 }
                 None => break,
             };
-            self.read(call, at)?;
+            bytes += self.read(call, at)?;
         }
         while let Some((time, at)) = self.expiring.first().copied()
             && time <= call.engine.keys.now
@@ -184,19 +189,21 @@ impl Lookups {
         }
     }
 
-    fn read(&mut self, call: &mut Call<'_>, at: usize) -> Result<(), Fail> {
+    /// Reads a key; returns the bytes that were found.
+    fn read(&mut self, call: &mut Call<'_>, at: usize) -> Result<usize, Fail> {
         self.reads += 1;
         let Name { name, part } = &self.names[at];
         let id = call.engine.keys.open(&self.database, name)?;
         let found = (self.take)(call.value(id), *part);
         let len = |found: &Option<Bytes>| found.as_ref().map_or(0, Bytes::len);
-        self.values = self.values + len(&found) - len(&self.found[at]);
+        let bytes = len(&found);
+        self.values = self.values + bytes - len(&self.found[at]);
         self.found[at] = found;
         if let Some(time) = call.engine.keys.expire(id) {
             self.expiring.insert((time, at as u32));
         }
         call.keys().make_room();
-        Ok(())
+        Ok(bytes)
     }
 
     /// Returns what was found for each word, in order.
