@@ -38,6 +38,8 @@ const STEPS: usize = 2;
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of cache ageing: a key that is unused for two intervals leaves memory.
 const AGE: Duration = Duration::from_secs(15);
+/// Keys that have their turn at once then.
+const AGED: usize = 4_000;
 
 /// The engine, and the tasks that it notifies.
 #[derive(Clone)]
@@ -329,18 +331,22 @@ impl Shared {
 
     /// Handles due events as time passes.
     async fn follow_time(self) {
-        let mut since = Instant::now();
+        let (mut since, mut ages) = (Instant::now(), false);
         loop {
             let wait = {
                 let mut engine = self.lock();
                 engine.tick(self.now());
                 self.beside.look(&mut engine);
                 if since.elapsed() > AGE {
-                    since = Instant::now();
-                    engine.keys.age_cache();
+                    (since, ages) = (Instant::now(), true);
+                }
+                if ages {
+                    ages = !engine.keys.age_cache(AGED);
                 }
                 self.tell(&mut engine);
-                engine.next_due().map_or(TICK, |due| due.clamp(Duration::from_millis(1), TICK))
+                let soon = Duration::from_millis(1);
+                let longest = if ages { soon } else { TICK };
+                engine.next_due().map_or(longest, |due| due.clamp(soon, longest))
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}

@@ -103,6 +103,8 @@ pub struct Cache {
     budget: usize,
     bytes: usize,
     hand: usize,
+    /// Slots that the round of ageing has not looked at.
+    aging: usize,
     /// Values that nobody needs any more.
     pub discarded: Discarded,
 }
@@ -112,7 +114,7 @@ impl Cache {
     pub fn new(budget: usize) -> Self {
         let (index, hasher) = (HashTable::new(), DefaultHashBuilder::default());
         let (slots, free, discarded) = (Vec::new(), Vec::new(), Discarded::default());
-        Self { slots, free, index, hasher, budget, bytes: 0, hand: 0, discarded }
+        Self { slots, free, index, hasher, budget, bytes: 0, hand: 0, aging: 0, discarded }
     }
 
     /// Returns the number of keys.
@@ -250,14 +252,20 @@ impl Cache {
         }
     }
 
-    /// Removes keys that were unused for two rounds; this call is one round.
-    pub fn age(&mut self, durable: u64) {
-        for _ in 0..self.slots.len() {
-            self.pass(durable);
+    /// Looks at up to `most` slots of a round, or begins the next round: removes keys that were
+    /// unused for two rounds. Returns whether the round is over.
+    pub fn age(&mut self, durable: u64, most: usize) -> bool {
+        if self.aging == 0 {
+            self.aging = self.slots.len();
         }
-        if self.index.is_empty() {
+        let count = self.aging.min(most);
+        (0..count).for_each(|_| self.pass(durable));
+        self.aging -= count;
+        let is_over = self.aging == 0;
+        if is_over && self.index.is_empty() {
             (self.slots, self.free, self.index) = (Vec::new(), Vec::new(), HashTable::new());
         }
+        is_over
     }
 
     fn pass(&mut self, durable: u64) {
@@ -302,12 +310,28 @@ mod tests {
         let other = cache.insert(slot(5000, 0));
         assert!(other.at == id.at && cache.find_by_id(id).is_none(), "the slot is another's now");
         for _ in 0..3 {
-            cache.age(0);
+            assert!(cache.age(0, usize::MAX));
         }
         assert_eq!(cache.len(), 1);
         for _ in 0..3 {
-            cache.age(1);
+            assert!(cache.age(1, usize::MAX));
         }
         assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    }
+
+    /// In the old state all clients waited while all keys had their turns.
+    #[test]
+    fn a_round_over_many_keys_goes_on_where_it_stopped() {
+        let mut cache = Cache::new(usize::MAX);
+        for key in 0..1000 {
+            cache.insert(slot(key, 0));
+        }
+        for round in 1..=3 {
+            for (part, left) in [(1, 700), (2, 400), (3, 100), (4, 0)] {
+                assert_eq!(cache.age(0, 300), part == 4, "round {round}");
+                assert_eq!(cache.len(), if round < 3 { 1000 } else { left });
+            }
+        }
+        assert_eq!(cache.bytes(), 0);
     }
 }

@@ -586,9 +586,10 @@ impl Keyspace {
         self.cache.trim(self.durable);
     }
 
-    /// Removes the keys that were unused since the last call.
-    pub fn age_cache(&mut self) {
-        self.cache.age(self.durable);
+    /// Looks at up to `most` keys of a round, or begins the next round: removes keys that were
+    /// unused for two rounds. Returns whether the round is over.
+    pub fn age_cache(&mut self, most: usize) -> bool {
+        self.cache.age(self.durable, most)
     }
 
     fn slot(&self, id: SlotId) -> &Slot {

@@ -83,7 +83,7 @@ fn story(seed: u64, steps: u64) {
             90 => world.settle(),
             91..94 => world.pass([1, 10, 700][rng.below(3) as usize]),
             94 if rng.percent(30) => drop(world.store.checkpoint()),
-            95 => world.engine.keys.age_cache(),
+            95 => assert!(world.engine.keys.age_cache(usize::MAX)),
             96 if rng.percent(20) => world.volume.fail(Fault::PowerOffAfter(rng.below(12))),
             97 if rng.percent(40) => {
                 world = cut(world, seed ^ step, rng.percent(30));
