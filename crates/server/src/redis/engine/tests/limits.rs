@@ -183,3 +183,25 @@ fn the_largest_settings_are_no_limits() {
     world.pass(10_000);
     assert!(world.engine.client(id).is_some(), "it may be idle");
 }
+
+/// In the old state a step read 2,000 values to know their types, whatever their size.
+#[test]
+fn a_step_of_a_scan_reads_few_large_values() {
+    let (mut world, id) = world();
+    for n in 0..40 {
+        say(&mut world, id, words(&format!("SET k{n} {}", "x".repeat(50_000))));
+    }
+    let image = world.volume.crash();
+    let mut world = world.reopened(image, 2);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let (mut cursor, mut found, mut steps) = ("0".to_owned(), 0, 0);
+    while steps == 0 || cursor != "0" {
+        let scan = words(&format!("SCAN {cursor} COUNT 1000 TYPE string"));
+        let told = say(&mut world, id, scan);
+        cursor = told.split("\r\n").nth(2).unwrap().to_owned();
+        found += told.matches("\r\nk").count();
+        steps += 1;
+    }
+    assert_eq!(found, 40);
+    assert!((2..=4).contains(&steps), "{steps} steps");
+}
