@@ -10,6 +10,7 @@ use super::super::fail::Fail;
 use super::super::glob::{matches, matches_within};
 use super::hashes;
 use super::keys::steps_of;
+use super::portions::BYTES;
 use super::{Call, Done};
 
 /// The request of a scan.
@@ -73,9 +74,9 @@ pub fn scan(call: &mut Call<'_>) -> Done {
     let may_be_gone = call.keys().has_due() || call.keys().is_clearing(&database) || call.keys().is_replica();
     let opens = wanted.kind.is_some() || may_be_gone;
     let mut keys = call.keys().keys_after(&database, after.as_deref())?;
-    let (mut found, mut last, mut steps) = (Vec::new(), None, 0);
+    let (mut found, mut last, mut steps, mut loaded) = (Vec::new(), None, 0, 0);
     for _ in 0..wanted.count.min(if opens { MOST_WITH_TYPE } else { MOST }) {
-        if steps > MOST_STEPS {
+        if steps > MOST_STEPS || loaded > BYTES {
             break;
         }
         let key = keys.next().transpose()?;
@@ -86,9 +87,11 @@ pub fn scan(call: &mut Call<'_>) -> Done {
             continue;
         }
         if opens {
+            let before = call.engine.keys.cached().1;
             let value = call.keys().kind_of(&database, &key)?;
             let is_wanted = wanted.kind.as_ref().is_none_or(|kind| value.kind() == kind);
             let is_found = value.is_there() && is_wanted;
+            loaded += call.engine.keys.cached().1.saturating_sub(before);
             call.keys().make_room();
             if !is_found {
                 continue;
