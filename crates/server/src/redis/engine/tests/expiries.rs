@@ -181,3 +181,24 @@ fn a_command_deletes_expired_keys_of_one_database() {
         assert_eq!(world.engine.keys.next_deadline(), None, "all are deleted");
     }
 }
+
+/// In the old state both commands deleted the expired key of the other database first, and their
+/// commit was refused; or a key was returned that had expired.
+#[test]
+fn a_walk_meets_expired_keys_of_its_own_database() {
+    for request in ["SCAN 0 COUNT 100", "RANDOMKEY"] {
+        let mut world = World::new(1, 1 << 20, None);
+        let in_memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+        world.store.create_space("2", in_memory).unwrap();
+        let id = come(&mut world);
+        say(&mut world, id, &["SELECT 2", "SET b v PX 50", "SELECT 0", "SET left v"]);
+        for n in 0..50 {
+            say(&mut world, id, &[&format!("SET a{n} v PX 60")]);
+        }
+        world.engine.set_time(at(world.now() + 100));
+        let told = say(&mut world, id, &[request]);
+        assert!(told.ends_with("$4\r\nleft\r\n") && !told.contains("\r\na"), "{request}: {told}");
+        world.pass(100);
+        assert_eq!(world.engine.keys.next_deadline(), None, "all are deleted");
+    }
+}
