@@ -70,7 +70,8 @@ pub fn scan(call: &mut Call<'_>) -> Done {
             Some(call.engine.scans.find(at, &database, user).ok_or_else(|| Fail::err(error))?)
         }
     };
-    call.keys().expire_due(MOST_EXPIRED)?;
+    // Those of another database must not be in the same commit as keys that are opened below.
+    call.keys().expire_due(Some(&database[..]), MOST_EXPIRED)?;
     let may_be_gone = call.keys().has_due() || call.keys().is_clearing(&database) || call.keys().is_replica();
     let opens = wanted.kind.is_some() || may_be_gone;
     let mut keys = call.keys().keys_after(&database, after.as_deref())?;

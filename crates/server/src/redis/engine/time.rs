@@ -66,7 +66,7 @@ impl Engine {
         let mut left = EXPIRED;
         loop {
             self.begin_events();
-            let (before, done) = (self.keys.epoch(), self.keys.expire_due(left));
+            let (before, done) = (self.keys.epoch(), self.keys.expire_due(None, left));
             match done {
                 Ok(count) => left -= count,
                 Err(error) => {

@@ -86,7 +86,7 @@ impl Keyspace {
     /// database that is being deleted. Returns whether there were any.
     pub fn prepare_scan(&mut self, database: &[u8]) -> Result<bool, Error> {
         const PORTION: usize = 500;
-        let expired = self.expire_due(PORTION)?;
+        let expired = self.expire_due(None, PORTION)?;
         let is_clearing = self.is_clearing(database);
         if is_clearing {
             self.clear_some(0, PORTION)?;
@@ -139,12 +139,17 @@ impl Keyspace {
         const TRIES: u64 = 64;
         const LOOKS: usize = 500;
         self.merge_some(usize::MAX);
-        let is_clearing = self.prepare_scan(database)? && self.is_clearing(database);
+        self.expire_due(Some(database), LOOKS)?;
+        if self.is_clearing(database) {
+            self.clear_some(0, LOOKS)?;
+        }
+        let is_clearing = self.is_clearing(database);
         for n in 0..TRIES {
             let Some(slot) = self.cache.nth(rng.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) else {
                 break;
             };
-            if slot.value.is_there() && names::database(&slot.key) == database && !is_clearing {
+            let is_there = slot.value.is_there() && slot.expire.is_none_or(|at| at > self.now);
+            if is_there && names::database(&slot.key) == database && !is_clearing {
                 return Ok(Some(Bytes::copy_from_slice(names::name(&slot.key))));
             }
         }
@@ -164,12 +169,13 @@ impl Keyspace {
         Ok(chosen.map(|at| first[at as usize].clone()))
     }
 
-    /// Deletes up to `most` expired keys of one database; returns the number of keys that it has
-    /// looked at. A commit cannot be on databases in memory and on others at once, so the database
-    /// is that of the earlier changes of the commit, if there are any.
-    pub fn expire_due(&mut self, most: usize) -> Result<usize, Error> {
+    /// Deletes up to `most` expired keys of one database, of this one or of any; returns the number
+    /// of keys that it has looked at. It ends at the first key of another database. A commit cannot
+    /// be on databases in memory and on others at once, so the database is that of the earlier
+    /// changes of the commit, if there are any.
+    pub fn expire_due(&mut self, of: Option<&[u8]>, most: usize) -> Result<usize, Error> {
         let changed = self.touched.first().map(|(id, _)| names::database(&self.slot(*id).key));
-        let mut database = changed.map(<[u8]>::to_vec);
+        let mut database = changed.or(of).map(<[u8]>::to_vec);
         for count in 0..most {
             let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(count);
