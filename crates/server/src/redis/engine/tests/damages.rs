@@ -5,8 +5,9 @@ use bytes::Bytes;
 
 use super::{World, words};
 use crate::redis::client::ClientId;
+use crate::redis::keys::head::Record;
 use crate::redis::keys::names;
-use crate::redis::keys::stream::{Entry, Id};
+use crate::redis::keys::stream::{Delta, Entry, Id};
 
 /// Runs requests, and returns the replies once all is durable.
 fn say(world: &mut World, id: ClientId, requests: &[&str]) -> String {
@@ -97,22 +98,31 @@ fn keys_expire_after_a_restart_beside_a_damaged_one_and_in_databases_with_a_name
     }
 }
 
-/// In the old state a trim of a stream with a deleted entry read all entries that went, one by one:
-/// all other clients waited for seconds if they were many.
-#[test]
-fn a_trim_reads_few_of_the_entries_that_go() {
+/// Makes a stream with so many entries, of which nobody can read one: a command that fails because
+/// of it has read that far.
+fn stream(count: u64, unreadable: u64) -> (World, ClientId) {
     let mut world = World::new(1, 1 << 20, None);
     let id = come(&mut world);
     say(&mut world, id, &["XGROUP CREATE s g 0 MKSTREAM"]);
     let image = world.volume.crash();
     let mut world = world.reopened(image, 2);
-    for ms in 1..=1_000 {
+    for ms in 1..=count {
         let entry = Entry::encode(Id { ms, seq: 0 }, &[]);
-        let entry = if ms == 138 { Bytes::from_static(&[0xff; 9]) } else { entry };
-        drop(world.store.append(names::entries(b"0/s"), entry).unwrap());
+        let entry = if ms == unreadable { Bytes::from_static(&[0xff; 9]) } else { entry };
+        let added = world.store.append(names::entries(b"0/s"), entry).unwrap();
+        if ms % 100 == 0 {
+            added.wait().unwrap();
+        }
     }
-    world.store.flush().unwrap();
     let id = come(&mut world);
+    (world, id)
+}
+
+/// In the old state a trim of a stream with a deleted entry read all entries that went, one by one:
+/// all other clients waited for seconds if they were many.
+#[test]
+fn a_trim_reads_few_of_the_entries_that_go() {
+    let (mut world, id) = stream(1_000, 138);
     let told = say(&mut world, id, &["XDEL s 500-0", "XTRIM s MAXLEN 10", "XLEN s", "XRANGE s - + COUNT 1"]);
     assert_eq!(told, ":1\r\n:989\r\n:10\r\n*1\r\n*2\r\n$5\r\n991-0\r\n*0\r\n");
 }
@@ -135,4 +145,16 @@ fn few_large_values_are_read_at_once() {
     let keys: String = (0..1_001).map(|n| format!(" k{n}")).collect();
     let told = say(&mut world, id, &[&format!("MGET{keys}")]);
     assert!(told.starts_with("-ERR the reply is over"), "{told}");
+}
+
+/// In the old state the deletion of the first entry read all deleted ones behind it.
+#[test]
+fn a_deletion_at_the_front_reads_few_of_the_entries_that_go() {
+    let (mut world, id) = stream(3_000, 1_500);
+    let gone = Delta::Gone((2..=2_990).map(|ms| Id { ms, seq: 0 }).collect());
+    for record in Record::Stream(gone).split() {
+        world.store.append(names::head(b"0/s"), record.encode()).unwrap().wait().unwrap();
+    }
+    let told = say(&mut world, id, &["XLEN s", "XDEL s 1-0", "XLEN s", "XRANGE s - + COUNT 1"]);
+    assert_eq!(told, ":11\r\n:1\r\n:10\r\n*1\r\n*2\r\n$6\r\n2991-0\r\n*0\r\n");
 }
