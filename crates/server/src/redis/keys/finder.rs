@@ -83,9 +83,21 @@ impl Keyspace {
             let gone = entries.iter().take_while(|entry| stream.kept.gone.contains(&entry.id)).count();
             first += gone as u64;
             if gone < entries.len() {
+                return Ok(first);
+            }
+            if size == AHEAD {
                 break;
             }
             size = (2 * size).min(AHEAD);
+        }
+        // Of many, few are read: all entries up to a number are deleted if as many ids are gone.
+        let gone: Vec<Id> = stream.kept.gone.iter().copied().collect();
+        let mut end = seqs.end;
+        while first < end {
+            let middle = first + (end - first) / 2;
+            let entry = stream.entry(&self.store, &log, middle)?.id;
+            let gone_up_to = gone.partition_point(|gone| *gone <= entry) as u64;
+            if gone_up_to > middle - seqs.start { first = middle + 1 } else { end = middle }
         }
         Ok(first)
     }
