@@ -123,6 +123,29 @@ async fn tags_tell_whether_anything_is_new() {
     assert_eq!(server.send("GET", "t", &known, "").await.status, 200, "another stream of the name");
 }
 
+/// In the old state a reader that came back after its stream was deleted and made again got the
+/// middle of the new stream, as if that followed what it had read.
+#[tokio::test]
+async fn an_offset_of_a_deleted_stream_is_none_of_the_next() {
+    let server = Server::new().await;
+    server.text("s", "one").await;
+    let old = server.post("s", &TEXT, "two").await.next().to_string();
+    server.delete("s").await;
+    let new = server.text("s", "three").await.next().to_string();
+    server.post("s", &TEXT, "four").await;
+    server.post("s", &TEXT, "five").await;
+    for live in ["", "&live=long-poll", "&live=sse"] {
+        let stale = server.get(&format!("s?offset={old}{live}")).await;
+        assert_eq!(stale.status, 410, "{live}: {stale:?}");
+        assert!(stale.text().contains("-1"), "what to do: {stale:?}");
+    }
+    let stale = [("stream-forked-from", "/v1/stream/s"), ("stream-fork-offset", old.as_str())];
+    assert_eq!(server.put("f", &stale, "").await.status, 409);
+    assert_eq!(server.get(&format!("s?offset={new}")).await.text(), "fourfive");
+    // Offsets of earlier servers name no stream.
+    assert_eq!(server.get("s?offset=0000000000000001_0000000000000000").await.text(), "fourfive");
+}
+
 #[tokio::test]
 async fn writers_numbers_rise() {
     let server = Server::new().await;

@@ -44,6 +44,34 @@ async fn a_fork_goes_on_from_its_source() {
     assert_eq!(server.put("far", &[("stream-forked-from", "/elsewhere/src")], "").await.status, 400);
 }
 
+/// In the old state an offset behind the place where a fork begins was taken by the other stream,
+/// too, which has other messages there.
+#[tokio::test]
+async fn a_fork_takes_offsets_of_its_sources_up_to_where_it_begins() {
+    let server = Server::new().await;
+    let mut offsets = vec![server.text("a", "1").await.next().to_string()];
+    offsets.push(server.post("a", &TEXT, "2").await.next().to_string());
+    fork(&server, "b", "a").await;
+    offsets.push(server.post("a", &TEXT, "3").await.next().to_string());
+    let of_fork = server.post("b", &TEXT, "x").await.next().to_string();
+    fork(&server, "c", "b").await;
+    let read = async |name: &str, offset: &str| {
+        let reply = server.get(&format!("{name}?offset={offset}")).await;
+        (reply.status, if reply.status == 200 { reply.text().to_string() } else { String::new() })
+    };
+    for name in ["b", "c"] {
+        assert_eq!(read(name, &offsets[0]).await, (200, "2x".into()), "{name}");
+        assert_eq!(read(name, &offsets[1]).await, (200, "x".into()), "{name}");
+        assert_eq!(read(name, &offsets[2]).await, (410, String::new()), "{name}");
+        assert_eq!(read(name, &of_fork).await, (200, String::new()), "{name}");
+    }
+    assert_eq!(read("a", &of_fork).await, (410, String::new()));
+    let at = |offset| [("stream-forked-from", "/v1/stream/c"), ("stream-fork-offset", offset)];
+    assert_eq!(server.put("d", &at(offsets[0].as_str()), "").await.status, 201);
+    assert_eq!(server.get("d").await.text(), "1");
+    assert_eq!(server.put("e", &at(offsets[2].as_str()), "").await.status, 409);
+}
+
 #[tokio::test]
 async fn a_fork_of_json_counts_messages() {
     let server = Server::new().await;
