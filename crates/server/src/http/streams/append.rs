@@ -12,7 +12,7 @@ use super::draft::Draft;
 use super::headers::{self as names, Batch};
 use super::json;
 use super::metadata::{Change, Closing, Form, Metadata, Producer};
-use super::offset::Offset;
+use super::offset::Position;
 use super::stream::{Stream, Written};
 use super::{Streams, time};
 use crate::http::reply::{Refusal, set};
@@ -31,7 +31,7 @@ struct Request {
 struct Done {
     /// The version that must be durable before anyone is told.
     version: u64,
-    end: Offset,
+    end: Position,
     closed: bool,
     /// The producer's epoch, and how far it has come in that.
     producer: Option<(u64, u64)>,
@@ -157,7 +157,7 @@ fn already_closed(
     let batch = request.batch.as_ref().filter(|batch| closing.is_by(batch));
     let closes_only = request.closes && request.body.is_empty();
     if batch.is_none() && !closes_only {
-        return Err(Refusal::closed(&stream.name, written.end()));
+        return Err(Refusal::closed(&stream.name, written.position()));
     }
     let producer = batch.map(|batch| Producer { epoch: batch.epoch, seq: batch.seq, at: 0 });
     Ok(done(written, producer.as_ref(), true))
@@ -196,7 +196,7 @@ fn next(known: Option<&Producer>, batch: &Batch, now: u64) -> Result<Option<Prod
 fn done(written: &Written, producer: Option<&Producer>, is_quiet: bool) -> Done {
     let closed = written.metadata.as_ref().is_some_and(|metadata| metadata.closed.is_some());
     let producer = producer.map(|producer| (producer.epoch, producer.seq));
-    Done { version: written.version(), end: written.end(), closed, producer, is_quiet }
+    Done { version: written.version(), end: written.position(), closed, producer, is_quiet }
 }
 
 impl Done {

@@ -14,7 +14,7 @@ use super::draft::Draft;
 use super::headers::{self as names, Expiry, ForkFrom};
 use super::metadata::{Change, Closing, Fork, Form, Identity, Metadata};
 use super::name::Name;
-use super::offset::Offset;
+use super::offset::{Offset, Position};
 use super::stream::{Stream, Written};
 use super::{Streams, time};
 use crate::http::reply::{Refusal, set};
@@ -145,13 +145,19 @@ impl Streams {
         let end = written.end().0;
         let asked = request.fork.as_ref();
         let (offset, sub) = asked.map_or((None, 0), |fork| (fork.offset, fork.sub));
-        let at = offset.map_or(end, |offset| offset.0);
+        let at = offset.map_or(end, |position| position.offset.0);
         let beyond = || {
             let why = format!("the fork would begin past the end of stream {}, {}", source.name, Offset(end));
             Refusal::invalid(format!("{why}: begin the fork before the end"))
         };
         if at > end {
             return Err(beyond());
+        }
+        if let Some(position) = offset
+            && !self.has(&origin.identity, position)?
+        {
+            let why = format!("{position} is an offset of another stream, and not of {}", source.name);
+            return Err(Refusal::conflict(format!("{why}: send an offset of the source")));
         }
         let depth = origin.identity.depth().saturating_add(1);
         if depth > MAX_DEPTH {
@@ -278,7 +284,7 @@ fn confirm(
     let same_fork = match (&identity.fork, &request.fork) {
         (None, None) => true,
         (Some(fork), Some(asked)) => {
-            let is_there = |at: Offset| (at.0, asked.sub) == (fork.offset, fork.sub);
+            let is_there = |at: Position| (at.offset.0, asked.sub) == (fork.offset, fork.sub);
             request.source.as_ref().is_some_and(|source| source.as_str() == fork.source)
                 && asked.offset.is_none_or(is_there)
         }
@@ -312,7 +318,7 @@ impl Made {
         *response.status_mut() = if self.is_new { StatusCode::CREATED } else { StatusCode::OK };
         let headers = response.headers_mut();
         set(headers, header::CONTENT_TYPE, &self.identity.content_type);
-        set(headers, names::NEXT_OFFSET, self.end);
+        set(headers, names::NEXT_OFFSET, self.end.of(self.identity.id));
         if self.is_new {
             set(headers, header::LOCATION, url);
         }

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use super::headers as names;
 use super::json;
 use super::metadata::{Change, Form, Identity};
-use super::offset::{Offset, Start};
+use super::name::Name;
+use super::offset::{Offset, Position, Start};
 use super::read::Chunk;
 use super::stream::{Seen, Stream};
 use super::{Streams, time};
@@ -75,8 +76,8 @@ impl Request {
         match self.start {
             Start::Beginning => Ok(0),
             Start::Now => Ok(seen.end.0),
-            Start::At(offset) if offset <= seen.end => Ok(offset.0),
-            Start::At(offset) => {
+            Start::At(Position { offset, .. }) if offset <= seen.end => Ok(offset.0),
+            Start::At(Position { offset, .. }) => {
                 let why = format!("{offset} is past the end of the stream, {}", seen.end);
                 Err(Refusal::invalid(format!("{why}: read again from the beginning, -1")))
             }
@@ -88,11 +89,35 @@ impl Streams {
     /// The number of the first message that is asked for.
     pub fn first_of(&self, request: &Request, seen: &Seen) -> Result<u64, Refusal> {
         match request.start {
-            Start::At(offset) if offset > seen.end && self.gate.is_some() => {
+            Start::At(Position { offset, .. }) if offset > seen.end && self.gate.is_some() => {
                 let why = format!("this read replica has {}, and not yet {offset}: ask again", seen.end);
                 Err(Refusal::busy(why))
             }
             _ => request.from(seen),
+        }
+    }
+
+    /// Refuses an offset of another stream, which had the name before, or has it at the owner
+    /// already.
+    async fn expect_own(
+        self: &Arc<Self>,
+        name: &Name,
+        identity: &Arc<Identity>,
+        start: Start,
+    ) -> Result<(), Refusal> {
+        let Start::At(position) = start else { return Ok(()) };
+        let mut is_own = position.is_of(identity.id);
+        if !is_own && identity.fork.is_some() {
+            let identity = identity.clone();
+            is_own = self.blocking(&self.reads, move |streams| streams.has(&identity, position)).await?;
+        }
+        match position.stream {
+            _ if is_own => Ok(()),
+            // Numbers of streams are times.
+            Some(later) if self.gate.is_some() && later > identity.id => {
+                Err(Refusal::busy(format!("this read replica has an older stream {name}: ask again")))
+            }
+            _ => Err(Refusal::other(name, position)),
         }
     }
 
@@ -103,7 +128,7 @@ impl Streams {
         let headers = response.headers_mut();
         set(headers, header::CONTENT_TYPE, &identity.content_type);
         set(headers, header::CACHE_CONTROL, "no-store");
-        set(headers, names::NEXT_OFFSET, seen.end);
+        set(headers, names::NEXT_OFFSET, seen.end.of(identity.id));
         identity.ttl.inspect(|ttl| set(headers, names::TTL, ttl));
         identity.expires.inspect(|at| set(headers, names::EXPIRES_AT, time::format(*at)));
         if seen.closed {
@@ -120,6 +145,7 @@ impl Streams {
     ) -> Result<Response<Body>, Refusal> {
         let seen = stream.seen();
         let identity = seen.alive(&stream.name)?;
+        self.expect_own(&stream.name, &identity, request.start).await?;
         self.note_use(&stream, &identity);
         match request.live {
             Some(Live::Events) => self.events(stream, request, seen).await,
@@ -254,7 +280,7 @@ impl Reply<'_> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        set(headers, names::NEXT_OFFSET, Offset(self.chunk.next));
+        set(headers, names::NEXT_OFFSET, Offset(self.chunk.next).of(self.identity.id));
         self.cursor.inspect(|cursor| set(headers, names::CURSOR, cursor));
         if self.is_at_end() {
             set(headers, names::UP_TO_DATE, "true");
@@ -331,7 +357,6 @@ mod tests {
     use super::*;
     use crate::http::Config;
     use crate::http::limits::Limits;
-    use crate::http::streams::name::Name;
 
     /// Makes a stream of text with these messages.
     async fn make(streams: &Arc<Streams>, messages: [&'static str; 2]) -> Arc<Stream> {

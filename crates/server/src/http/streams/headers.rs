@@ -2,7 +2,7 @@
 
 use axum::http::header::{self, HeaderMap, HeaderName};
 
-use super::offset::Offset;
+use super::offset::{Offset, Position};
 use super::time;
 use crate::http::reply::Refusal;
 
@@ -41,7 +41,7 @@ pub struct Batch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForkFrom {
     pub path: String,
-    pub offset: Option<Offset>,
+    pub offset: Option<Position>,
     pub sub: u64,
 }
 
@@ -160,8 +160,8 @@ pub fn fork_from(headers: &HeaderMap) -> Result<Option<ForkFrom>, Refusal> {
         None => Ok(None),
         Some(path) => {
             let offset = match offset {
-                Some("-1") => Some(Offset(0)),
-                offset => offset.map(Offset::parse).transpose()?,
+                Some("-1") => Some(Position { offset: Offset(0), stream: None }),
+                offset => offset.map(Position::parse).transpose()?,
             };
             Ok(Some(ForkFrom { path: path.into(), offset, sub: sub.unwrap_or(0) }))
         }

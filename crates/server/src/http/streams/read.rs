@@ -4,8 +4,9 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::Streams;
-use super::metadata::Identity;
+use super::metadata::{Fork, Identity};
 use super::name::Name;
+use super::offset::Position;
 use crate::http::budget::Share;
 use crate::http::reply::Refusal;
 
@@ -98,6 +99,18 @@ impl Streams {
             }
         }
         Ok(())
+    }
+
+    /// Whether an offset is one of a stream: of its own, or one of a source, up to where the fork
+    /// begins. May read from the volume.
+    pub fn has(&self, identity: &Identity, position: Position) -> Result<bool, Refusal> {
+        if position.is_of(identity.id) {
+            return Ok(true);
+        }
+        let is_shared = |fork: &&Fork| position.offset.0 <= fork.base;
+        let Some(fork) = identity.fork.as_ref().filter(is_shared) else { return Ok(false) };
+        let source = self.identity(&Name::new(&fork.source)?)?;
+        Ok(source.depth() < fork.depth && self.has(&source, position)?)
     }
 
     /// The outline of a stream that others are forks of, deleted or not.

@@ -202,7 +202,7 @@ impl Events {
             self.cursor = Some(time::cursor(self.cursor));
         }
         let control = Control {
-            stream_next_offset: Offset(self.next).to_string(),
+            stream_next_offset: Offset(self.next).of(self.identity.id).to_string(),
             stream_cursor: self.cursor.filter(|_| !stream_closed).map(|cursor| cursor.to_string()),
             up_to_date,
             stream_closed,
@@ -367,7 +367,8 @@ mod tests {
         let mut next = async || futures_util::StreamExt::next(&mut events).await;
         let first = next().await.unwrap();
         assert!(!first.contains("event: data") && !first.contains("upToDate"), "{first}");
-        assert!(first.contains(&format!("\"{}\"", Offset(0))), "the reader goes on from the begin: {first}");
+        let begin = Offset(0).of(stream.seen().identity.unwrap().id);
+        assert!(first.contains(&format!("\"{begin}\"")), "the reader goes on from the begin: {first}");
         post(b"\x82").await;
         assert!(!next().await.unwrap().contains("event: data"));
         post(b"\xac 2").await;

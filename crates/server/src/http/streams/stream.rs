@@ -17,7 +17,7 @@ use super::draft::Draft;
 use super::headers::Expiry;
 use super::metadata::{Change, Identity, Metadata, read_notes};
 use super::name::Name;
-use super::offset::Offset;
+use super::offset::{Offset, Position};
 use super::time;
 use crate::http::reply::Refusal;
 
@@ -327,6 +327,12 @@ impl Written {
     pub fn end(&self) -> Offset {
         let base = self.metadata.as_ref().map_or(0, |metadata| metadata.identity.base());
         Offset(base.saturating_add(self.own))
+    }
+
+    /// The end as clients get it.
+    pub fn position(&self) -> Position {
+        let stream = self.metadata.as_ref().map(|metadata| metadata.identity.id);
+        Position { offset: self.end(), stream }
     }
 
     fn last(&self) -> Last {
