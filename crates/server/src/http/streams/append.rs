@@ -220,7 +220,55 @@ impl Done {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
+    use brooklet::io::{Fault, MemVolume};
+    use brooklet::{Options, Store};
+
     use super::*;
+    use crate::http::Config;
+    use crate::http::limits::Limits;
+    use crate::http::streams::name::Name;
+
+    /// In the old state a client whose reply was lost, and which sent its messages again, was told
+    /// that they are there already, before they were durable: a power cut took them all the same.
+    #[tokio::test]
+    async fn a_refusal_waits_until_what_it_tells_of_is_durable() {
+        let disk = MemVolume::new(1);
+        let options = Options::new().ring_size(4 << 20).max_payload(512 << 10);
+        let store: Store = options.create_on(Arc::new(disk.clone())).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = streams.open(&Name::new("s").unwrap(), false).await.unwrap();
+        let mut head = axum::http::Request::new(());
+        for (name, value) in [("content-type", "text/plain"), ("stream-seq", "1")] {
+            head.headers_mut().insert(name, value.parse().unwrap());
+        }
+        let (parts, ()) = head.into_parts();
+        streams.put(&stream, &parts, Bytes::new()).await.unwrap();
+        disk.fail(Fault::ErrorAfter { operations: 0, kind: ErrorKind::Other, sticky: true });
+        let request = Request {
+            content_type: Some("text/plain".into()),
+            closes: true,
+            batch: None,
+            seq: Some("1".into()),
+            body: Bytes::from_static(b"x"),
+        };
+        // It is taken, and does not become durable.
+        streams.append(&stream, &request).unwrap();
+        let refused = streams.post(&stream, &parts.headers, Bytes::from_static(b"x")).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused:?}");
+        // So does the refusal of a fork wait for what it tells of the source.
+        let fork = streams.open(&Name::new("f").unwrap(), false).await.unwrap();
+        let mut head = axum::http::Request::new(());
+        let beyond = "0000000000000009_0000000000000000";
+        for (name, value) in [("stream-forked-from", "/v1/stream/s"), ("stream-fork-offset", beyond)] {
+            head.headers_mut().insert(name, value.parse().unwrap());
+        }
+        let refused = streams.put(&fork, &head.into_parts().0, Bytes::new()).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused:?}");
+    }
 
     #[test]
     fn a_producer_goes_on_batch_by_batch() {
