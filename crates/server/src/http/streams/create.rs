@@ -70,7 +70,12 @@ impl Streams {
         let made = match source {
             Some(source) if source != stream.name => {
                 let source = self.open(&source, false).await?;
-                self.write(stream, move |streams, stream| streams.fork(stream, &source, &request)).await?
+                let from = source.clone();
+                let made = self.write(stream, move |streams, stream| streams.fork(stream, &from, &request));
+                match made.await {
+                    Ok(made) => made,
+                    Err(refusal) => return Err(source.once_durable(refusal).await),
+                }
             }
             _ => self.write(stream, move |streams, stream| streams.create(stream, &request)).await?,
         };

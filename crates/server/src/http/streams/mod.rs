@@ -141,18 +141,22 @@ impl Streams {
         })
     }
 
-    /// Does something to a stream, once more if it turns out not to be what it was thought to be.
+    /// Does something to a stream, once more if it turns out not to be what it was thought to be. A
+    /// refusal shows what others have written, so it waits as long as they do.
     async fn write<T: Send + 'static>(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
         work: impl Fn(&Self, &Arc<Stream>) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let stream = stream.clone();
-        let work = move |streams: &Self| match work(streams, &stream) {
-            Err(refusal) if refusal.is_stale => work(streams, &stream),
+        let of_work = stream.clone();
+        let work = move |streams: &Self| match work(streams, &of_work) {
+            Err(refusal) if refusal.is_stale => work(streams, &of_work),
             done => done,
         };
-        self.blocking(&self.writes, work).await
+        match self.blocking(&self.writes, work).await {
+            Err(refusal) => Err(stream.once_durable(refusal).await),
+            done => done,
+        }
     }
 
     /// A stream, looked up if need be, and removed if it has expired.

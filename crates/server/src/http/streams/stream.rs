@@ -30,6 +30,8 @@ pub struct Stream {
     /// The stream of this name as of the last commit, for readers, who never wait for a turn.
     last: Mutex<Last>,
     seen: watch::Sender<Seen>,
+    /// The version of the last commit.
+    announced: AtomicU64,
     /// Readers that wait at it: it does not fall idle.
     readers: AtomicUsize,
     /// How long a reader waits at most, in milliseconds.
@@ -83,7 +85,8 @@ impl Stream {
         let (seen, _) = watch::channel(Seen::default());
         let (touched, noted) = (AtomicU64::new(0), AtomicU64::new(0));
         let (written, last) = (Mutex::default(), Mutex::default());
-        Self { name, written, last, seen, readers: AtomicUsize::new(0), longest_wait, touched, noted }
+        let (announced, readers) = (AtomicU64::new(0), AtomicUsize::new(0));
+        Self { name, written, last, seen, announced, readers, longest_wait, touched, noted }
     }
 
     /// Takes the turn to write, and looks the stream up if that was not done yet. May read from the
@@ -170,6 +173,7 @@ impl Stream {
             Some(runtime) => drop(runtime.spawn(async move { stream.publish(seen, done) })),
             None => stream.publish(seen, done),
         });
+        self.announced.store(written.version, Relaxed);
         written.version
     }
 
@@ -197,6 +201,12 @@ impl Stream {
             Some(error) if seen.version < version => Err(error.clone().into()),
             _ => Ok(()),
         }
+    }
+
+    /// Returns a refusal once all is durable that was committed before, or why it cannot become
+    /// that. The refusal may tell of it, and a client whose reply was lost takes it for the answer.
+    pub async fn once_durable(&self, refusal: Refusal) -> Refusal {
+        self.settled(self.announced.load(Relaxed)).await.err().unwrap_or(refusal)
     }
 
     pub fn is_loaded(&self) -> bool {
