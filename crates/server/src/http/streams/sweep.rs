@@ -150,6 +150,26 @@ mod tests {
         assert_eq!(keys(&streams), [&kept[..], &due, &data].concat());
     }
 
+    /// In the old state a read of a stream that had expired waited until the stream was removed,
+    /// and so for a writer who may wait for room.
+    #[test]
+    fn a_read_of_what_has_expired_does_not_wait_for_its_removal() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = runtime.block_on(make(&streams, "past", &[("stream-ttl", "0")]));
+        let turn = stream.turn(&streams.store).unwrap();
+        let read = streams.open(&stream.name, true);
+        // Longer than that takes, however busy the machine is.
+        let forever = std::time::Duration::from_secs(120);
+        let read = runtime.block_on(async { tokio::time::timeout(forever, read).await });
+        drop(turn);
+        let refused = read.expect("it does not wait").err().map(|refusal| refusal.status);
+        assert_eq!(refused, Some(axum::http::StatusCode::NOT_FOUND));
+    }
+
     #[tokio::test]
     async fn streams_that_cannot_be_read_keep_no_other_from_going() {
         let store = brooklet::Store::in_memory(1).unwrap();
