@@ -32,6 +32,7 @@ pub(super) mod time;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -57,6 +58,9 @@ use crate::http::reply::{self, Refusal};
 /// room.
 const WRITERS: usize = 96;
 const READERS: usize = 64;
+/// Longest wait of a reader until a stream that has expired is removed: the removal may wait for
+/// room.
+const REMOVAL: Duration = Duration::from_secs(1);
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 
 /// The streams of a store.
@@ -172,15 +176,16 @@ impl Streams {
                 // The owner removes it.
                 return Err(Refusal::unknown(name));
             }
-            let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await;
-            match removed {
-                Ok(removed) => settled(removed).await?,
-                // A store that takes no writes keeps it, unseen.
-                Err(refusal) if is_read => {
-                    tracing::debug!(?refusal, %name, "a stream that has expired stays");
-                    return Err(Refusal::unknown(name));
-                }
-                Err(refusal) => return Err(refusal),
+            let removal = async {
+                let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired));
+                settled(removed.await?).await
+            };
+            if !is_read {
+                removal.await?;
+            } else if !matches!(tokio::time::timeout(REMOVAL, removal).await, Ok(Ok(()))) {
+                // A store that takes no writes, or none for now, keeps it, unseen.
+                tracing::debug!(%name, "a stream that has expired stays");
+                return Err(Refusal::unknown(name));
             }
         }
         Ok(stream)
