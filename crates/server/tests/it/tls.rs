@@ -145,12 +145,27 @@ fn redis_clients_show_a_certificate_where_one_is_asked() {
 
 /// Asks over TLS for a path.
 fn get(place: &Place, server: &Server, path: &str) -> String {
+    ask(place, server, &format!("GET {path}"))
+}
+
+/// Sends a request without a body over TLS.
+fn ask(place: &Place, server: &Server, request: &str) -> String {
     let mut stream = place.connect(&server.http, None);
-    let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.http);
-    stream.write_all(head.as_bytes()).unwrap();
+    let headers = format!("host: {}\r\ncontent-length: 0\r\nconnection: close", server.http);
+    stream.write_all(format!("{request} HTTP/1.1\r\n{headers}\r\n\r\n").as_bytes()).unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     reply
+}
+
+/// In the old state the address of a new stream was one of HTTP without TLS.
+#[test]
+fn a_stream_is_where_the_server_says() {
+    let place = Place::new();
+    let server = server(Config { tls: Some(place.tls.clone()), ..Config::default() });
+    let made = ask(&place, &server, "PUT /v1/stream/s");
+    assert!(made.starts_with("HTTP/1.1 201 "), "{made}");
+    assert!(made.contains(&format!("location: https://{}/v1/stream/s\r\n", server.http)), "{made}");
 }
 
 #[test]
