@@ -183,6 +183,11 @@ impl Listener {
         }
     }
 
+    /// Returns whether clients speak TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        matches!(self, Self::Tcp(_, Some(_)))
+    }
+
     /// Returns whether other machines can reach the address.
     pub fn is_wide(&self) -> bool {
         match self {

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::middleware::from_fn_with_state;
 use brooklet::Store;
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::follow::{self, Faces};
 use crate::http::watch::Watch;
-use crate::http::{self, Access, Http, Origin, guard};
+use crate::http::{self, Access, Http, Origin, OverTls, guard};
 use crate::lease::{self, Lease};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
@@ -328,7 +329,11 @@ impl Web {
             tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));
         }
         for listener in listeners {
-            let (router, streams, stop) = (router.clone(), streams.clone(), stop.clone());
+            let router = match listener.has_tls() {
+                true => router.clone().layer(Extension(OverTls)),
+                false => router.clone(),
+            };
+            let (streams, stop) = (streams.clone(), stop.clone());
             tasks.spawn(async move {
                 http::serve(listener, router, &streams, stop).await;
                 None

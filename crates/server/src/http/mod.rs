@@ -56,6 +56,10 @@ pub struct Http {
     gate: Option<Gate>,
 }
 
+/// An extension of the requests that come over TLS.
+#[derive(Clone)]
+pub(crate) struct OverTls;
+
 /// Shut while the commits of another server are shown. Those who read the store hold it open.
 type Gate = Arc<RwLock<()>>;
 

@@ -17,6 +17,7 @@ use super::name::Name;
 use super::offset::{Offset, Position};
 use super::stream::{Stream, Written};
 use super::{Streams, time};
+use crate::http::OverTls;
 use crate::http::reply::{Refusal, set};
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
@@ -244,11 +245,12 @@ fn finish(
     Made { is_new: true, version, identity, end: written.end(), closed }
 }
 
-/// Where the client finds the stream: as it wrote it, and by the scheme that whoever is before the
-/// server says it used.
+/// Where the client finds the stream: as it wrote it, and by the scheme that it used, here or as a
+/// proxy before the server reports.
 fn url(head: &Parts) -> String {
     let path = head.uri.path();
-    let is_secure = head.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let is_forwarded = head.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let is_secure = is_forwarded || head.extensions.get::<OverTls>().is_some();
     let scheme = if is_secure { "https" } else { "http" };
     let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     host.map_or(path.into(), |host| format!("{scheme}://{host}{path}"))
