@@ -65,6 +65,20 @@ async fn malformed_requests_are_told_what_is_wrong() {
     assert_eq!(server.get(&long).await.status, 400);
 }
 
+/// In the old state readers got the encoded bytes, as if they were text.
+#[tokio::test]
+async fn a_body_with_an_encoding_is_refused() {
+    let server = Server::new().await;
+    let encoded = [TEXT[0], ("content-encoding", "gzip")];
+    assert_eq!(server.put("s", &encoded, "x").await.status, 415);
+    assert_eq!(server.head("s").await.status, 404);
+    server.text("s", "a").await;
+    let refused = server.post("s", &encoded, "x").await;
+    assert_eq!((refused.status, refused.header("accept-encoding")), (415, "identity"), "{refused:?}");
+    assert_eq!(server.post("s", &[TEXT[0], ("content-encoding", "Identity")], "b").await.status, 204);
+    assert_eq!(server.get("s").await.text(), "ab");
+}
+
 #[tokio::test]
 async fn what_is_too_large_is_refused_whole() {
     let config = Config { max_body: 1000, max_messages: 10, ..config() };
