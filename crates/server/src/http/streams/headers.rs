@@ -1,5 +1,6 @@
 //! The headers of the protocol: their names, and the values of a request, parsed once.
 
+use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderName};
 
 use super::offset::{Offset, Position};
@@ -89,6 +90,17 @@ fn short<'a>(name: &HeaderName, text: &'a str) -> Result<&'a str, Refusal> {
 /// Whether the stream is to be closed; any value but `true` counts as none.
 pub fn closes(headers: &HeaderMap) -> bool {
     headers.get(CLOSED).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+}
+
+/// Refuses a body that is encoded: a stream has a type and no encoding, so that readers would take
+/// the encoded bytes for data.
+pub fn expect_no_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let why = "the body has a Content-Encoding, which streams do not keep: send the body without one";
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).with(header::ACCEPT_ENCODING, "identity"))
 }
 
 /// The content type, checked to be one.
