@@ -413,6 +413,20 @@ mod tests {
         assert_eq!(read.expect("it does not wait").unwrap().messages, ["a", "b"]);
     }
 
+    /// In the old state a short message that nobody took kept its block in memory, which is up to
+    /// 64 times as long as what was counted.
+    #[test]
+    fn a_short_message_keeps_no_block_in_memory() {
+        let block = Bytes::from(vec![b'x'; 1 << 20]);
+        for (len, is_copied) in [(16 << 10, true), (1 << 20, false)] {
+            let message = block.slice(..len);
+            let reply = joined(vec![message.clone()]);
+            assert_eq!(reply, message);
+            assert_eq!(reply.as_ptr() != message.as_ptr(), is_copied, "{len}");
+        }
+        assert_eq!(joined(vec![block.slice(..2), block.slice(..3)]), "xxxxx");
+    }
+
     #[tokio::test]
     async fn a_use_that_could_not_be_noted_is_noted_by_the_next() {
         let config = Config::default();
