@@ -24,6 +24,9 @@ use crate::http::reply::{Refusal, set};
 const MAX_AGE: u64 = 60;
 const STALE: u64 = 300;
 
+/// Longest block of messages that a message keeps in memory, in bytes.
+const BLOCK: usize = 1 << 20;
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -344,9 +347,11 @@ fn matches(list: &[u8], tag: &str) -> bool {
     tags.any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())
 }
 
-/// All in one piece; a single message is not copied.
+/// All in one piece. A single message is copied if it is short: it would keep its block in memory,
+/// for as long as a slow client takes, and only the message counts.
 pub fn joined(messages: Vec<Bytes>) -> Bytes {
     match <[Bytes; 1]>::try_from(messages) {
+        Ok([message]) if message.len() < BLOCK / 2 => Bytes::copy_from_slice(&message),
         Ok([message]) => message,
         Err(messages) => messages.concat().into(),
     }
