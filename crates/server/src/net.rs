@@ -420,6 +420,7 @@ mod tests {
     use std::sync::Mutex;
     use std::thread::{self, ThreadId};
 
+    use rustix::net::sockopt;
     use rustls::crypto::ring::default_provider;
     use rustls::server::{ClientHello, ResolvesServerCert};
     use rustls::sign::CertifiedKey;
@@ -470,6 +471,18 @@ mod tests {
         drop(clients.join().unwrap());
         let threads = threads.0.lock().unwrap();
         assert_eq!((threads.len(), threads.contains(&thread::current().id())), (8, false));
+    }
+
+    /// In the old state a client whose machine had gone without a word kept its place for ever. One
+    /// that waited for a list took an element that came.
+    #[tokio::test]
+    async fn the_system_asks_whether_silent_clients_are_there() {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None, 0o600).await.unwrap();
+        let client = TcpStream::connect(listener.address()).await.unwrap();
+        let Stream::Tcp(stream) = listener.accept().await.unwrap().stream else { panic!("it has no TLS") };
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(300));
+        drop(client);
     }
 
     #[test]
