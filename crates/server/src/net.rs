@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
 use tokio::sync::{Notify, Semaphore};
@@ -24,6 +25,12 @@ pub const RELIEF: Duration = Duration::from_millis(100);
 
 /// Longest wait for clients at the end of a server that is in a hurry.
 pub const HURRY: Duration = Duration::from_millis(300);
+
+/// Silence of a client after which the system asks whether the client is still there, time between
+/// two such questions, and their number before the connection ends, as in Redis.
+const SILENCE: Duration = Duration::from_secs(300);
+const ASK_EVERY: Duration = Duration::from_secs(100);
+const ASKED: u32 = 3;
 
 /// An address to listen at: `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,7 +221,7 @@ impl Listener {
             Self::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
                 // On some systems, a socket whose peer has gone takes no option.
-                let is_set = stream.set_nodelay(true);
+                let is_set = set_options(&stream);
                 is_set.map_err(|error| io::Error::new(io::ErrorKind::ConnectionReset, error))?;
                 let to = name_of(stream.local_addr());
                 let stream = match tls {
@@ -264,6 +271,17 @@ impl Drop for Listener {
             drop(std::fs::remove_file(path));
         }
     }
+}
+
+/// Sends small replies at once, and ends the connection of a client whose machine has gone without
+/// a word. Such a client would keep its place for ever, and take an element that it waits for.
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, ASK_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASKED)?;
+    Ok(())
 }
 
 /// Returns whether an error is one of a client, and not of the process.
@@ -420,7 +438,6 @@ mod tests {
     use std::sync::Mutex;
     use std::thread::{self, ThreadId};
 
-    use rustix::net::sockopt;
     use rustls::crypto::ring::default_provider;
     use rustls::server::{ClientHello, ResolvesServerCert};
     use rustls::sign::CertifiedKey;
