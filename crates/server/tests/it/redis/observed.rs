@@ -1,10 +1,13 @@
 //! What the server reports of itself is counted: INFO, LATENCY, MEMORY, COMMAND, ACL LOG.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::Duration;
 
 use brooklet::Store;
+use brooklet_server::Config;
 
 use crate::redis::client::{Client, Server, encode};
 
@@ -19,6 +22,34 @@ fn info(client: &mut Client, sections: &str) -> (BTreeMap<String, String>, Vec<S
     let names = lines.iter().filter_map(|line| line.strip_prefix("# ").map(str::to_owned)).collect();
     let values = lines.iter().filter_map(|line| line.split_once(':'));
     (values.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(), names)
+}
+
+/// Sends a request over HTTP, and returns the reply.
+fn over_http(server: &Server, head: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(&server.http).unwrap();
+    let rest = format!("host: {}\r\ncontent-length: {}\r\nconnection: close", server.http, body.len());
+    stream.write_all(format!("{head}\r\n{rest}\r\n\r\n{body}").as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+/// In the old state the page showed the busiest logs of Redis clients alone.
+#[test]
+fn the_page_shows_the_busiest_logs_of_http() {
+    let config = Config { http: vec!["127.0.0.1:0".parse().unwrap()], ..Config::default() };
+    let server = Server::with(Store::in_memory(1).unwrap(), config);
+    for (path, headers, body) in [
+        ("stream/s", "content-type: text/plain", "x"),
+        ("documents/d", "content-type: application/json\r\nif-none-match: *", "{}"),
+    ] {
+        let made = over_http(&server, &format!("PUT /v1/{path} HTTP/1.1\r\n{headers}"), body);
+        assert!(made.starts_with("HTTP/1.1 201 "), "{made}");
+    }
+    let live = over_http(&server, "GET /api/live HTTP/1.1", "");
+    for log in ["streams%2Fs", "documents%2Fd"] {
+        assert!(live.contains(log), "{log}: {live}");
+    }
 }
 
 #[test]
