@@ -243,7 +243,7 @@ fn run(
     let login = Duration::from_secs(config.settings.auth_timeout);
     let streams = http::Config { login, hurry: config.hurry.clone(), ..config.streams.clone() };
     let http = Http::open(store.clone(), streams.clone(), stop.clone(), follows.is_some())?;
-    http.share_memory(&watch);
+    http.show_on(&watch);
     watch.ready(store.clone());
     if let Some(lease) = &config.lease {
         shared.wait_for_lease(lease.clone());

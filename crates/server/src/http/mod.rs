@@ -32,7 +32,7 @@ mod strangers;
 mod streams;
 pub mod watch;
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use axum::Router;
 use brooklet::Store;
@@ -46,6 +46,8 @@ pub use origin::Origin;
 pub use serve::serve;
 pub use strangers::welcome;
 pub(crate) use streams::SPACE as STREAMS;
+
+use crate::hot_logs::HotLogs;
 
 /// The streams and the documents of a store, for HTTP. Clones are handles to the same.
 #[derive(Clone)]
@@ -62,6 +64,15 @@ pub(crate) struct OverTls;
 
 /// Shut while the commits of another server are shown. Those who read the store hold it open.
 type Gate = Arc<RwLock<()>>;
+
+/// Where appends are noted for the pages about the server, if there are any.
+type Noted = OnceLock<Arc<HotLogs>>;
+
+fn note_append(noted: &Noted, log: &[u8], entries: usize, bytes: usize) {
+    if let Some(hot_logs) = noted.get() {
+        hot_logs.note(log, entries as u64, bytes as u64);
+    }
+}
 
 /// Holds the gate open.
 fn pass(gate: &Option<Gate>) -> Option<RwLockReadGuard<'_, ()>> {
@@ -92,9 +103,13 @@ impl Http {
         Ok(Self { streams, documents, limits, gate })
     }
 
-    /// Has the pages about the server share the memory for replies.
-    pub(crate) fn share_memory(&self, watch: &watch::Watch) {
+    /// Has the pages about the server share the memory for replies, and show the busiest logs.
+    pub(crate) fn show_on(&self, watch: &watch::Watch) {
         watch.share(self.limits.clone());
+        for noted in [&self.streams.hot_logs, &self.documents.hot_logs] {
+            // The first pages count, for as long as the server serves.
+            let _ = noted.set(watch.hot_logs().clone());
+        }
     }
 
     /// Shows commits of another server, which change these logs, while no request reads.

@@ -23,7 +23,7 @@ use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use brooklet::{SpaceConfig, Store};
-use brooklet_documents::{Documents, Json, Options};
+use brooklet_documents::{Answer, Documents, Json, Options};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ use self::problem::{Kind, Problem};
 use super::budget::hold;
 use super::limits::Limits;
 use super::reply::{options, protect};
-use super::{Config, Gate, pass};
+use super::{Config, Gate, Noted, note_append, pass};
 
 /// The space that documents are in.
 pub const SPACE: &str = "documents";
@@ -57,6 +57,7 @@ pub struct Face {
     loads: Arc<Semaphore>,
     limits: Arc<Limits>,
     gate: Option<Gate>,
+    pub hot_logs: Noted,
     stop: CancellationToken,
 }
 
@@ -84,8 +85,18 @@ impl Face {
             limits,
             config: config.clone(),
             gate,
+            hot_logs: Noted::new(),
             stop,
         }))
+    }
+
+    /// Notes a change of a document of so many bytes, for the pages about the server. Returns the
+    /// answer to the change.
+    fn note(&self, name: &[u8], answer: Answer, bytes: usize) -> Answer {
+        if !answer.repeated {
+            note_append(&self.hot_logs, &[SPACE.as_bytes(), b"/", name].concat(), 1, bytes);
+        }
+        answer
     }
 
     /// Takes that the store shows commits of another server, which changed these logs.

@@ -39,7 +39,8 @@ impl Face {
             (None, Some(Tags::Any)) => {
                 let create = move |face: &Self| {
                     let state = Json::parse(body.text())?;
-                    Ok(face.documents.create(&name, asked.request, &state)?)
+                    let answer = face.documents.create(&name, asked.request, &state)?;
+                    Ok(face.note(&name, answer, body.text().len()))
                 };
                 Ok(answer(StatusCode::CREATED, self.blocking(&self.writes, create).await?))
             }
@@ -47,9 +48,10 @@ impl Face {
                 let document = name.clone();
                 let replace = move |face: &Self| {
                     let change = JsonChange::replace(Json::parse(body.text())?.into_value());
-                    face.at_version(&name, &tags, |version| {
+                    let answer = face.at_version(&name, &tags, |version| {
                         face.documents.patch(&name, version, asked.request.clone(), &change)
-                    })
+                    })?;
+                    Ok(face.note(&name, answer, body.text().len()))
                 };
                 Ok(answer(StatusCode::OK, self.change(&document, false, replace).await?))
             }
@@ -85,9 +87,10 @@ impl Face {
         let document = name.clone();
         let work = move |face: &Self| {
             let change = parse(body.text())?;
-            face.at_version(&name, &tags, |version| {
+            let answer = face.at_version(&name, &tags, |version| {
                 face.documents.patch(&name, version, asked.request.clone(), &change)
-            })
+            })?;
+            Ok(face.note(&name, answer, body.text().len()))
         };
         Ok(answer(StatusCode::OK, self.change(&document, false, work).await?))
     }
@@ -101,9 +104,10 @@ impl Face {
         let tags = only_if_match(&asked)?;
         let document = name.clone();
         let work = move |face: &Self| {
-            face.at_version(&name, &tags, |version| {
+            let answer = face.at_version(&name, &tags, |version| {
                 face.documents.rewind(&name, version, asked.request.clone(), to)
-            })
+            })?;
+            Ok(face.note(&name, answer, 0))
         };
         Ok(answer(StatusCode::OK, self.change(&document, true, work).await?))
     }

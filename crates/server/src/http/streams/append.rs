@@ -116,6 +116,7 @@ impl Streams {
         })?;
         written.changed(change);
         written.appended(messages, &ticket);
+        self.note(&stream.name, messages);
         stream.announce(written, &ticket);
         Ok(())
     }

@@ -100,6 +100,7 @@ impl Streams {
         let mut draft = Draft::default();
         let metadata = prepare(stream, &written, identity, request.closes, &messages, &mut draft)?;
         let ticket = draft.commit(&self.store).inspect_err(|refusal| written.invalidate(refusal))?;
+        self.note(&stream.name, &messages);
         Ok(finish(stream, &mut written, metadata, &messages, &ticket))
     }
 
@@ -138,6 +139,7 @@ impl Streams {
         })?;
         source_written.changed(&change);
         source.announce(&mut source_written, &ticket);
+        self.note(&stream.name, &messages);
         Ok(finish(stream, &mut written, metadata, &messages, &ticket))
     }
 

@@ -51,7 +51,7 @@ use self::registry::Registry;
 use self::remove::{Why, settled};
 use self::stream::Stream;
 use super::limits::Limits;
-use super::{Config, Gate, pass};
+use super::{Config, Gate, Noted, note_append, pass};
 use crate::http::reply::{self, Refusal};
 
 /// Calls that may wait for the store at once, of each kind: reads go on while writers wait for
@@ -75,6 +75,7 @@ pub struct Streams {
     limits: Arc<Limits>,
     /// If another server writes the store: shut while its commits are shown.
     gate: Option<Gate>,
+    pub hot_logs: Noted,
     stop: CancellationToken,
 }
 
@@ -102,8 +103,17 @@ impl Streams {
             store,
             config,
             gate,
+            hot_logs: Noted::new(),
             stop,
         }))
+    }
+
+    /// Notes what was appended to a stream, for the pages about the server.
+    fn note(&self, name: &Name, messages: &[Bytes]) {
+        if !messages.is_empty() {
+            let bytes = messages.iter().map(Bytes::len).sum();
+            note_append(&self.hot_logs, name.data().as_bytes(), messages.len(), bytes);
+        }
     }
 
     /// Takes that the store shows commits of another server, which changed these logs.
