@@ -123,6 +123,25 @@ async fn tags_tell_whether_anything_is_new() {
     assert_eq!(server.send("GET", "t", &known, "").await.status, 200, "another stream of the name");
 }
 
+/// In the old state a DELETE that had to find the stream unchanged removed one that had changed.
+#[tokio::test]
+async fn a_write_with_a_condition_is_refused() {
+    let server = Server::new().await;
+    server.text("s", "a").await;
+    let tag = server.get("s").await.header("etag").to_string();
+    server.post("s", &TEXT, "b").await;
+    for (method, name, value) in [
+        ("DELETE", "if-match", tag.as_str()),
+        ("POST", "if-match", "*"),
+        ("PUT", "if-none-match", "*"),
+        ("DELETE", "if-unmodified-since", "Sat, 29 Oct 1994 19:43:31 GMT"),
+    ] {
+        let refused = server.send(method, "s", &[TEXT[0], (name, value)], "c").await;
+        assert_eq!(refused.status, 501, "{method} {name}: {refused:?}");
+    }
+    assert_eq!(server.get("s").await.text(), "ab");
+}
+
 /// In the old state a reader that came back after its stream was deleted and made again got the
 /// middle of the new stream, as if that followed what it had read.
 #[tokio::test]
