@@ -47,6 +47,7 @@ impl Streams {
         body: Bytes,
     ) -> Result<Response<Body>, Refusal> {
         names::expect_no_encoding(headers)?;
+        names::expect_no_condition(headers)?;
         let request = Request {
             // Who only closes need not name a type, and may name any.
             content_type: if body.is_empty() { None } else { names::content_type(headers)?.map(Into::into) },

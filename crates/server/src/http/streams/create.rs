@@ -59,6 +59,7 @@ impl Streams {
     ) -> Result<Response<Body>, Refusal> {
         let headers = &head.headers;
         names::expect_no_encoding(headers)?;
+        names::expect_no_condition(headers)?;
         let fork = names::fork_from(headers)?;
         let source = fork.as_ref().map(|fork| Name::of_path(&fork.path, &self.config.prefix)).transpose()?;
         let request = Request {

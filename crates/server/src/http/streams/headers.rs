@@ -103,6 +103,17 @@ pub fn expect_no_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why).with(header::ACCEPT_ENCODING, "identity"))
 }
 
+/// Refuses a condition of a write: a stream has no tag that a write could be for.
+pub fn expect_no_condition(headers: &HeaderMap) -> Result<(), Refusal> {
+    let conditions = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
+    match conditions.iter().find(|name| headers.contains_key(*name)) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::unsupported(format!(
+            "streams do not support {name} for writes: omit it, and send Stream-Seq, or the epoch and number of a producer"
+        ))),
+    }
+}
+
 /// The content type, checked to be one.
 pub fn content_type(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let Some(whole) = text(headers, &header::CONTENT_TYPE)?.filter(|text| !text.is_empty()) else {

@@ -218,7 +218,10 @@ impl Streams {
                 let body = self.limits.bodies.collect(body).await?;
                 self.put(&self.open(&name, false).await?, &head, body).await
             }
-            Method::DELETE => self.delete(&self.open(&name, false).await?).await,
+            Method::DELETE => {
+                headers::expect_no_condition(&head.headers)?;
+                self.delete(&self.open(&name, false).await?).await
+            }
             method => {
                 let why = format!("streams do not support {method}: use one of {METHODS}");
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(header::ALLOW, METHODS))
