@@ -92,7 +92,49 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::http::Config;
+    use crate::http::limits::Limits;
+    use crate::http::streams::Streams;
+    use crate::http::streams::metadata::{Identity, Metadata, Producer};
+
+    /// In the old state as many streams were kept, whether they remember no producer or a thousand.
+    #[tokio::test]
+    async fn streams_that_remember_many_producers_make_room() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let registry = &streams.registry;
+        let shard = |name: &Name| registry.hasher.hash_one(name) as usize % SHARDS;
+        let names = (0..).map(|i| Name::new(&format!("s{i}")).unwrap());
+        let names: Vec<Name> = names.filter(|name| shard(name) == 0).take(40).collect();
+        let producer = |i: u64| (format!("producer-{i}"), Producer { epoch: 0, seq: i, at: i });
+        let identity =
+            Identity { id: 7, content_type: "text/plain".into(), ttl: None, expires: None, fork: None };
+        let metadata = Metadata {
+            identity: Arc::new(identity),
+            touched: 0,
+            due: None,
+            closed: None,
+            seq: None,
+            producers: (0..1000).map(producer).collect::<BTreeMap<_, _>>(),
+            forks: 0,
+            gone: false,
+        };
+        for name in &names {
+            streams.store.append(name.metadata(), metadata.encode()).unwrap().wait().unwrap();
+        }
+        for name in &names {
+            assert!(streams.open(name, true).await.unwrap().seen().identity.is_some());
+        }
+        let kept = registry.len();
+        assert!((8..=20).contains(&kept), "{kept} are kept");
+        // They are read again.
+        assert!(streams.open(&names[0], true).await.unwrap().seen().identity.is_some());
+    }
 
     #[test]
     fn what_nobody_holds_makes_room() {
