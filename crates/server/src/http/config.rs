@@ -45,7 +45,8 @@ pub struct Config {
     /// Cancelled before the server is to stop if another one waits for its clients: then `grace` is
     /// 0.3 s at most. By default never.
     pub hurry: CancellationToken,
-    /// Streams whose state is kept in memory. 65,536; those in use may be more.
+    /// Streams whose state is kept in memory. 65,536; fewer if they remember more than a million
+    /// producers together, and more if they are in use.
     pub cached: usize,
     /// Time between two searches for expired streams. 1 minute. A stream is gone from the moment at
     /// which it expires; a search frees its room.

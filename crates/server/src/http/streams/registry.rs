@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -15,6 +16,9 @@ use super::stream::Stream;
 
 /// Parts with a lock each.
 const SHARDS: usize = 64;
+/// Producers that the streams of a part remember together, if streams are kept that nobody uses. A
+/// producer takes about 120 bytes, and a stream may remember a thousand.
+const PRODUCERS: usize = (1 << 20) / SHARDS;
 
 pub struct Registry {
     hasher: DefaultHashBuilder,
@@ -30,6 +34,8 @@ struct Shard {
     streams: HashMap<Name, Arc<Stream>>,
     /// In the order in which they came, or were in use when their time had come.
     queue: VecDeque<Name>,
+    /// Producers that they remember together.
+    producers: Arc<AtomicUsize>,
 }
 
 impl Registry {
@@ -41,12 +47,8 @@ impl Registry {
 
     pub fn get(&self, name: &Name) -> Arc<Stream> {
         let mut shard = self.shard(name);
-        if let Some(stream) = shard.streams.get(name) {
-            return stream.clone();
-        }
-        let stream = Arc::new(Stream::new(name.clone(), self.longest_wait));
-        shard.streams.insert(name.clone(), stream.clone());
-        shard.queue.push_back(name.clone());
+        let found = shard.streams.get(name).cloned();
+        let stream = found.unwrap_or_else(|| shard.add(name, self.longest_wait));
         shard.make_room(self.room);
         stream
     }
@@ -73,10 +75,17 @@ impl Registry {
 }
 
 impl Shard {
+    fn add(&mut self, name: &Name, longest_wait: u64) -> Arc<Stream> {
+        let stream = Arc::new(Stream::new(name.clone(), longest_wait, self.producers.clone()));
+        self.streams.insert(name.clone(), stream.clone());
+        self.queue.push_back(name.clone());
+        stream
+    }
+
     /// Lets go of the oldest that nobody uses, looking at a few only.
     fn make_room(&mut self, room: usize) {
         for _ in 0..4 {
-            if self.streams.len() <= room {
+            if self.streams.len() <= room && self.producers.load(Relaxed) <= PRODUCERS {
                 return;
             }
             let Some(name) = self.queue.pop_front() else { return };

@@ -39,6 +39,9 @@ pub struct Stream {
     /// When it was last used, and what of that is noted in the store.
     touched: AtomicU64,
     noted: AtomicU64,
+    /// Producers that it remembers, and those of all streams that count together.
+    producers: AtomicUsize,
+    all_producers: Arc<AtomicUsize>,
 }
 
 /// A stream as of the last commit on it.
@@ -81,12 +84,24 @@ pub struct Seen {
 }
 
 impl Stream {
-    pub fn new(name: Name, longest_wait: u64) -> Self {
+    pub fn new(name: Name, longest_wait: u64, all_producers: Arc<AtomicUsize>) -> Self {
         let (seen, _) = watch::channel(Seen::default());
         let (touched, noted) = (AtomicU64::new(0), AtomicU64::new(0));
         let (written, last) = (Mutex::default(), Mutex::default());
-        let (announced, readers) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Self { name, written, last, seen, announced, readers, longest_wait, touched, noted }
+        let (announced, readers, producers) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self {
+            name,
+            written,
+            last,
+            seen,
+            announced,
+            readers,
+            longest_wait,
+            touched,
+            noted,
+            producers,
+            all_producers,
+        }
     }
 
     /// Takes the turn to write, and looks the stream up if that was not done yet. May read from the
@@ -157,6 +172,7 @@ impl Stream {
         }
         let (version, changes) = (written.version + 1, (payloads.len() as u64).saturating_sub(1));
         *written = Written { is_loaded: true, version, metadata, notes, changes, own };
+        self.count(written);
         self.set_last(written.last());
         self.publish(written.seen(), Ok(()));
         Ok(())
@@ -165,6 +181,7 @@ impl Stream {
     /// Has what was written be seen once it is durable; gives the version to wait for.
     pub fn announce(self: &Arc<Self>, written: &mut Written, ticket: &Ticket) -> u64 {
         written.version += 1;
+        self.count(written);
         self.set_last(written.last());
         let (stream, seen) = (self.clone(), written.seen());
         let runtime = Handle::try_current().ok().filter(|_| self.seen.receiver_count() > FEW);
@@ -283,6 +300,14 @@ impl Stream {
         self.set_last(Last::None);
     }
 
+    /// Counts the producers that it remembers, during its turn.
+    fn count(&self, written: &Written) {
+        let new = written.metadata.as_ref().map_or(0, |metadata| metadata.producers.len());
+        let old = self.producers.swap(new, Relaxed);
+        self.all_producers.fetch_add(new, Relaxed);
+        self.all_producers.fetch_sub(old, Relaxed);
+    }
+
     fn set_last(&self, last: Last) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = last;
     }
@@ -294,6 +319,12 @@ impl Stream {
             Some(metadata) if !self.is_expired(&metadata.identity) => Ok(metadata),
             _ => Err(Refusal::unknown(&self.name)),
         }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.all_producers.fetch_sub(*self.producers.get_mut(), Relaxed);
     }
 }
 
