@@ -66,7 +66,7 @@ pub(crate) async fn wait_for_it(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use axum::Router;
     use axum::middleware::from_fn_with_state;
@@ -76,6 +76,35 @@ mod tests {
 
     use super::*;
     use crate::http;
+
+    /// In the old state each reply looked 200 times in a second, however long the lease was away,
+    /// and 16,000 replies may wait.
+    #[tokio::test]
+    async fn a_reply_that_waits_for_long_looks_seldom() {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let of_lease = looks.clone();
+        let lease = Lease::new(move || of_lease.fetch_add(1, Ordering::Relaxed) >= 100);
+        let router = Router::new()
+            .route("/", get(|| async { "read" }))
+            .layer(from_fn_with_state((lease, CancellationToken::new()), wait_for_it));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        tokio::spawn(async move {
+            let config = http::Config { login: Duration::ZERO, ..http::Config::default() };
+            http::serve(listener, router, &config, CancellationToken::new()).await;
+        });
+        client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").await.unwrap();
+        while looks.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        // From here on, the clock goes on only while nothing else does.
+        tokio::time::pause();
+        let begin = tokio::time::Instant::now();
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        assert!(begin.elapsed() > Duration::from_secs(5));
+    }
 
     #[tokio::test]
     async fn replies_over_http_wait_for_the_lease_or_the_end() {
