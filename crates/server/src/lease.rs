@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Time between two looks while replies wait for the lease.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
+/// The same for a reply over HTTP that has waited for long: thousands may wait.
+const LONGEST: Duration = Duration::from_millis(100);
 
 /// Whether this host still owns the store. Without it, replies that depend on the store's data wait
 /// until the host has it again, or the server stops.
@@ -48,8 +50,10 @@ pub(crate) async fn wait_for_it(
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let is_put = *request.method() == Method::PUT;
     let response = next.run(request).await;
+    let mut pause = LOOK;
     while !lease.is_held() {
-        let stops = tokio::time::timeout(LOOK, stop.cancelled()).await.is_ok();
+        let stops = tokio::time::timeout(pause, stop.cancelled()).await.is_ok();
+        pause = (2 * pause).min(LONGEST);
         // A PUT that finds a stream as it should be has changed nothing.
         let changed = response.status().is_success() && !(is_put && response.status() == StatusCode::OK);
         if stops && !reads && changed {
