@@ -151,7 +151,7 @@ async fn an_offset_of_a_deleted_stream_is_none_of_the_next() {
     let old = server.post("s", &TEXT, "two").await.next().to_string();
     server.delete("s").await;
     let new = server.text("s", "three").await.next().to_string();
-    server.post("s", &TEXT, "four").await;
+    let later = server.post("s", &TEXT, "four").await.next().to_string();
     server.post("s", &TEXT, "five").await;
     for live in ["", "&live=long-poll", "&live=sse"] {
         let stale = server.get(&format!("s?offset={old}{live}")).await;
@@ -160,6 +160,10 @@ async fn an_offset_of_a_deleted_stream_is_none_of_the_next() {
     }
     let stale = [("stream-forked-from", "/v1/stream/s"), ("stream-fork-offset", old.as_str())];
     assert_eq!(server.put("f", &stale, "").await.status, 409);
+    let right = [stale[0], ("stream-fork-offset", later.as_str())];
+    assert_eq!(server.put("f", &right, "").await.status, 201);
+    assert_eq!(server.put("f", &right, "").await.status, 200);
+    assert_eq!(server.put("f", &stale, "").await.status, 409, "it is no fork at this offset");
     assert_eq!(server.get(&format!("s?offset={new}")).await.text(), "fourfive");
     // Offsets of earlier servers name no stream.
     assert_eq!(server.get("s?offset=0000000000000001_0000000000000000").await.text(), "fourfive");
