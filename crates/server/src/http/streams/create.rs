@@ -109,7 +109,13 @@ impl Streams {
         // Only who holds this takes a second turn while in one.
         let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut written = stream.turn(&self.store)?;
+        let asked = request.fork.as_ref().and_then(|fork| fork.offset);
         if let Some(metadata) = existing(stream, &written)? {
+            if let Some(position) = asked
+                && !self.has(&metadata.identity, position)?
+            {
+                return Err(not_of(source, position));
+            }
             return confirm(stream, &written, metadata, request);
         }
         let mut source_written = source.turn(&self.store)?;
@@ -166,8 +172,7 @@ impl Streams {
         if let Some(position) = offset
             && !self.has(&origin.identity, position)?
         {
-            let why = format!("{position} is an offset of another stream, and not of {}", source.name);
-            return Err(Refusal::conflict(format!("{why}: send an offset of the source")));
+            return Err(not_of(source, position));
         }
         let depth = origin.identity.depth().saturating_add(1);
         if depth > MAX_DEPTH {
@@ -199,6 +204,12 @@ impl Streams {
             false => Ok(Branch { fork: fork(at), begun: Some(message.slice(..cut)) }),
         }
     }
+}
+
+/// The fork is to begin at an offset of another stream, which had the name of the source before.
+fn not_of(source: &Stream, position: Position) -> Refusal {
+    let why = format!("{position} is an offset of another stream, and not of {}", source.name);
+    Refusal::conflict(format!("{why}: send an offset of the source"))
 }
 
 /// Drafts a new stream with its first messages.
