@@ -418,6 +418,28 @@ mod tests {
         assert_eq!(read.expect("it does not wait").unwrap().messages, ["a", "b"]);
     }
 
+    /// In the old state each stream that was read had one more task every now and then, for as long
+    /// as the store had no room.
+    #[tokio::test]
+    async fn notes_of_uses_do_not_pile_up() {
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = streams.open(&Name::new("s").unwrap(), false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert("stream-ttl", "800".parse().unwrap());
+        streams.put(&stream, &request.into_parts().0, Bytes::from_static(b"x")).await.unwrap();
+        let identity = stream.seen().identity.unwrap();
+        // No writer has a turn meanwhile.
+        for _ in 0..40_000 {
+            stream.begin(time::now() - 200_000);
+            streams.note_use(&stream, &identity);
+        }
+        let held = Arc::strong_count(&stream);
+        assert!((1_000..20_000).contains(&held), "{held}");
+    }
+
     /// In the old state a short message that nobody took kept its block in memory, which is up to
     /// 64 times as long as what was counted.
     #[test]
