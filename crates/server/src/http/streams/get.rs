@@ -176,8 +176,10 @@ impl Streams {
             return;
         }
         let Some(touched) = stream.touch(identity) else { return };
+        let Ok(place) = self.uses.clone().try_acquire_owned() else { return stream.not_noted(touched) };
         let (streams, stream) = (self.clone(), stream.clone());
         tokio::spawn(async move {
+            let _place = place;
             let noted = streams.write(&stream, move |streams, stream| {
                 let mut written = stream.turn(&streams.store)?;
                 stream.alive(&written)?;

@@ -61,6 +61,8 @@ const READERS: usize = 64;
 /// Longest wait of a reader until a stream that has expired is removed: the removal may wait for
 /// room.
 const REMOVAL: Duration = Duration::from_secs(1);
+/// Notes of uses that wait at once, while the store has no room.
+const USES: usize = 16_384;
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 
 /// The streams of a store.
@@ -72,6 +74,7 @@ pub struct Streams {
     family: Mutex<()>,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
+    uses: Arc<Semaphore>,
     limits: Arc<Limits>,
     /// If another server writes the store: shut while its commits are shown.
     gate: Option<Gate>,
@@ -99,6 +102,7 @@ impl Streams {
             family: Mutex::default(),
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
+            uses: Arc::new(Semaphore::new(USES)),
             limits,
             store,
             config,
