@@ -361,9 +361,14 @@ pub fn joined(messages: Vec<Bytes>) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
+    use brooklet::io::{Fault, MemVolume};
+
     use super::*;
     use crate::http::Config;
     use crate::http::limits::Limits;
+    use crate::http::streams::remove::Why;
 
     /// Makes a stream of text with these messages.
     async fn make(streams: &Arc<Streams>, messages: [&'static str; 2]) -> Arc<Stream> {
@@ -418,6 +423,24 @@ mod tests {
         let read = runtime.block_on(async { tokio::time::timeout(forever, read).await });
         drop(turn);
         assert_eq!(read.expect("it does not wait").unwrap().messages, ["a", "b"]);
+    }
+
+    /// In the old state a reader was told of a removal that was not durable yet, and that a power
+    /// cut undid.
+    #[tokio::test]
+    async fn a_reader_hears_of_a_removal_once_it_is_durable() {
+        let disk = MemVolume::new(1);
+        let options = brooklet::Options::new().ring_size(4 << 20).max_payload(512 << 10);
+        let store: brooklet::Store = options.create_on(Arc::new(disk.clone())).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = make(&streams, ["a", "b"]).await;
+        let identity = stream.seen().identity.unwrap();
+        disk.fail(Fault::ErrorAfter { operations: 0, kind: ErrorKind::Other, sticky: true });
+        drop(streams.remove(&stream, Why::Asked).unwrap());
+        let refused = streams.read(&stream, &identity, 0, 2, true).await.unwrap_err();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused:?}");
     }
 
     /// In the old state each stream that was read had one more task every now and then, for as long
