@@ -205,15 +205,18 @@ impl Streams {
             return Ok(Chunk { messages: Vec::new(), next: from, share: None });
         }
         let share = self.limits.replies.take(self.config.chunk).await?;
-        let (stream, identity) = (stream.clone(), identity.clone());
+        let (of_read, outline) = (stream.clone(), identity.clone());
         // The share goes with the work, which goes on where the client leaves.
         let read = move |streams: &Self| {
-            let chunk = streams.chunk(&stream.name, &identity, from, end, skips);
+            let chunk = streams.chunk(&of_read.name, &outline, from, end, skips);
             // The store was asked by the name alone: by now that may be another stream's.
-            stream.is_still(&identity)?;
+            of_read.is_still(&outline)?;
             chunk.map(|chunk| (chunk, share))
         };
-        let (chunk, mut share) = self.blocking(&self.reads, read).await?;
+        let (chunk, mut share) = match self.blocking(&self.reads, read).await {
+            Ok(read) => read,
+            Err(refusal) => return Err(stream.once_seen(identity, refusal).await),
+        };
         // The last message of a chunk may be much longer than the chunk.
         self.limits.replies.grow(&mut share, chunk.size()).await?;
         Ok(Chunk { share: Some(share), ..chunk })

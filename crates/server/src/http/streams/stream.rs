@@ -226,6 +226,21 @@ impl Stream {
         self.settled(self.announced.load(Relaxed)).await.err().unwrap_or(refusal)
     }
 
+    /// Returns the refusal of a read. If the reason is a removal, waits until that is durable, and
+    /// readers see it.
+    pub async fn once_seen(&self, identity: &Identity, refusal: Refusal) -> Refusal {
+        if self.is_still(identity).is_ok() {
+            return refusal;
+        }
+        let mut seen = self.seen.subscribe();
+        let seen = seen.wait_for(|seen| seen.failed.is_some() || !seen.is_of(identity)).await;
+        let seen = seen.expect("the sender is here");
+        match &seen.failed {
+            Some(error) if seen.is_of(identity) => error.clone().into(),
+            _ => refusal,
+        }
+    }
+
     pub fn is_loaded(&self) -> bool {
         self.seen.borrow().version > 0
     }
