@@ -442,6 +442,7 @@ mod tests {
     use rustls::server::{ClientHello, ResolvesServerCert};
     use rustls::sign::CertifiedKey;
     use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+    use tokio::io::AsyncReadExt;
 
     use super::*;
 
@@ -471,13 +472,35 @@ mod tests {
         stream
     }
 
-    #[tokio::test]
-    async fn handshakes_are_not_computed_on_the_thread_of_the_commands() {
-        let threads = Arc::new(Threads::default());
+    /// Listens with TLS.
+    async fn listener(threads: &Arc<Threads>) -> Listener {
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
         let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
         let config = Arc::new(config.with_cert_resolver(threads.clone()));
-        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), Some(&config), 0o600).await.unwrap();
+        Listener::bind(&"127.0.0.1:0".parse().unwrap(), Some(&config), 0o600).await.unwrap()
+    }
+
+    /// In the old state a crowd of strangers kept the threads of HTTP busy with signatures.
+    #[tokio::test]
+    async fn handshakes_are_not_computed_on_the_threads_of_http() {
+        let threads = Arc::new(Threads::default());
+        let mut listener = listener(&threads).await;
+        let address = listener.address();
+        let clients = thread::spawn(move || [(); 8].map(|()| begin_handshake(&address)));
+        for _ in 0..8 {
+            let (mut stream, _) = axum::serve::Listener::accept(&mut listener).await;
+            // Without a certificate, the handshake fails at its expensive step.
+            assert!(stream.read_u8().await.is_err());
+        }
+        drop(clients.join().unwrap());
+        let threads = threads.0.lock().unwrap();
+        assert_eq!((threads.len(), threads.contains(&thread::current().id())), (8, false));
+    }
+
+    #[tokio::test]
+    async fn handshakes_are_not_computed_on_the_thread_of_the_commands() {
+        let threads = Arc::new(Threads::default());
+        let listener = listener(&threads).await;
         let address = listener.address();
         let clients = thread::spawn(move || [(); 8].map(|()| begin_handshake(&address)));
         let turns = Arc::new(Semaphore::new(2));
