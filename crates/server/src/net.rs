@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
@@ -31,6 +31,10 @@ pub const HURRY: Duration = Duration::from_millis(300);
 const SILENCE: Duration = Duration::from_secs(300);
 const ASK_EVERY: Duration = Duration::from_secs(100);
 const ASKED: u32 = 3;
+
+/// Steps of handshakes of HTTP clients that are computed at once, beside the requests.
+const STEPS: usize = 2;
+static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(STEPS)));
 
 /// An address to listen at: `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,16 +228,16 @@ impl Listener {
                 let is_set = set_options(&stream);
                 is_set.map_err(|error| io::Error::new(io::ErrorKind::ConnectionReset, error))?;
                 let to = name_of(stream.local_addr());
-                let stream = match tls {
-                    Some(tls) => Stream::Opening(Box::new(tls.accept(stream))),
-                    None => Stream::Tcp(stream),
+                let socket = match tls {
+                    Some(tls) => Socket::Tls(Box::new(tls.accept(stream))),
+                    None => Socket::Open(Stream::Tcp(stream)),
                 };
-                Ok(Incoming { from: from.to_string(), to, stream })
+                Ok(Incoming { from: from.to_string(), to, socket })
             }
             Self::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;
                 let to = format!("{}:0", path.display());
-                Ok(Incoming { from: to.clone(), to, stream: Stream::Unix(stream) })
+                Ok(Incoming { from: to.clone(), to, socket: Socket::Open(Stream::Unix(stream)) })
             }
         }
     }
@@ -243,13 +247,16 @@ impl axum::serve::Listener for Listener {
     type Io = Stream;
     type Addr = String;
 
-    /// Waits for the next client. Reading from its stream performs the TLS handshake: a client that
-    /// is slow with it keeps no other client out.
+    /// Waits for the next client. Reading from its stream performs the TLS handshake, on other
+    /// threads: a client that is slow with it keeps no other client out.
     async fn accept(&mut self) -> (Stream, String) {
         let mut is_failing = false;
         loop {
             match Self::accept(self).await {
-                Ok(incoming) => return (incoming.stream, incoming.from),
+                Ok(Incoming { from, socket: Socket::Open(stream), .. }) => return (stream, from),
+                Ok(Incoming { from, socket: Socket::Tls(opening), .. }) => {
+                    return (Stream::Opening(Box::pin(shake_hands(opening, TURNS.clone()))), from);
+                }
                 Err(error) => {
                     if !std::mem::replace(&mut is_failing, true) {
                         tracing::warn!(%error, "the server cannot accept clients for now");
@@ -300,42 +307,59 @@ pub struct Incoming {
     pub from: String,
     /// The address to which the client connected.
     pub to: String,
-    stream: Stream,
+    socket: Socket,
+}
+
+/// A connection, with its TLS handshake if it needs one.
+enum Socket {
+    Open(Stream),
+    Tls(Box<Accept<TcpStream>>),
 }
 
 impl Incoming {
     /// Reports to the client why it is refused, if that needs no handshake and no wait.
     pub fn refuse(self, why: &str) -> io::Result<()> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.try_write(why.as_bytes()).map(drop),
-            Stream::Unix(stream) => stream.try_write(why.as_bytes()).map(drop),
-            Stream::Opening(_) | Stream::Tls(_) => Ok(()),
+        match &self.socket {
+            Socket::Open(Stream::Tcp(stream)) => stream.try_write(why.as_bytes()).map(drop),
+            Socket::Open(Stream::Unix(stream)) => stream.try_write(why.as_bytes()).map(drop),
+            Socket::Open(_) | Socket::Tls(_) => Ok(()),
         }
     }
 
-    /// Performs the TLS handshake, if the port uses TLS. Each step of it is computed on a thread
-    /// for work that blocks, as many at once as there are `turns`: the signature of one handshake
-    /// takes a millisecond, and strangers may begin thousands while other clients wait.
+    /// Performs the TLS handshake, if the port uses TLS: as many steps of handshakes at once as
+    /// there are `turns`.
     pub async fn open(self, turns: &Arc<Semaphore>) -> io::Result<Stream> {
-        let Stream::Opening(mut opening) = self.stream else { return Ok(self.stream) };
-        let arrival = Arc::new(Arrival::default());
-        loop {
-            let turn = turns.clone().acquire_owned().await.expect("it is never closed");
-            let waker = Waker::from(arrival.clone());
-            let step = tokio::task::spawn_blocking(move || {
-                let done = Pin::new(&mut *opening).poll(&mut Context::from_waker(&waker));
-                drop(turn);
-                (opening, done)
-            });
-            let (still_opening, done) = step.await?;
-            opening = still_opening;
-            match done {
-                Poll::Ready(stream) => return Ok(Stream::Tls(Box::new(stream?))),
-                Poll::Pending => arrival.0.notified().await,
-            }
+        match self.socket {
+            Socket::Open(stream) => Ok(stream),
+            Socket::Tls(opening) => shake_hands(opening, turns.clone()).await,
         }
     }
 }
+
+/// Performs a TLS handshake. Each step of it is computed on a thread for work that blocks, as many
+/// at once as there are `turns`: the signature of one handshake takes a millisecond, and strangers
+/// may begin thousands while other clients wait.
+async fn shake_hands(mut opening: Box<Accept<TcpStream>>, turns: Arc<Semaphore>) -> io::Result<Stream> {
+    let arrival = Arc::new(Arrival::default());
+    loop {
+        let turn = turns.clone().acquire_owned().await.expect("it is never closed");
+        let waker = Waker::from(arrival.clone());
+        let step = tokio::task::spawn_blocking(move || {
+            let done = Pin::new(&mut *opening).poll(&mut Context::from_waker(&waker));
+            drop(turn);
+            (opening, done)
+        });
+        let (still_opening, done) = step.await?;
+        opening = still_opening;
+        match done {
+            Poll::Ready(stream) => return Ok(Stream::Tls(Box::new(stream?))),
+            Poll::Pending => arrival.0.notified().await,
+        }
+    }
+}
+
+/// The rest of a TLS handshake.
+type Handshake = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
 /// Receives the notice that a handshake can go on.
 #[derive(Default)]
@@ -352,7 +376,7 @@ pub enum Stream {
     /// A TCP connection.
     Tcp(TcpStream),
     /// A TCP connection before the end of its TLS handshake.
-    Opening(Box<Accept<TcpStream>>),
+    Opening(Handshake),
     /// A TCP connection with TLS.
     Tls(Box<TlsStream<TcpStream>>),
     /// A Unix socket.
@@ -362,9 +386,9 @@ pub enum Stream {
 impl Stream {
     /// Performs the TLS handshake, if it is not complete.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Self::Opening(opening) = self {
-            let stream = ready!(Pin::new(&mut **opening).poll(cx))?;
-            *self = Self::Tls(Box::new(stream));
+        if let Self::Opening(handshake) = self {
+            let stream = ready!(handshake.as_mut().poll(cx))?;
+            *self = stream;
         }
         Poll::Ready(Ok(()))
     }
@@ -519,7 +543,8 @@ mod tests {
     async fn the_system_asks_whether_silent_clients_are_there() {
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None, 0o600).await.unwrap();
         let client = TcpStream::connect(listener.address()).await.unwrap();
-        let Stream::Tcp(stream) = listener.accept().await.unwrap().stream else { panic!("it has no TLS") };
+        let socket = listener.accept().await.unwrap().socket;
+        let Socket::Open(Stream::Tcp(stream)) = socket else { panic!("it has no TLS") };
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(300));
         drop(client);
