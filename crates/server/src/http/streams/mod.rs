@@ -244,7 +244,24 @@ async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> R
 
 #[cfg(test)]
 mod tests {
+    use brooklet::{Class, MemoryConfig, WhenFull};
+
     use super::*;
+
+    /// In the old state a full memory took the metadata of streams first, which changes least, and
+    /// left their messages.
+    #[test]
+    fn a_space_that_drops_logs_is_refused() {
+        for (when_full, is_refused) in [(WhenFull::DropOldest, true), (WhenFull::Refuse, false)] {
+            let store = Store::in_memory(1).unwrap();
+            let class = Class::Memory(MemoryConfig::new(1 << 20).when_full(when_full));
+            store.create_space(SPACE, SpaceConfig::new().class(class)).unwrap();
+            let config = Config::default();
+            let limits = Limits::new(&config);
+            let refused = Streams::new(store, config, limits, None, Default::default()).err();
+            assert_eq!(matches!(refused, Some(brooklet::Error::InvalidSpace(_))), is_refused, "{refused:?}");
+        }
+    }
 
     /// In the old state the memory for a body returned as its client left, while the body waited
     /// for its turn in the store all the same.
