@@ -40,7 +40,7 @@ use axum::extract::State;
 use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
-use brooklet::{SpaceConfig, Store};
+use brooklet::{SpaceConfig, SpaceInfo, Store, WhenFull};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -90,6 +90,12 @@ impl Streams {
         gate: Option<Gate>,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, brooklet::Error> {
+        if gate.is_none() && store.spaces().iter().any(drops_streams) {
+            let why = format!(
+                "space {SPACE} drops its oldest logs when memory is full, and HTTP streams would lose their metadata: let the space refuse commits instead"
+            );
+            return Err(brooklet::Error::InvalidSpace(why));
+        }
         if store.space(SPACE).is_err() {
             match store.create_space(SPACE, SpaceConfig::new()) {
                 Ok(_) | Err(brooklet::Error::ReadOnly) => {}
@@ -234,6 +240,13 @@ impl Streams {
     }
 }
 
+/// Whether a space is that of the streams, and drops logs: of each stream those first that change
+/// least, which have its metadata.
+fn drops_streams(space: &SpaceInfo) -> bool {
+    let memory = space.config.class.memory();
+    space.name == SPACE && memory.is_some_and(|memory| memory.when_full == WhenFull::DropOldest)
+}
+
 async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> Response<Body> {
     let response = match *request.method() {
         Method::OPTIONS => reply::options(METHODS),
@@ -244,7 +257,7 @@ async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> R
 
 #[cfg(test)]
 mod tests {
-    use brooklet::{Class, MemoryConfig, WhenFull};
+    use brooklet::{Class, MemoryConfig};
 
     use super::*;
 
