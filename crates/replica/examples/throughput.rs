@@ -6,8 +6,8 @@
 //! ```
 //!
 //! FOLDER gets the stores, which are removed, and the bucket, unless BUCKET is its address. Each
-//! load appends 64 to 512 bytes of text to 100,000 logs for SECONDS (3): 256 threads that wait, then
-//! 4,096 appends in flight. Five rounds play all modes in turn; the table shows the medians.
+//! load appends 64 to 512 bytes of text to 100,000 logs for SECONDS (3): 256 threads that wait,
+//! then 4,096 appends in flight. Five rounds play all modes in turn; the table shows the medians.
 //!
 //! - `alone`: the store without a bucket.
 //! - `local`: a commit is acknowledged once it is on this disk; the bucket follows.

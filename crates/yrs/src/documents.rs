@@ -1,13 +1,11 @@
-//! Documents: pushes updates, loads documents, lists documents.
+//! Documents: loads, lists and clears documents.
 
-use brooklet::{Commit, ErrorKind, Logs, Store, Ticket};
+use brooklet::{Commit, ErrorKind, Logs, Store};
 use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
 use crate::error::{Error, Result};
-use crate::format::{Decoded, Keys, decode_entry, update_entry};
+use crate::format::{Decoded, Keys, decode_entry};
 use crate::merge::{Waiting, load};
-use crate::push::{Push, Pushing};
-use crate::update::decode;
 
 /// The documents below a prefix of a store. A clone is a handle to the same documents.
 ///
@@ -20,7 +18,7 @@ use crate::update::decode;
 pub struct Documents {
     pub(crate) store: Store,
     pub(crate) keys: Keys,
-    flush_every: u64,
+    pub(crate) flush_every: u64,
 }
 
 /// The updates of a document from a number on.
@@ -82,92 +80,6 @@ impl Documents {
     pub fn flush_every(mut self, n: u64) -> Self {
         self.flush_every = n;
         self
-    }
-
-    /// Appends an update to a document, and waits until the update is durable, or as its
-    /// [space](brooklet::Space) requires. Returns the number of the update. Creates the document if
-    /// it does not exist.
-    ///
-    /// The update is in lib0 v1 encoding. The call decodes the update, and refuses bytes that do
-    /// not decode. It does not apply the update: an update that names other updates which the
-    /// document lacks is stored, and becomes visible once the others are stored.
-    ///
-    /// A server that has the document in memory applies an update of a client there first, and
-    /// pushes it if yrs accepts it.
-    ///
-    /// # Errors
-    /// [`Error::InvalidUpdate`], [`Error::NameTooLong`]; [`Error::Store`].
-    pub fn push_update(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Result<u64> {
-        let name = name.as_ref();
-        let ticket = self.submit_update(name, update)?;
-        ticket.wait()?;
-        // Numbers have no gaps: exactly one of `flush_every` pushes flushes.
-        let seq = ticket.seq();
-        if self.flush_every > 0
-            && (seq + 1).is_multiple_of(self.flush_every)
-            && let Err(error) = self.flush_doc(name)
-        {
-            // The update is durable all the same.
-            tracing::warn!(document = %name.escape_ascii(), %error, "a document was not flushed");
-        }
-        Ok(seq)
-    }
-
-    /// Appends an update to a document, and returns a ticket with the number of the update.
-    /// [`Ticket::wait`] waits until the update is durable. For callers that have many updates in
-    /// flight.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), brooklet_yrs::Error> {
-    /// # let store = brooklet::Store::in_memory(1)?;
-    /// # let documents = brooklet_yrs::Documents::new(&store, "docs/");
-    /// let empty = [0, 0];
-    /// let first = documents.submit_update("notes", &empty)?;
-    /// let second = documents.submit_update("notes", &empty)?;
-    /// assert_eq!((first.seq(), second.seq()), (0, 1));
-    /// second.wait()?;   // so is the first
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Same errors as [`push_update`](Self::push_update).
-    pub fn submit_update(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Result<Ticket> {
-        let mut push = self.accept(name.as_ref(), update)?;
-        let mut commit = push.commit();
-        loop {
-            match self.store.commit(&commit) {
-                Ok(ticket) => return Ok(ticket),
-                Err(refused) => commit = push.next_try(self, refused)?,
-            }
-        }
-    }
-
-    /// Appends an update to a document in a task, in any runtime. The future returns the number of
-    /// the update once the update is durable, and borrows nothing. The call decodes the update at
-    /// once. The first update of a document may read the store on the task's thread.
-    ///
-    /// ```
-    /// use brooklet_yrs::{Documents, Error};
-    ///
-    /// async fn receive(documents: &Documents, update: Vec<u8>) -> Result<(), Error> {
-    ///     let seq = documents.push_update_async("notes", &update).await?;
-    ///     println!("update {seq} is durable: broadcast it");
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// The future returns the errors of [`push_update`](Self::push_update).
-    pub fn push_update_async(&self, name: impl AsRef<[u8]>, update: &[u8]) -> Pushing {
-        Pushing::new(self, self.accept(name.as_ref(), update))
-    }
-
-    /// Checks an update.
-    fn accept(&self, name: &[u8], update: &[u8]) -> Result<Push> {
-        let key = self.keys.updates(name)?;
-        decode(update).map_err(|why| Error::InvalidUpdate { why })?;
-        Ok(Push { name: name.into(), key, entry: update_entry(update), conflicts: 0 })
     }
 
     /// Appends the state of a yrs document as one update, and waits until the update is durable.

@@ -165,7 +165,7 @@ impl Media {
         }
     }
 
-    /// Makes the pending writes that start in `range` durable, and the length if the end lies there.
+    /// Makes the pending writes that start in `range` durable, and the length if the end is there.
     pub fn flush(&mut self, range: &Range<u64>) {
         if range.contains(&(self.len() as u64).saturating_sub(1)) {
             self.durable_len = self.len();

@@ -227,8 +227,8 @@ fn threads_keep_the_pace_for_each_other_without_a_committer() {
     assert!((0..2).all(|_| waits.recv_timeout(Duration::from_secs(120)).expect("each is woken")));
 }
 
-/// A block is due while the write of another thread has the only slot: the committer waits, and does
-/// not ask again at once.
+/// A block is due while the write of another thread has the only slot: the committer waits, and
+/// does not ask again at once.
 #[test]
 fn the_committer_rests_while_another_thread_has_the_slot() {
     let clock = Arc::new(ManualClock::default());
