@@ -3,7 +3,7 @@
 use brooklet::{Commit, ErrorKind, Logs, Store};
 use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Decoded, Keys, decode_entry};
 use crate::merge::{Waiting, load};
 
@@ -88,7 +88,7 @@ impl Documents {
     /// part of its state.
     ///
     /// # Errors
-    /// [`Error::NameTooLong`]; [`Error::Store`].
+    /// [`Error::NameTooLong`](crate::Error::NameTooLong); [`Error::Store`](crate::Error::Store).
     pub fn insert_doc<T: ReadTxn>(&self, name: impl AsRef<[u8]>, txn: &T) -> Result<u64> {
         self.push_update(name, &txn.encode_diff_v1(&StateVector::default()))
     }
@@ -98,9 +98,10 @@ impl Documents {
     /// exist.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if an entry is not an update, and then the transaction is unchanged; also
-    /// if yrs cannot apply an update, and then the transaction has some of the updates: drop its
-    /// document. [`Error::NameTooLong`]; [`Error::Store`].
+    /// [`Error::Damaged`](crate::Error::Damaged) if an entry is not an update, and then the
+    /// transaction is unchanged; also if yrs cannot apply an update, and then the transaction has
+    /// some of the updates: drop its document. [`Error::NameTooLong`](crate::Error::NameTooLong);
+    /// [`Error::Store`](crate::Error::Store).
     pub fn load_doc(&self, name: impl AsRef<[u8]>, txn: &mut TransactionMut<'_>) -> Result<Option<u64>> {
         let name = name.as_ref();
         let Some(batch) = self.batch(name, 0)? else { return Ok(None) };
@@ -155,7 +156,7 @@ impl Documents {
     /// metadata is not listed.
     ///
     /// # Errors
-    /// [`Error::Store`].
+    /// [`Error::Store`](crate::Error::Store).
     pub fn iter_docs(&self) -> Result<DocNames> {
         let prefix = self.keys.all_updates();
         Ok(DocNames { logs: self.store.scan(&prefix)?, skip: prefix.len() })
@@ -168,7 +169,7 @@ impl Documents {
     /// Metadata that is inserted while the call runs may stay.
     ///
     /// # Errors
-    /// [`Error::NameTooLong`]; [`Error::Store`].
+    /// [`Error::NameTooLong`](crate::Error::NameTooLong); [`Error::Store`](crate::Error::Store).
     pub fn clear_doc(&self, name: impl AsRef<[u8]>) -> Result<()> {
         let name = name.as_ref();
         let mut keys = vec![self.keys.updates(name)?];

@@ -162,7 +162,7 @@ fn bytes_keep_the_rate_whoever_waits() {
 
 #[test]
 fn callbacks_are_called_at_a_pace_too() {
-    let (told, waits) = std::sync::mpsc::channel();
+    let (told, waits) = channel();
     let interval = Duration::from_millis(1);
     paced(Config { interval, ..Config::default() }, |wal| {
         for n in 0..100u8 {
