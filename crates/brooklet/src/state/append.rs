@@ -127,13 +127,23 @@ impl StoreState {
         self.memtables().find_map(known).unwrap_or(false)
     }
 
-    /// Returns whether operations create no more logs than they delete, and make no log larger, as
-    /// far as memory knows. Such a commit is admitted even if other resources are full.
+    /// Returns whether operations create no more logs than they delete, and no larger ones, and make
+    /// no log larger, as far as memory knows. Such a commit is admitted even if other resources are
+    /// full.
     pub fn frees(&self, ops: &[Op<'_>]) -> bool {
-        let creates = |op: &&Op<'_>| matches!(op.action, Action::Begin(_)) && self.is_absent(op.key);
-        let deletes = |op: &&Op<'_>| matches!(op.action, Action::Delete);
-        ops.iter().all(|op| !op.action.adds())
-            && ops.iter().filter(creates).count() <= ops.iter().filter(deletes).count()
+        let (mut created, mut deleted) = ((0, 0), (0, 0));
+        for op in ops {
+            match op.action {
+                Action::Begin(_) if self.is_absent(op.key) => {
+                    created = (created.0 + 1, created.1 + op.key.len());
+                }
+                // A log may have entries, and frees one byte more then.
+                Action::Delete => deleted = (deleted.0 + 1, deleted.1 + op.key.len() + 1),
+                action if action.adds() => return false,
+                _ => {}
+            }
+        }
+        created.0 <= deleted.0 && created.1 <= deleted.1
     }
 
     /// Adds the state that a log has in `runs` to the active memtable, unless the log was added, or

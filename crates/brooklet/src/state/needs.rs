@@ -1,13 +1,16 @@
 //! The room that a commit needs: in the heap, where a checkpoint writes it, and in the ring.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use brooklet_io::seeded::bug;
 use brooklet_wal::Wal;
 
 use crate::format::commit_record;
-use crate::memtable::entry_bytes;
+use crate::memtable::{Slot, entry_bytes};
 use crate::model::Effect;
 use crate::model::commit::Op;
 use crate::model::rehearsal::Needs;
+use crate::model::retention_state::RetentionState;
 use crate::state::StoreState;
 use crate::state::append::Retry;
 
@@ -22,7 +25,8 @@ impl StoreState {
             space.largest = largest;
         }
         space.freeing &= !ops.iter().any(|op| op.action.adds());
-        space.freeing &= self.creates_no_more_than_it_deletes() || bug("begin-is-always-admitted");
+        space.freeing =
+            space.freeing && (self.creates_no_more_than_it_deletes() || bug("begin-is-always-admitted"));
         let mut previous = None;
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let (slot, payload) = (undo.slot, planned.payload(ops));
@@ -39,14 +43,48 @@ impl StoreState {
         }
     }
 
-    /// Returns whether the planned operations create no more logs than they delete. A log that is
-    /// created empty takes no more room than a log that goes.
+    /// Returns whether the planned operations create no more logs than they delete, and logs that
+    /// are no larger. Otherwise such commits, one after the other, would use up the room that is
+    /// reserved for commits that only free space.
     fn creates_no_more_than_it_deletes(&self) -> bool {
-        let deleted = self.plan.iter().filter(|planned| planned.effect == Effect::Delete).count();
         let created = self.undo.iter().filter(|undo| undo.bounds.is_none());
         // The deletion of a log that the commit itself creates frees nothing.
-        let all_stay = created.clone().all(|undo| self.active.log(undo.slot).appended.is_some());
-        all_stay && created.count() <= deleted
+        if created.clone().any(|undo| self.active.log(undo.slot).appended.is_none()) {
+            return false;
+        }
+        let deleted = self.plan.iter().filter(|planned| planned.effect == Effect::Delete).count();
+        let slots: BTreeSet<Slot> = created.clone().map(|undo| undo.slot).collect();
+        slots.is_empty() || created.count() <= deleted && self.bytes_of(&slots) <= self.bytes_deleted()
+    }
+
+    /// Returns the bytes of the keys and terms of logs.
+    fn bytes_of(&self, slots: &BTreeSet<Slot>) -> usize {
+        let bytes = |slot: &Slot| {
+            let log = self.active.log(*slot);
+            log.key.len() + log.terms().map_or(0, RetentionState::bound)
+        };
+        slots.iter().map(bytes).sum()
+    }
+
+    /// Returns the bytes of the keys and terms of the logs that the planned operations delete, each
+    /// log as it was before the commit. A log with entries frees one byte more at least, so a log
+    /// whose key is that much longer may take its place.
+    fn bytes_deleted(&self) -> usize {
+        let mut before = BTreeMap::new();
+        for undo in &self.undo {
+            before.entry(undo.slot).or_insert(undo);
+        }
+        let mut bytes = 0;
+        for (planned, undo) in self.plan.iter().zip(&self.undo) {
+            if planned.effect == Effect::Delete
+                && let Some(undo) = before.remove(&undo.slot)
+                && let Some(bounds) = undo.bounds
+            {
+                let terms = undo.terms.as_ref().map_or(0, |terms| terms.bound());
+                bytes += self.active.log(undo.slot).key.len() + terms + usize::from(!bounds.is_empty());
+            }
+        }
+        bytes
     }
 
     /// Checks whether a commit with these needs finds room now.

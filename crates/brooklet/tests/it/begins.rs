@@ -282,10 +282,8 @@ fn a_full_store_takes_a_begin_that_frees() {
     assert_eq!(store.append("log", noise()).unwrap().seq(), appended + 1_000);
 }
 
-/// A log that is deleted may leave its number to a log that the same commit creates. In an earlier
-/// state, a full store refused such a commit, and so the deletion.
-#[test]
-fn a_full_store_takes_a_begin_beside_a_deletion() {
+/// A store with 20 small logs, `old/00000` and so on, that takes no more logs.
+fn full_store() -> Store {
     let volume = Arc::new(MemVolume::new(1));
     let store = options().capacity(3 << 20).create_on(volume).unwrap();
     for n in 0..20 {
@@ -296,6 +294,14 @@ fn a_full_store_takes_a_begin_beside_a_deletion() {
     while store.append("log", noise()).is_ok() {}
     let full = (0..20_000).find_map(|n| store.begin_at(format!("new/{n:05}"), 5).err());
     assert!(full.is_some_and(|error| error.kind() == ErrorKind::Full), "logs are created without room");
+    store
+}
+
+/// A log that is deleted may leave its number to a log that the same commit creates. In an earlier
+/// state, a full store refused such a commit, and so the deletion.
+#[test]
+fn a_full_store_takes_a_begin_beside_a_deletion() {
+    let store = full_store();
     let refused = |commit: &Commit| store.commit(commit).is_err_and(|error| error.kind() == ErrorKind::Full);
     let mut alone = Commit::new();
     alone.begin_at("left/00020", 20);
@@ -310,4 +316,27 @@ fn a_full_store_takes_a_begin_beside_a_deletion() {
         assert_eq!(bounds(&store, &format!("left/{n:05}")), (n, n));
     }
     assert_eq!(store.get_bounds("old/00000").unwrap(), None);
+}
+
+/// The key of the new log takes more room than the deleted log did. Such commits, one after the
+/// other, would use up the room that is kept for deletions.
+#[test]
+fn a_full_store_takes_no_begin_of_a_longer_key_beside_a_deletion() {
+    let store = full_store();
+    let long = "k".repeat(900);
+    for n in 0..3_u64 {
+        let mut commit = Commit::new();
+        commit.delete(format!("old/{n:05}")).begin_at(format!("{long}{n}"), n);
+        let refused = store.commit(&commit).err();
+        assert!(refused.is_some_and(|error| error.kind() == ErrorKind::Full), "log {n}");
+    }
+    // Two deletions free less than this key takes.
+    let mut commit = Commit::new();
+    commit.delete("old/00000").delete("old/00001").begin_at(&long, 5);
+    assert!(store.commit(&commit).is_err_and(|error| error.kind() == ErrorKind::Full));
+    // These deletions free enough room.
+    let mut commit = Commit::new();
+    commit.delete("old/00000").delete("old/00001").begin_at("begins/00/01", 5);
+    store.commit(&commit).unwrap().wait().unwrap();
+    assert_eq!(bounds(&store, "begins/00/01"), (5, 5));
 }
