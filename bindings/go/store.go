@@ -90,7 +90,8 @@ func Open(path string, options *Options) (*Store, error) {
 }
 
 // Close waits until all writes are on stable media, and releases the file. Later calls on the store
-// return [ErrStopped]. Each call returns the same result.
+// return [ErrStopped]. Each call returns the same result. With [ErrFull], a space in memory had no
+// room for its dump: the store is closed, and the space stays as in its last dump.
 func (s *Store) Close() error {
 	if s == nil || s.core == nil {
 		return nil

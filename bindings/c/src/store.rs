@@ -59,6 +59,10 @@ pub unsafe extern "C" fn brooklet_open(
 /// Closes the store: waits until all commits are on stable media. Later writes return
 /// `BROOKLET_STOPPED`. `brooklet_store_free` releases the file. A second call does nothing.
 ///
+/// With `BROOKLET_FULL`, a space in memory found no room for its dump, and the store stays open:
+/// make room, and call this again. `brooklet_store_free` closes the store all the same, and leaves
+/// the space as in its last dump.
+///
 /// # Safety
 /// `store` is a store that was not freed; `error` is NULL or valid for writing.
 #[unsafe(no_mangle)]

@@ -198,7 +198,10 @@ export class Store {
   flush(): Promise<void>
   /** Moves all entries from the ring into runs. */
   checkpoint(): Promise<void>
-  /** Waits until all commits are on stable media, and releases the file. A second call does nothing more. */
+  /**
+   * Waits until all commits are on stable media, and releases the file. A second call does nothing more. If a space in memory has
+   * no room for its dump, the store is closed all the same, and the space stays as in its last dump.
+   */
   close(): Promise<void>
   /** Closes the store: for `await using`. */
   [Symbol.asyncDispose](): Promise<void>

@@ -218,7 +218,9 @@ impl Store {
         self.slot.ask(|store| Ok(store.checkpoint().map(|()| true)?))
     }
 
-    /// Waits until all commits are on stable media, and releases the file.
+    /// Waits until all commits are on stable media, and releases the file. If a space in memory has
+    /// no room for its dump, the store is closed all the same, and the space stays as in its last
+    /// dump.
     #[napi]
     pub fn close(&self) -> AsyncTask<Call<bool>> {
         let store = self.slot.take();

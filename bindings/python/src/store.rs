@@ -284,7 +284,8 @@ impl Store {
     }
 
     /// Waits until all commits are on stable media, and releases the file. A second call does
-    /// nothing.
+    /// nothing. If a space in memory has no room for its dump, the store is closed all the same,
+    /// and the space stays as in its last dump.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(store) = self.take() else { return Ok(()) };
         let closed = py.detach(|| store.close());

@@ -403,13 +403,14 @@ impl Handle {
     }
 
     /// Closes the store once; later calls return the first result. If there is no room for a dump
-    /// of a space in memory, the store stays open.
+    /// of a space in memory, the store stays open until its last handle is dropped.
     pub fn close(&self) -> Result<(), Error> {
         let inner = &self.inner;
         inner.here()?;
+        // First: the drop of the last handle releases the volumes even if the store stays open.
+        inner.close_requested.store(true, Ordering::Relaxed);
         if inner.is_own_thread() {
             // This is a waker: closing would wait for this thread.
-            inner.close_requested.store(true, Ordering::Relaxed);
             inner.end_beside(Inner::close_at_last);
             return Ok(());
         }
@@ -418,7 +419,6 @@ impl Handle {
             // The store has stopped, and closing it returns the reason.
             Err(panic) => drop(inner.stop(panic)),
         }
-        inner.close_requested.store(true, Ordering::Relaxed);
         inner.close()
     }
 }
@@ -478,8 +478,8 @@ impl Inner {
         }
     }
 
-    /// Closes the store when its last handle is dropped, and releases its volumes if the store was
-    /// closed by a call.
+    /// Closes the store when its last handle is dropped, and releases its volumes if a call closed
+    /// the store, or failed to.
     fn go(self: &Arc<Self>) {
         self.close_at_last();
         if self.close_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {

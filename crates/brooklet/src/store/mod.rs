@@ -558,7 +558,9 @@ impl Store {
     /// The error that stopped the store, if the store stopped; [`Error::Forked`]. With
     /// [`Error::Full`], a space in memory found no room for its dump, and the store stays open:
     /// make room, and close the store again. The drop of the last handle closes it all the same,
-    /// and leaves the space as in its last dump.
+    /// and leaves the space as in its last dump. If another thread commits to the space during the
+    /// call, the store may close, and return [`Error::Full`] nevertheless. Each later call then
+    /// returns the same error.
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }

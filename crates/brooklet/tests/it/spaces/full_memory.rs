@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, WhenFull};
+use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, Store, WhenFull};
 
 use super::{create, open, options};
 
@@ -111,17 +111,23 @@ fn entries_that_are_too_old_make_room() {
     assert_eq!(space.bounds("new/0").unwrap().len(), 1);
 }
 
-/// The logs in memory are larger than the heap.
-#[test]
-fn a_store_without_room_for_a_dump_stays_open() {
-    let (volume, mut rng) = (MemVolume::new(1), Rng::new(1));
-    let store = options().capacity(4 << 20).create_on(Arc::new(volume.clone())).unwrap();
+/// Returns a space in memory whose logs are larger than the heap.
+fn larger_than_the_heap(store: &Store) -> Space {
+    let mut rng = Rng::new(1);
     let memory = Class::Memory(MemoryConfig::new(16 << 20));
     let space = store.create_space("s", SpaceConfig::new().class(memory)).unwrap();
     for log in 0..500 {
         let noise: Vec<u8> = (0..8000).map(|_| rng.next() as u8).collect();
         space.append(format!("{log}"), noise).unwrap().wait().unwrap();
     }
+    space
+}
+
+#[test]
+fn a_store_without_room_for_a_dump_stays_open() {
+    let volume = MemVolume::new(1);
+    let store = options().capacity(4 << 20).create_on(Arc::new(volume.clone())).unwrap();
+    let space = larger_than_the_heap(&store);
     for _ in 0..2 {
         let error = store.close().unwrap_err();
         assert!(matches!(error, Error::Full { .. }), "{error}");
@@ -135,4 +141,22 @@ fn a_store_without_room_for_a_dump_stays_open() {
     assert_eq!(store.scan("s/").unwrap().count(), 10);
     assert_eq!(store.bounds("s/7").unwrap().next, 1);
     assert_eq!(store.bounds("durable").unwrap().next, 1);
+}
+
+/// A view holds the file of the store, until a closed store releases the file.
+#[test]
+fn a_store_without_room_for_a_dump_keeps_no_file_after_its_last_handle() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = options().capacity(4 << 20).open(&path).unwrap();
+    let space = larger_than_the_heap(&store);
+    store.append("durable", "entry").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    let view = store.view().unwrap();
+    let error = store.close().unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    drop((space, store));
+    let again = options().open(&path).unwrap();
+    assert_eq!(again.bounds("durable").unwrap().next, 1);
+    drop(view);
 }

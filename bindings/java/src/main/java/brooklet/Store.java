@@ -614,7 +614,8 @@ public final class Store implements AutoCloseable {
 
     /**
      * Waits until all writes are on stable media, and releases the file. A second call does nothing more. Interrupts do not end
-     * this wait.
+     * this wait. If a space in memory has no room for its dump, the store is closed all the same, and the space stays as in its last
+     * dump.
      *
      * @throws StoppedException if a write to the device failed
      */
