@@ -203,6 +203,10 @@ impl Logs {
         }
         if let Some((frozen, created)) = log {
             self.put(key, Log::thaw(frozen), created);
+            // The commit deleted the log. A later deletion adds the tombstone again.
+            if created < self.generation && self.tombstones.remove(key) {
+                self.memory -= tombstone_cost(key);
+            }
         }
     }
 

@@ -195,6 +195,16 @@ fn a_refused_commit_takes_no_memory() {
         assert!(logs.commit(&[append, Op { key: b"s/none", action: Action::Delete }], &|| 0).is_err());
         assert!(logs.memory() <= before, "{} after {before}", logs.memory());
     }
+    // The runs have these logs now, so a deletion adds a tombstone.
+    logs.begin_dump();
+    logs.end_dump(true);
+    for key in keys.iter().chain(&keys) {
+        let before = logs.memory();
+        let delete = Op { key, action: Action::Delete };
+        assert!(logs.commit(&[delete, Op { key: b"s/none", action: Action::Delete }], &|| 0).is_err());
+        assert!(logs.memory() <= before, "{} after {before}", logs.memory());
+        assert!(logs.bounds(key).is_some());
+    }
 }
 
 /// Some logs of a space may be in runs only, so that a commit on a new log looks it up there first.
