@@ -298,8 +298,18 @@ impl Archive {
     /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read.
     /// After an error the archive still has all objects that it needs.
     pub fn prune(&mut self, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
+        self.prune_while(keep, dry_run, &|| ControlFlow::Continue(()))
+    }
+
+    /// [Prunes](Self::prune), until `go_on` returns `Break`.
+    pub(crate) fn prune_while(
+        &mut self,
+        keep: Duration,
+        dry_run: bool,
+        go_on: &dyn Fn() -> ControlFlow<()>,
+    ) -> Result<Pruned, Error> {
         let _span = tracing::info_span!("prune", bucket = %self.bucket, dry_run).entered();
-        prune::prune(&self.bucket, keep, dry_run)
+        prune::prune(&self.bucket, keep, dry_run, go_on)
     }
 
     /// Refuses any store but the archive's own.

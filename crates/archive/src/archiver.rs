@@ -102,8 +102,9 @@ pub struct Status {
 }
 
 /// A thread that backs up a store again and again. Dropping the archiver ends the thread, and
-/// aborts an upload in progress. The drop waits at most 5 seconds for a request that has no answer:
-/// the thread then ends, and drops its handle of the store, once that request has ended.
+/// aborts an upload or a removal of old backups in progress. The drop waits at most 5 seconds for a
+/// request that has no answer: the thread then ends, and drops its handle of the store, once that
+/// request has ended.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -345,7 +346,7 @@ impl Rounds {
     fn prune(&mut self, clock: &dyn Clock) -> Result<(), Error> {
         let is_due = is_due(self.pruned, self.schedule.prune_every, clock);
         let Some(keep) = self.schedule.keep.filter(|_| is_due) else { return Ok(()) };
-        let pruned = self.archive.prune(keep, false)?;
+        let pruned = self.archive.prune_while(keep, false, &go_on(&self.shared))?;
         self.pruned = Some(clock.now());
         let so_far = &mut self.shared.state().status.pruned;
         so_far.backups += pruned.backups;
@@ -358,6 +359,9 @@ impl Rounds {
     fn offload(&mut self) -> Result<(), Error> {
         let Some(most) = self.schedule.offload else { return Ok(()) };
         let go_on = go_on(&self.shared);
+        if go_on().is_break() {
+            return Err(Error::Cancelled { what: "the offload" });
+        }
         let offloaded = self.archive.offload(&self.store, most, |_| go_on())?;
         let so_far = &mut self.shared.state().status.offloaded;
         so_far.runs += offloaded.runs;
@@ -465,6 +469,41 @@ mod tests {
         let offloaded = rounds.shared.state().status.offloaded;
         assert!(offloaded.runs > 0 && offloaded.left == 0, "{offloaded:?}");
         assert_eq!(rounds.pause(&clock), AFTER_ERROR, "old backups are looked for again");
+    }
+
+    /// A first search finds hundreds of old backups, whose removal takes minutes.
+    #[test]
+    fn a_removal_of_old_backups_ends_with_the_archiver() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Options::new().threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let bucket = Bucket::of(Arc::new(InMemory::new()), "").unwrap();
+        let archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host").unwrap();
+        let (hour, always) = (Duration::from_secs(3600), Duration::ZERO);
+        let schedule = Schedule { every: hour, prune_every: always, ..Schedule::default() };
+        let mut rounds = Rounds::new(archive, store.clone(), schedule, Arc::default());
+        let clock = ManualClock::default();
+        for _ in 0..3 {
+            store.append("log", vec![7; 1000]).unwrap().wait().unwrap();
+            rounds.round(&clock, false).unwrap();
+            clock.advance(hour);
+        }
+        rounds.schedule.keep = Some(always);
+        rounds.shared.state().stop = true;
+        let before = bucket.costs();
+        let error = rounds.prune(&clock).unwrap_err();
+        assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+        assert_eq!(bucket.backups().unwrap().len(), 3);
+        // Nor does the archive look for runs to offload.
+        rounds.schedule.offload = Some(0);
+        let between = bucket.costs();
+        rounds.offload().unwrap_err();
+        let after = bucket.costs();
+        assert_eq!((after.gets, after.lists), (between.gets, between.lists));
+        assert_eq!((after.puts, after.deletes), (before.puts, before.deletes));
+
+        rounds.shared.state().stop = false;
+        rounds.prune(&clock).unwrap();
+        assert_eq!(bucket.backups().unwrap().len(), 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! backup, and continues later, must not find its number free again.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::bucket::Bucket;
@@ -37,7 +38,14 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
+/// Prunes an archive. `go_on` is called before each request that removes something; if it returns
+/// `Break`, the call ends with [`Error::Cancelled`].
+pub(crate) fn prune(
+    bucket: &Bucket,
+    keep: Duration,
+    dry_run: bool,
+    go_on: &dyn Fn() -> ControlFlow<()>,
+) -> Result<Pruned, Error> {
     let listed = bucket.list(BACKUPS)?;
     let (tombs, backups): (Vec<Listed>, Vec<Listed>) = listed.into_iter().partition(Listed::is_tombstone);
     let Some(now) = backups.last().map(|latest| latest.written) else { return Ok(Pruned::default()) };
@@ -45,7 +53,8 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     if !dry_run {
         // The remaining tombstones have no gap, whatever their times are.
         let old = tombs.iter().take_while(|tomb| tomb.written < before(BURIED));
-        remove_tombstones(bucket, &old.filter_map(|tomb| tomb.number(BACKUPS)).collect::<Vec<_>>())?;
+        let old: Vec<_> = old.filter_map(|tomb| tomb.number(BACKUPS)).collect();
+        remove_tombstones(bucket, &old, go_on)?;
     }
     let Some(oldest) = oldest_kept(&backups, before(keep), now) else { return Ok(Pruned::default()) };
     let is_older = |backup: &&Listed| backup.number(BACKUPS).is_some_and(|number| number < oldest);
@@ -56,7 +65,10 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     let record = read_record(bucket, oldest)?;
     // Records first: no record may refer to a missing object.
     if !dry_run {
-        gone.iter().try_for_each(|backup| bucket.put(&backup.name, TOMBSTONE[..].into()).wait())?;
+        gone.iter().try_for_each(|backup| {
+            expect_time(go_on)?;
+            bucket.put(&backup.name, TOMBSTONE[..].into()).wait()
+        })?;
     }
     let needed: BTreeSet<String> = record.objects.keys().map(|(upload, at)| upload.object(*at)).collect();
     let is_left_over = |object: &Listed| {
@@ -69,7 +81,10 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     objects.extend(commits);
     let names: Vec<String> = objects.iter().map(|object| object.name.clone()).collect();
     if !dry_run {
-        names.chunks(AT_ONCE).try_for_each(|names| bucket.delete(names))?;
+        names.chunks(AT_ONCE).try_for_each(|names| {
+            expect_time(go_on)?;
+            bucket.delete(names)
+        })?;
     }
     let bytes = gone.into_iter().chain(&objects).map(|object| object.bytes).sum();
     Ok(Pruned { backups: backups.iter().filter(is_older).count() as u64, objects: names.len() as u64, bytes })
@@ -93,9 +108,24 @@ fn oldest_kept(backups: &[Listed], before: u64, now: u64) -> Option<u64> {
 }
 
 /// Removes tombstones one after the other: the remaining tombstones must have no gap.
-fn remove_tombstones(bucket: &Bucket, numbers: &[u64]) -> Result<(), Error> {
+fn remove_tombstones(
+    bucket: &Bucket,
+    numbers: &[u64],
+    go_on: &dyn Fn() -> ControlFlow<()>,
+) -> Result<(), Error> {
     if !numbers.is_empty() {
         bucket.put(IN_USE, "backups go on from where this archive left off".into()).wait()?;
     }
-    numbers.iter().try_for_each(|number| bucket.delete(&[name_of(*number)]))
+    numbers.iter().try_for_each(|number| {
+        expect_time(go_on)?;
+        bucket.delete(&[name_of(*number)])
+    })
+}
+
+/// Returns an error once the call is to end.
+fn expect_time(go_on: &dyn Fn() -> ControlFlow<()>) -> Result<(), Error> {
+    match go_on() {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Cancelled { what: "the removal of old backups" }),
+    }
 }
