@@ -111,6 +111,8 @@ impl Keyspace {
             self.write_head(id);
         }
         let slot = self.cache.get_mut(id);
+        // A head begins with a snapshot. The records alone would be a head that nobody can read.
+        let has_head = slot.head_entries > 0;
         let Value::Hash(all) = &mut slot.value else { return };
         if all.is_empty() {
             *all = new.all;
@@ -121,7 +123,7 @@ impl Keyspace {
         slot.head_bytes += new.records.iter().map(Bytes::len).sum::<usize>();
         let head = names::head(&slot.key);
         self.cache.measure(id);
-        if self.is_head_long(id) {
+        if !has_head || self.is_head_long(id) {
             self.write_head(id);
         } else {
             self.batch.append(head, new.records);

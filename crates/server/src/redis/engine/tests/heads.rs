@@ -1,10 +1,12 @@
 //! The head of a key stays about as long as its value, whatever clients write again and again.
 
+use std::collections::VecDeque;
+
 use brooklet::Store;
 use bytes::Bytes;
 
 use super::portions::{Desk, many, stream};
-use super::{World, words};
+use super::{World, at, words};
 use crate::redis::keys::names;
 
 /// Number of times that a value is written.
@@ -75,4 +77,47 @@ fn a_hash_that_no_commit_takes_as_a_whole_can_be_changed() {
     assert_eq!(say(words("HDEL h 0:1 1:1")), ":2\r\n");
     assert_eq!(say(words("HLEN h")), ":498\r\n");
     assert_eq!(say(words("HGET h 0:0")), "$4\r\n1099\r\n");
+}
+
+/// Runs a long command on a key that expires at 2,000,000, so many portions before that time and
+/// the rest after it. Returns the reply, and the server.
+fn run_over_deadline(set_up: &[Vec<Bytes>], long: Vec<Bytes>, before: usize) -> (String, Desk) {
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    set_up.chunks(100).for_each(|requests| drop(desk.say(requests)));
+    let (id, mut requests) = (desk.long, VecDeque::from([long]));
+    (0..before).for_each(|_| desk.engine.run(id, &mut requests, || false));
+    assert!(desk.is_at_work(id), "{before}");
+    desk.engine.set_time(at(3_000_000));
+    while desk.is_at_work(id) {
+        desk.engine.run(id, &mut requests, || false);
+    }
+    (desk.told(id), desk)
+}
+
+/// In the old state the head had no snapshot, and nobody could read the key any more. Before that,
+/// the key had fields that had expired.
+#[test]
+fn a_hash_that_expires_while_fields_are_prepared_has_the_new_fields_alone() {
+    let old = [many("HSET h", 9_000, |n| format!("field:{n} old")), words("PEXPIREAT h 2000000")];
+    for before in 1..=4 {
+        let new = many("HSET h", 2_500, |n| format!("field:{n} new"));
+        let (told, mut desk) = run_over_deadline(&old, new, before);
+        assert_eq!(told, ":2500\r\n", "{before}");
+        let looks = ["HLEN h", "HMGET h field:7 field:8000", "PTTL h"].map(words);
+        let found = ":2500\r\n*2\r\n$3\r\nnew\r\n$-1\r\n:-1\r\n";
+        assert_eq!(desk.say(&looks), found, "{before}");
+        assert_eq!(desk.again().say(&looks), found, "{before}");
+    }
+}
+
+/// In the old state the server panicked: the entries were to be deleted of a stream that was gone.
+#[test]
+fn a_stream_that_expires_while_entries_are_looked_for_is_gone() {
+    let old = [stream(), vec![words("PEXPIREAT stream 2000000")]].concat();
+    for before in 1..=2 {
+        let delete = many("XDEL stream", 5_000, |n| format!("{}-0", n + 1));
+        let (told, mut desk) = run_over_deadline(&old, delete, before);
+        assert_eq!(told, ":0\r\n", "{before}");
+        assert_eq!(desk.say(&[words("EXISTS stream")]), ":0\r\n", "{before}");
+    }
 }
