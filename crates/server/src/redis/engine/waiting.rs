@@ -193,6 +193,10 @@ impl Engine {
         }
         let written = client.written() - before;
         self.clients.insert(id, client);
+        if self.keys.is_changed() {
+            // The key has expired meanwhile, and the client waits on.
+            self.commit_expired();
+        }
         written
     }
 

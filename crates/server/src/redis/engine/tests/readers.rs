@@ -125,3 +125,19 @@ fn a_reader_who_goes_or_waits_for_another_stream_gets_no_late_copy() {
     let got = |id: &&ClientId| world.engine.client(**id).is_some_and(|client| client.written() > ENTRY);
     assert_eq!(readers.iter().filter(got).count(), readers.len());
 }
+
+/// In the old state the deletion of the key was left to the next commit, whose command could be
+/// refused because of it.
+#[test]
+fn a_stream_that_expires_before_its_readers_have_their_turns_is_deleted_at_once() {
+    let (mut world, writer, readers) = waiting(60);
+    add(&mut world, writer, 1);
+    world.engine.run(writer, &mut [words("PEXPIREAT s 1000050")].into(), || true);
+    let before = served(&mut world, &readers);
+    assert!(before < readers.len(), "{before}");
+    world.engine.set_time(at(1_000_100));
+    world.engine.serve_readers();
+    assert!(!world.engine.keys.is_changed(), "a change is left to the next commit");
+    assert_eq!(world.engine.keys.next_deadline(), None);
+    assert_eq!(served(&mut world, &readers), before);
+}
