@@ -454,9 +454,10 @@ impl Options {
         Ok((path, self))
     }
 
-    /// Refuses a path of the metrics file at which there is another file.
+    /// Refuses a path of the metrics file, whole or in part, at which there is another file.
     pub(crate) fn refuse_other_files(&self) -> Result<(), Error> {
-        self.metrics_file.iter().try_for_each(|metrics| refuse_others(&metrics.path))
+        let both = self.metrics_file.iter().flat_map(|metrics| [metrics.path.clone(), metrics.part()]);
+        both.into_iter().try_for_each(|path| refuse_others(&path))
     }
 
     /// Makes the path of the metrics file absolute.

@@ -128,7 +128,8 @@ fn append_lines(
 ) -> Result<(), Failure> {
     signals::listen_quietly()?;
     let reading = || Failure::io("reading the standard input");
-    let mut input = InputFile::open(Path::new("-"), 64 << 10).map_err(reading())?;
+    // The lines that are read at once have one wait: of a file, many of them.
+    let mut input = InputFile::open(Path::new("-"), 1 << 20).map_err(reading())?;
     let (mut line, mut number) = (Vec::new(), 0_u64);
     let mut waiting: Vec<Ticket> = Vec::new();
     loop {

@@ -64,6 +64,8 @@ pub(crate) struct Index {
     pub recent: Recent,
     /// The pairs that are being written to the logs.
     pub settling: Vec<Arc<Vec<Pair>>>,
+    /// Number of entries of the journal that these pairs are of.
+    pub settling_entries: usize,
     /// The dead ordinals: of records that were replaced or removed.
     pub dead: Arc<RoaringTreemap>,
     /// The windows whose dead ordinals in the logs are out of date.
@@ -103,14 +105,15 @@ impl Index {
     /// Takes the pairs that must be written to the logs. Queries still see them.
     pub fn settle(&mut self) -> Vec<Arc<Vec<Pair>>> {
         self.recent.sort();
-        self.settling = std::mem::take(&mut self.recent).runs;
+        let recent = std::mem::take(&mut self.recent);
+        (self.settling, self.settling_entries) = (recent.runs, recent.entries);
         self.settling.clone()
     }
 
     /// Takes the pairs back after a failed write.
     pub fn take_back(&mut self) {
         let mut runs = std::mem::take(&mut self.settling);
-        self.recent.entries += runs.iter().map(|run| run.len()).sum::<usize>();
+        self.recent.entries += std::mem::take(&mut self.settling_entries);
         runs.append(&mut self.recent.runs);
         self.recent.runs = runs;
     }

@@ -41,7 +41,9 @@ impl Logs {
             self.places.touch(slot);
         }
         let (bytes, logs) = (self.bytes, self.len());
-        let undoes = ops.len() > 1 || self.space.has_quota() || may_pass;
+        // These change nothing that a reader sees: the first other operation is the first to undo.
+        let leading = |op: &&Op<'_>| matches!(op.action, Action::Expect(_) | Action::Trim(0));
+        let undoes = ops.iter().skip_while(leading).count() > 1 || self.space.has_quota() || may_pass;
         let saved = if undoes { self.save(ops) } else { Vec::new() };
         let mut seqs = Seqs::default();
         let done = ops.iter().try_for_each(|op| {

@@ -127,9 +127,9 @@ impl StoreState {
         self.memtables().find_map(known).unwrap_or(false)
     }
 
-    /// Returns whether operations create no more logs than they delete, and no larger ones, and make
-    /// no log larger, as far as memory knows. Such a commit is admitted even if other resources are
-    /// full.
+    /// Returns whether operations create no more logs than they delete, and no larger ones, and
+    /// make no log larger, as far as memory knows. Such a commit is admitted even if other
+    /// resources are full.
     pub fn frees(&self, ops: &[Op<'_>]) -> bool {
         let (mut created, mut deleted) = ((0, 0), (0, 0));
         for op in ops {

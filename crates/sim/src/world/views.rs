@@ -17,8 +17,9 @@ pub(super) struct Viewed {
     view: View,
     /// The contents, as the view shows them.
     shown: Logs,
-    /// The state of the store whose contents these are.
-    state: Logs,
+    /// The state of the store whose contents these are. `None` if several states look the same:
+    /// they may differ later, by the ages of their entries.
+    state: Option<Logs>,
 }
 
 impl World {
@@ -28,8 +29,8 @@ impl World {
         let (store, before) = (self.open_store(), self.state().views.pop_front());
         if let Some(before) = before {
             self.look_again(&before)?;
-            if self.state().rng.percent(50) {
-                self.copy(&before.view, &before.state, false)?;
+            if let Some(state) = before.state.as_ref().filter(|_| self.state().rng.percent(50)) {
+                self.copy(&before.view, state, false)?;
             }
         }
         let outer = self.watch();
@@ -43,11 +44,13 @@ impl World {
             Ok(seen) => seen,
             Err(error) => return self.excuse(Err::<(), _>(error)),
         };
-        let Some(state) = states.iter().find(|state| model::shown(state, &moment) == shown).cloned() else {
+        let same: Vec<&Logs> = states.iter().filter(|state| model::shown(state, &moment) == shown).collect();
+        let Some(first) = same.first() else {
             let nearest = model::shown(states.last().expect("the first is there"), &moment);
             let difference = model::difference(&shown, &nearest);
             return violated(format!("a view shows what was there at no moment:\n{difference}"));
         };
+        let state = same.iter().all(|other| other == first).then(|| (*first).clone());
         self.state().views.push_back(Viewed { view, shown, state });
         Ok(())
     }

@@ -264,8 +264,10 @@ fn finish(
 /// proxy before the server reports.
 fn url(head: &Parts) -> String {
     let path = head.uri.path();
-    let is_forwarded = head.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
-    let is_secure = is_forwarded || head.extensions.get::<OverTls>().is_some();
+    let is_secure = match head.headers.get("x-forwarded-proto") {
+        Some(scheme) => scheme == "https",
+        None => head.extensions.get::<OverTls>().is_some(),
+    };
     let scheme = if is_secure { "https" } else { "http" };
     let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     host.map_or(path.into(), |host| format!("{scheme}://{host}{path}"))

@@ -108,7 +108,8 @@ pub fn expect_no_condition(headers: &HeaderMap) -> Result<(), Refusal> {
     let conditions = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
     match conditions.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
-        Some(name) => Err(Refusal::unsupported(format!(
+        // No 5xx: clients would try again for ever.
+        Some(name) => Err(Refusal::invalid(format!(
             "streams do not support {name} for writes: omit it, and send Stream-Seq, or the epoch and number of a producer"
         ))),
     }

@@ -75,12 +75,15 @@ pub fn keys(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
     let pattern = super::pattern(call, 1)?;
     let (mut keys, mut found, mut count) = (None, Reply::new(), 0);
+    let (is_whole, mut has_due) = (call.is_whole(), false);
     found.begin(call.client.reply.room());
     call.in_portions(move |call| {
         if keys.is_none() {
-            if call.keys().prepare_scan(&database)? {
+            if call.keys().prepare_scan(&database, is_whole)? {
                 return Ok(false);
             }
+            // In a transaction that has changed another database, its keys were the ones to go.
+            has_due = is_whole && call.keys().due_of(&database) > 0;
             keys = Some(call.keys().keys_after(&database, None)?);
         }
         let keys = keys.as_mut().expect("it was begun");
@@ -94,7 +97,7 @@ pub fn keys(call: &mut Call<'_>) -> Done {
             let mut left = usize::MAX;
             let is_wanted = matches_within(&pattern, &key, &mut left) == Some(true);
             steps += LOOK + (usize::MAX - left);
-            if is_wanted && call.keys().is_listed(&database, &key)? {
+            if is_wanted && call.keys().is_listed(&database, &key, has_due)? {
                 found.bulk(key);
                 count += 1;
             }
@@ -115,16 +118,17 @@ pub fn steps_of(pattern: &[u8], name: &[u8]) -> usize {
 
 pub fn dbsize(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
-    let mut counting = None;
+    let (is_whole, mut counting) = (call.is_whole(), None);
     call.in_portions(move |call| {
         let counting = match &mut counting {
             Some(counting) => counting,
             None => {
-                if call.keys().prepare_scan(&database)? {
+                if call.keys().prepare_scan(&database, is_whole)? {
                     return Ok(false);
                 }
                 if let Some(count) = call.keys().known_count(&database) {
-                    call.reply().int(count);
+                    let due = due(call, &database, is_whole);
+                    call.reply().int(count - due);
                     return Ok(true);
                 }
                 counting.insert(call.keys().begin_count(&database)?)
@@ -133,10 +137,17 @@ pub fn dbsize(call: &mut Call<'_>) -> Done {
         let is_done = counting.go_on(PORTION)?;
         if is_done {
             let count = call.keys().end_count(&database, counting);
-            call.reply().int(count);
+            let due = due(call, &database, is_whole);
+            call.reply().int(count - due);
         }
         Ok(is_done)
     })
+}
+
+/// Returns the number of keys that have expired, and that a transaction or a script could not
+/// delete beside its changes to another database.
+fn due(call: &mut Call<'_>, database: &[u8], is_whole: bool) -> i64 {
+    if is_whole { call.keys().due_of(database) as i64 } else { 0 }
 }
 
 pub fn randomkey(call: &mut Call<'_>) -> Done {

@@ -134,8 +134,15 @@ fn clear_watched(call: &mut Call<'_>) -> Done {
     for key in &watched {
         call.engine.keys.open_plain(key)?;
         call.keys().make_room();
+        // One watched key that is gone is enough.
+        if call.engine.keys.is_changed() {
+            break;
+        }
     }
-    commit_expired(call);
+    if !commit_expired(call) {
+        // The key stays, and other clients do not see it any more.
+        call.client.is_stale = true;
+    }
     Ok(())
 }
 

@@ -102,7 +102,7 @@ impl Keyspace {
     /// Returns the number of keys of a database, if it is known, or if the database has few keys.
     pub fn count_if_quick(&mut self, database: &[u8]) -> Result<Option<i64>, Error> {
         const FEW: usize = 10_000;
-        self.prepare_scan(database)?;
+        self.prepare_scan(database, false)?;
         if let Some(known) = self.known_count(database) {
             return Ok(Some(known));
         }

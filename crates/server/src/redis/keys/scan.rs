@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::super::notices::Notice;
 use super::head::Snapshot;
-use super::names::{self, Role};
+use super::names::{self, LogKey, Role};
 use super::{Keyspace, Value, load};
 
 type Names = Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>;
@@ -83,10 +83,11 @@ impl Iterator for Keys {
 
 impl Keyspace {
     /// Deletes some keys that clients do not see any more: those that have expired, and those of a
-    /// database that is being deleted. Returns whether there were any.
-    pub fn prepare_scan(&mut self, database: &[u8]) -> Result<bool, Error> {
+    /// database that is being deleted. Returns whether there were any. Without a commit between two
+    /// calls (`is_whole`), these are keys of one database alone.
+    pub fn prepare_scan(&mut self, database: &[u8], is_whole: bool) -> Result<bool, Error> {
         const PORTION: usize = 500;
-        let expired = self.expire_due(None, PORTION)?;
+        let expired = self.expire_due(is_whole.then_some(database), PORTION)?;
         let is_clearing = self.is_clearing(database);
         if is_clearing {
             self.clear_some(0, PORTION)?;
@@ -169,23 +170,26 @@ impl Keyspace {
         Ok(chosen.map(|at| first[at as usize].clone()))
     }
 
-    /// Deletes up to `most` expired keys of one database, of this one or of any; returns the number
-    /// of keys that it has looked at. It ends at the first key of another database. A commit cannot
-    /// be on databases in memory and on others at once, so the database is that of the earlier
-    /// changes of the commit, if there are any.
+    /// Deletes up to `most` expired keys of one database; returns the number of keys that it has
+    /// looked at. For a database, it passes over some keys of others. Otherwise it ends at the
+    /// first key of another database than the first key's. A commit cannot be on databases in
+    /// memory and on others at once, so the database is that of the earlier changes of the commit,
+    /// if there are any.
     pub fn expire_due(&mut self, of: Option<&[u8]>, most: usize) -> Result<usize, Error> {
+        const LOOKS: usize = 10_000;
         let changed = self.touched.first().map(|(id, _)| names::database(&self.slot(*id).key));
-        let mut database = changed.or(of).map(<[u8]>::to_vec);
-        for count in 0..most {
-            let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
-                return Ok(count);
-            };
-            let of = names::database(&key);
-            if *database.get_or_insert_with(|| of.to_vec()) != *of {
-                return Ok(count);
-            }
+        let first = self.deadlines.first().map(|(_, key)| names::database(key));
+        let Some(database) = changed.or(of).or(first) else { return Ok(0) };
+        let is_of = |(_, key): &&(u64, LogKey)| names::database(key) == database;
+        let due = self.due().take(LOOKS);
+        let keys: Vec<(u64, LogKey)> = if of.is_some() {
+            due.filter(is_of).take(most).cloned().collect()
+        } else {
+            due.take_while(is_of).take(most).cloned().collect()
+        };
+        for (at, key) in &keys {
             // Opening an expired key deletes it; a key whose expiry was extended or removed stays.
-            match self.open_plain(&key) {
+            match self.open_plain(key) {
                 Ok(_) => {}
                 // The other keys must not wait for one that nobody can read.
                 Err(error @ Error::Damaged { .. }) => {
@@ -194,9 +198,20 @@ impl Keyspace {
                 }
                 Err(error) => return Err(error),
             }
-            self.forget_deadline(Some(at), &key);
+            self.forget_deadline(Some(*at), key);
         }
-        Ok(most)
+        Ok(keys.len())
+    }
+
+    /// Returns the deadlines that have passed, of keys that are not deleted yet.
+    fn due(&self) -> impl Iterator<Item = &(u64, LogKey)> {
+        let now = self.now;
+        self.deadlines.iter().take_while(move |(at, _)| *at <= now)
+    }
+
+    /// Returns the number of keys of a database that have expired and are not deleted yet.
+    pub fn due_of(&self, database: &[u8]) -> usize {
+        self.due().filter(|(_, key)| names::database(key) == database).count()
     }
 
     /// Returns whether a key has expired and is not deleted yet.

@@ -38,9 +38,14 @@ impl Keyspace {
     }
 
     /// Returns whether a key that the store lists is there. A replica still has keys that have
-    /// expired, until their owner deletes them.
-    pub fn is_listed(&mut self, database: &[u8], name: &[u8]) -> Result<bool, brooklet::Error> {
-        if !self.is_replica {
+    /// expired, until their owner deletes them, and so has an owner where some are due (`has_due`).
+    pub fn is_listed(
+        &mut self,
+        database: &[u8],
+        name: &[u8],
+        has_due: bool,
+    ) -> Result<bool, brooklet::Error> {
+        if !self.is_replica && !has_due {
             return Ok(true);
         }
         let is_there = !matches!(self.kind_of(database, name)?, Value::Absent);

@@ -68,7 +68,7 @@ fn streams_and_documents_change_under_a_warm_replica() {
     let next = appended.lines().find_map(|line| line.strip_prefix("stream-next-offset: ")).unwrap();
     let at_end = ask(here, &format!("GET /v1/stream/s?offset={next} HTTP/1.1"), "");
     assert!(at_end.starts_with("HTTP/1.1 200"), "{at_end}");
-    let later = next.replace('2', "3");
+    let later = next.replacen('2', "3", 1);
     let early = ask(here, &format!("GET /v1/stream/s?offset={later} HTTP/1.1"), "");
     assert!(early.starts_with("HTTP/1.1 503") && early.contains("retry-after"), "{early}");
     // Another stream of the same name, and no document any more.

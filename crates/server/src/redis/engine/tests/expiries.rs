@@ -202,3 +202,21 @@ fn a_walk_meets_expired_keys_of_its_own_database() {
         assert_eq!(world.engine.keys.next_deadline(), None, "all are deleted");
     }
 }
+
+/// In the old state the first of these keys to expire was of another database, and then those of
+/// the own one were listed and counted.
+#[test]
+fn a_transaction_lists_no_key_that_has_expired_beside_those_of_another_database() {
+    let sets = ["SET a v PX 60", "SET c v", "SELECT 2", "SET b v PX 50", "SELECT 0"];
+    let (none, some) = (Vec::new(), vec!["SELECT 2", "SET d v", "SELECT 0"]);
+    for (changes, told) in [(none, ""), (some, "+OK\r\n+OK\r\n+OK\r\n")] {
+        let mut world = World::new(1, 1 << 20, None);
+        let id = come(&mut world);
+        say(&mut world, id, &sets);
+        world.engine.set_time(at(world.now() + 100));
+        let asked = [vec!["MULTI"], changes.clone(), vec!["DBSIZE", "KEYS *", "EXEC"]].concat();
+        let found = say(&mut world, id, &asked);
+        let expected = format!("*{}\r\n{told}:1\r\n*1\r\n$1\r\nc\r\n", changes.len() + 2);
+        assert!(found.ends_with(&expected), "{found}");
+    }
+}
