@@ -456,8 +456,12 @@ impl Options {
 
     /// Refuses a path of the metrics file, whole or in part, at which there is another file.
     pub(crate) fn refuse_other_files(&self) -> Result<(), Error> {
-        let both = self.metrics_file.iter().flat_map(|metrics| [metrics.path.clone(), metrics.part()]);
-        both.into_iter().try_for_each(|path| refuse_others(&path))
+        self.metrics_file.iter().try_for_each(|metrics| {
+            refuse_others(&metrics.path)?;
+            let part = metrics.part();
+            // A link there is removed, and not followed.
+            if part.is_symlink() { Ok(()) } else { refuse_others(&part) }
+        })
     }
 
     /// Makes the path of the metrics file absolute.

@@ -118,7 +118,9 @@ fn metrics_do_not_replace_other_files() {
     std::fs::write(at("notes"), "# HELP wanted\n").unwrap();
     std::fs::create_dir(at("folder")).unwrap();
     std::os::unix::fs::symlink("other", at("link")).unwrap();
-    for name in ["other", "notes", "folder", "link"] {
+    // The metrics of `whole` are written to `whole.part` first.
+    std::fs::write(at("whole.part"), "half of a film").unwrap();
+    for name in ["other", "notes", "folder", "link", "whole"] {
         let error = open(name).unwrap_err();
         assert!(
             matches!(&error, Error::InvalidOptions(what) if what.contains("is not a metrics file")),
@@ -130,8 +132,9 @@ fn metrics_do_not_replace_other_files() {
     assert_eq!(Store::open(at("other")).unwrap().bounds("log").unwrap().next, 1);
     // A process that was killed leaves its metrics; others make the file before they name it.
     let metrics = Store::in_memory(1).unwrap().metrics().to_string();
-    for left in [&metrics[..], ""] {
+    for left in [&metrics[..], "", "# HELP br"] {
         std::fs::write(at("metrics"), left).unwrap();
+        std::fs::write(at("metrics.part"), left).unwrap();
         open("metrics").unwrap().close().unwrap();
         assert!(!at("metrics").exists());
     }
