@@ -14,9 +14,7 @@ fn filled(sectors: usize, byte: u8) -> AlignedBuf {
 }
 
 fn disk(sectors: u64) -> MemVolume {
-    let volume = MemVolume::new(42);
-    volume.grow(sectors * S).unwrap();
-    volume
+    MemVolume::from_image(vec![0; (sectors * S) as usize], 42)
 }
 
 fn write(volume: &MemVolume, sector: u64, sectors: usize, byte: u8, persist: Persist) {
