@@ -70,8 +70,7 @@ fn lost_and_persisted(before: u8) -> Vec<Vec<u8>> {
     let mut images = Vec::new();
     // The volume completes what is queued in its own time; some seeds leave both blocks in flight.
     for seed in 0..50 {
-        let volume = MemVolume::new(seed);
-        volume.grow(SIZE).unwrap();
+        let volume = MemVolume::from_image(vec![0; SIZE as usize], seed);
         let wal = open(&volume, 0, FIRST, 1);
         append(&wal, 0..before);
         let mut committer = Committer::new(&wal).unwrap();
