@@ -128,11 +128,10 @@ fn paced_writers_are_driven_by_the_committer() {
 fn paced_writers_drive_each_other() {
     explore("wal::paced_alone", 6_000, || {
         let world = World::paced(HOUR, MILLI / 20);
+        // The ring has room for all of them: nobody trims it.
         let writers = world.spawn_all(3, |world, writer| {
-            for n in 0..2 {
-                let append = world.append(writer, n, 5000).expect("nothing failed");
-                world.wait(&append).expect("nothing failed");
-            }
+            let append = world.append(writer, 0, 5000).expect("nothing failed");
+            world.wait(&append).expect("nothing failed");
         });
         world.end_and_check(writers, None);
     });

@@ -74,6 +74,7 @@ impl World {
     pub fn paced(linger: Duration, interval: Duration) -> Self {
         let stage = Stage::new(rng().next());
         stage.disk.grow(ZONE.size).unwrap();
+        stage.disk.flush().unwrap();
         let seen = Arc::new(Seen { stage: stage.clone(), last: Mutex::new(0) });
         let config = Config { block_size: 8 << 10, depth: 2, linger, interval, ..Config::default() };
         let volume = Arc::new(stage.clone());
