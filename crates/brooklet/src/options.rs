@@ -51,7 +51,8 @@ pub struct Options {
     pub(crate) capacity: u64,
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
-    pub(crate) cache_budget: usize,
+    /// The requested value, if any.
+    pub(crate) cache_budget: Option<usize>,
     pub(crate) bounds_cache: Option<usize>,
     /// The requested value, if any.
     pub(crate) max_payload: Option<usize>,
@@ -108,7 +109,7 @@ impl Options {
             capacity: 0,
             ring: None,
             memory_budget: 128 << 20,
-            cache_budget: 64 << 20,
+            cache_budget: None,
             bounds_cache: None,
             max_payload: None,
             block_size: wal.block_size,
@@ -251,7 +252,9 @@ impl Options {
 
     /// Sets the bytes of memory for looking up logs. Default: 64 MiB, for two million logs that are
     /// committed to now and then, and for the filters and indexes of some ten million logs, or of
-    /// fewer logs and the data that is read often. At least 256 KiB.
+    /// fewer logs and the data that is read often. If the largest run has more than 16 million
+    /// logs, the default is 32 MiB and two bytes for each of these logs, so that the filters stay
+    /// in memory: 232 MB for a hundred million logs. At least 256 KiB.
     ///
     /// Up to half of the budget holds the bounds of logs that were committed to since the opening
     /// and that rest now. Each bound takes 16 bytes, in a table of which a quarter or more is in
@@ -266,7 +269,7 @@ impl Options {
     /// after 50 to 90 seconds. A store that is open read-only has no thread for this work, and
     /// keeps the data.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
-        self.cache_budget = bytes;
+        self.cache_budget = Some(bytes);
         self
     }
 
@@ -569,8 +572,8 @@ impl Options {
         if self.memory_budget < 64 << 10 {
             return wrong(format!("a memory budget of {} bytes: use at least 64 KiB", self.memory_budget));
         }
-        if self.cache_budget < 256 << 10 {
-            return wrong(format!("a cache budget of {} bytes: use at least 256 KiB", self.cache_budget));
+        if let Some(bytes) = self.cache_budget.filter(|bytes| *bytes < 256 << 10) {
+            return wrong(format!("a cache budget of {bytes} bytes: use at least 256 KiB"));
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::output::Output;
 use crate::store_args::StoreArgs;
 #[cfg(feature = "replicate")]
 use replicate::{Lives, Reads};
-use settings::{CACHE, Given, LogForm, MEMORY, RING};
+use settings::{Given, LogForm, MEMORY, RING};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -139,12 +139,14 @@ pub fn run(mut args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(
     descriptors::fit(&mut config);
     let stop = listen_for_signals()?;
     let payload = config.settings.max_bulk + (1 << 10);
-    let options = store_args
+    let mut options = store_args
         .options()?
         .create(Create::IfMissing)
         .ring_size(given.ring_size.unwrap_or(RING))
-        .memory_budget(given.memory.unwrap_or(MEMORY) as usize)
-        .cache_budget(given.cache.unwrap_or(CACHE) as usize);
+        .memory_budget(given.memory.unwrap_or(MEMORY) as usize);
+    if let Some(cache) = given.cache {
+        options = options.cache_budget(cache as usize);
+    }
     let open = |options: Options| match options.clone().max_payload(payload).open(&args.store) {
         // The ring takes less, and nobody asked for so much: values are as large as it takes.
         Err(brooklet::Error::InvalidOptions(_)) if asked.max_value.is_none() => options.open(&args.store),

@@ -91,6 +91,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let table_cache =
         TableCache::new(volume.clone(), options.cache_budget, options.bounds_cache, options.secret);
     let runs = Arc::new(open_runs(&table_cache, &manifest, &superblock, &name, options)?);
+    table_cache.fit(&runs, 0);
     let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
     let table = table_of(&runs, options.seed).or_else(|error| match error {
         // A read-only opening shows all readable logs despite the damage.

@@ -66,6 +66,7 @@ impl Maintenance {
         let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
         let changes = !matches!(brings, Brings::Nothing);
         state.runs = Arc::new(state.runs.next(runs, merging, lsn, changes));
+        let fitting = (state.runs.clone(), state.bounds_cache.bytes());
         if ingests {
             // Under the same lock, because commits on the imported logs may follow at once.
             state.subscribers.lose();
@@ -85,6 +86,7 @@ impl Maintenance {
         let budget = self.space_budget(&state.need(), &state.runs);
         state.room.set_budget(budget);
         drop(state);
+        self.table_cache.fit(&fitting.0, fitting.1);
         context.wal.wake_waiters(waiters);
         self.stats.dead_runs += dead.len() as u64;
         if !dead.is_empty() {

@@ -403,6 +403,11 @@ impl RunSet {
         self.runs.is_empty()
     }
 
+    /// Returns the number of logs of the run that has the most.
+    pub fn most_logs(&self) -> u64 {
+        self.runs.iter().map(|run| run.meta.logs).max().unwrap_or(0)
+    }
+
     /// Returns the runs, newest first, with the numbers of their dead entries.
     pub fn counted(&self) -> impl Iterator<Item = Counted> {
         self.runs.iter().cloned().zip(self.dead.iter().copied())

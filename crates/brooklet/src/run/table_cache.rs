@@ -15,11 +15,11 @@ use brooklet_codex::{BuilderOptions, Cache};
 use brooklet_io::Volume;
 
 use crate::model::keyed_hash::Secret;
-use crate::run::bounds_cache::BoundsCache;
+use crate::run::RunSet;
 use crate::run::read_cost::ReadCost;
 use crate::run::whole_logs::WholeLogs;
 use crate::sync::Sleeper;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Bits of filter for each log. For one in two hundred look-ups of a log that a run does not have,
 /// the filter answers "maybe", and the look-up continues in the run's index. Filter and index
@@ -31,8 +31,14 @@ const BITS_PER_LOG: u32 = 12;
 /// compress worse, and need a larger index.
 const BLOCK_SIZE: usize = 8 << 10;
 
+/// The memory for look-ups by default, in bytes; and at least so much for each log of the largest
+/// run, beside the bounds cache. A new log, and an append to a log at rest, ask the filters of all
+/// runs: 1.6 bytes for each log of a run. If these are not in memory, each question reads 16 KiB.
+const BUDGET: usize = 64 << 20;
+const BUDGET_PER_LOG: usize = 2;
+
 /// The bounds cache may take this part of the memory for look-ups: by default, two million logs of
-/// 16 bytes.
+/// 16 bytes. It does not grow with the largest run.
 const BOUNDS_CACHE_PART: usize = 2;
 
 pub(crate) struct TableCache {
@@ -43,9 +49,11 @@ pub(crate) struct TableCache {
     /// filter wrongly answers "maybe", and that each cost a read. The runs record this seed, but
     /// the seed reveals nothing of the secret.
     filter_seed: u64,
+    /// Whether the budget grows with the largest run, since the user requested none.
+    grows: bool,
     /// Maximum bytes for all look-ups. The bounds cache may use part of them; the cache has the
     /// rest.
-    budget: usize,
+    budget: AtomicUsize,
     pub bounds_cache_budget: usize,
     questions: AtomicU64,
     false_positives: AtomicU64,
@@ -91,21 +99,24 @@ pub struct LookupStats {
 }
 
 impl TableCache {
-    /// Creates a cache with `budget` bytes for all look-ups. `bounds_cache` is the part of these
-    /// bytes for the bounds cache; `None` selects the default part.
+    /// Creates a cache with `requested` bytes for all look-ups; `None` selects the default, which
+    /// grows with the largest run. `bounds_cache` is the part of these bytes for the bounds cache;
+    /// `None` selects the default part.
     pub fn new(
         volume: Arc<dyn Volume>,
-        budget: usize,
+        requested: Option<usize>,
         bounds_cache: Option<usize>,
         secret: Secret,
     ) -> Arc<Self> {
+        let budget = requested.unwrap_or(BUDGET);
         let bounds_cache_budget = bounds_cache.unwrap_or(budget / BOUNDS_CACHE_PART).min(budget);
         let cache = Arc::new(Cache::new(budget));
         Arc::new(Self {
             volume,
             whole_logs: WholeLogs::new(&cache, secret.hash(b"the seed of whole logs") as u64),
             cache,
-            budget,
+            grows: requested.is_none(),
+            budget: AtomicUsize::new(budget),
             bounds_cache_budget,
             filter_seed: secret.hash(b"the seed of filters") as u64,
             questions: AtomicU64::new(0),
@@ -118,7 +129,15 @@ impl TableCache {
 
     /// Gives the cache the part of the budget that the bounds cache does not take.
     pub fn share(&self, bounds_cache: usize) {
-        self.cache.resize(self.budget - bounds_cache);
+        self.cache.resize(self.budget.load(Ordering::Relaxed) - bounds_cache);
+    }
+
+    /// Fits the default budget to `runs`. The bounds cache takes `bounds_cache` bytes now.
+    pub fn fit(&self, runs: &RunSet, bounds_cache: usize) {
+        if self.grows {
+            self.budget.store(default_budget(runs.most_logs()), Ordering::Relaxed);
+            self.share(bounds_cache);
+        }
     }
 
     /// Returns the options for building a codex of run `id`.
@@ -175,7 +194,8 @@ impl TableCache {
         self.false_positives.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn stats(&self, bounds_cache: &BoundsCache) -> LookupStats {
+    /// Returns the counters. `bounds_cache`: the hits and the bytes of the bounds cache.
+    pub fn stats(&self, bounds_cache: (u64, usize)) -> LookupStats {
         let cache = self.cache.stats();
         LookupStats {
             filter_questions: self.questions.load(Ordering::Relaxed),
@@ -183,12 +203,55 @@ impl TableCache {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             read_bytes: cache.read_bytes,
-            cache_budget: self.budget,
+            cache_budget: self.budget.load(Ordering::Relaxed),
             filter_bytes: cache.filter_bytes,
             index_bytes: cache.index_bytes,
             block_bytes: cache.data_bytes,
-            bounds_cache: bounds_cache.hits,
-            bounds_cache_bytes: bounds_cache.bytes(),
+            bounds_cache: bounds_cache.0,
+            bounds_cache_bytes: bounds_cache.1,
+        }
+    }
+}
+
+/// Returns the default budget of a store whose largest run has `logs` logs.
+fn default_budget(logs: u64) -> usize {
+    let filters = usize::try_from(logs).unwrap_or(usize::MAX).saturating_mul(BUDGET_PER_LOG);
+    BUDGET.max((BUDGET / BOUNDS_CACHE_PART).saturating_add(filters))
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::MemVolume;
+
+    use super::*;
+    use crate::format::manifest::{Manifest, RunMeta};
+
+    #[test]
+    fn the_default_budget_holds_the_filters_of_the_largest_run() {
+        assert_eq!([0, 1_000, 16 << 20].map(default_budget), [64 << 20; 3]);
+        let most = default_budget(100_000_000);
+        assert_eq!(most, (32 << 20) + 200_000_000);
+        assert!(most < 250_000_000, "at most 2.5 bytes a log");
+        assert_eq!(default_budget(u64::MAX), usize::MAX);
+    }
+
+    #[test]
+    fn only_the_default_budget_follows_the_runs() {
+        for (requested, most) in [(None, default_budget(100_000_000)), (Some(1 << 20), 1 << 20)] {
+            let secret = Secret::of_seed(1);
+            let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), requested, None, secret);
+            let fitted = |logs: &[u64]| {
+                let meta = |(id, &logs)| (RunMeta { id, logs, ..RunMeta::default() }, Vec::new());
+                let manifest = Manifest { runs: (1..).zip(logs).map(meta).collect(), merging: None };
+                let open = |_, _| unreachable!("no run has a table");
+                table_cache.fit(&RunSet::open(&table_cache, &manifest, 0, open).unwrap(), 5_000);
+                let budget = table_cache.stats((0, 0)).cache_budget;
+                let taken = if requested.is_none() { 5_000 } else { 0 };
+                assert_eq!(table_cache.cache.stats().budget, budget - taken);
+                budget
+            };
+            assert_eq!(fitted(&[10, 100_000_000, 7]), most);
+            assert_eq!(fitted(&[10, 7]), requested.unwrap_or(BUDGET));
         }
     }
 }

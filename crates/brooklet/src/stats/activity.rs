@@ -78,8 +78,9 @@ impl Inner {
         let (memtable_logs, memtable_bytes, runs) =
             (state.memtable_logs(), state.memory(), state.runs.clone());
         let reads = ReadStats { memory: self.memory_spaces.reads(), ..state.reads };
-        let lookups = self.table_cache.stats(&state.bounds_cache);
+        let bounds_cache = (state.bounds_cache.hits, state.bounds_cache.bytes());
         drop(state);
+        let lookups = self.table_cache.stats(bounds_cache);
         let wal = self.wal.as_ref();
         Activity {
             commits: counters.appends.count(),

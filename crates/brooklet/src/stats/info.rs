@@ -129,8 +129,10 @@ impl Inner {
         let state = self.state();
         let (memtable_logs, memtable_bytes) = (state.memtable_logs(), state.memory());
         let runs = state.runs.clone();
-        let lookups = table_cache.stats(&state.bounds_cache);
+        let bounds_cache = (state.bounds_cache.hits, state.bounds_cache.bytes());
         drop(state);
+        // Not under the state's lock, for which commits wait: the cache may be busy with its entries.
+        let lookups = table_cache.stats(bounds_cache);
         let merge = runs.merge().into_iter();
         let merging: Vec<u64> = merge
             .flat_map(|(into, inputs)| [into].into_iter().chain(inputs))

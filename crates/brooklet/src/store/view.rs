@@ -269,7 +269,7 @@ fn run_of_some(
     let extent = image.len() as u64;
     // This table cache neither writes nor remembers data, so its random choices do not matter.
     let volume = Arc::new(MemVolume::from_image(image, id));
-    let table_cache = TableCache::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
+    let table_cache = TableCache::new(volume, Some(LOOK_UPS), Some(0), Secret::of_seed(id));
     let meta = TableMeta {
         offset: 0,
         len: summary.len,

@@ -171,7 +171,8 @@ impl View {
         let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
         check_runs(&manifest, u64::MAX)?;
         // The secret is used only for writing, and this view writes nothing.
-        let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
+        let table_cache =
+            TableCache::new(Arc::new(MemVolume::new(0)), Some(cache), Some(0), Secret::of_seed(0));
         let open = |run: u64, meta: TableMeta| {
             let opened = open(PartName::of(&meta))
                 .and_then(|it| Table::offloaded(&table_cache, run, meta.clone(), it));

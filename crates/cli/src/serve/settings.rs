@@ -102,7 +102,8 @@ pub struct Given {
     /// Bytes of memory for entries that are not in a run yet [default: 128M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MEMORY")]
     pub memory: Option<u64>,
-    /// Bytes of memory for look-ups of logs [default: 64M]
+    /// Bytes of memory for look-ups of logs [default: 64M, or 32M and 2 bytes for each log of the
+    /// largest run]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CACHE")]
     pub cache: Option<u64>,
     /// Number of threads for the connections of Redis clients [default: 1]
@@ -182,7 +183,6 @@ pub const BACKUP_EVERY: Seconds = Setting::units(3600);
 pub const KEEP_BACKUPS: Days = Setting::units(7);
 pub const RING: u64 = 256 << 20;
 pub const MEMORY: u64 = 128 << 20;
-pub const CACHE: u64 = 64 << 20;
 const HTTP: &str = "127.0.0.1:8379";
 
 impl Given {
@@ -259,7 +259,6 @@ impl Given {
             key_cache: Some(config.cache as u64),
             ring_size: Some(RING),
             memory: Some(MEMORY),
-            cache: Some(CACHE),
             threads: Some(config.threads),
             acknowledge: Some(Acknowledge::Kept),
             standby: Some(false),
