@@ -71,12 +71,29 @@ static void queues_and_forks(const char *path) {
     ok(brooklet_ticket_notify(ticket, queue, 7, &error), &error);
     struct pollfd wait = {.fd = brooklet_queue_fd(queue), .events = POLLIN};
     assert(poll(&wait, 1, 60000) == 1);
+    char other[1024];
+    assert(snprintf(other, sizeof other, "%s.child", path) < (int)sizeof other);
     pid_t child = fork();
     if (child == 0) {
         refused(brooklet_queue_take(queue, &one, 1, 0, &count, &error), &error, BROOKLET_STOPPED, "fork");
         refused(brooklet_queue_post(queue, 9, &error), &error, BROOKLET_STOPPED, "fork");
         refused(brooklet_ticket_notify(ticket, queue, 9, &error), &error, BROOKLET_STOPPED, "fork");
         assert(brooklet_queue_fd(queue) == -1 && brooklet_ticket_is_done(ticket));
+        /* A store of the child's own does not write by the queue either. */
+        brooklet_store *opened_here = opened(other);
+        refused(brooklet_queue_append(queue, opened_here, KEY("doc"), "x", 1, true, NULL, NULL, &error), &error,
+                BROOKLET_STOPPED, "fork");
+        uint64_t seqs[1];
+        brooklet_operation head = {.kind = BROOKLET_APPEND, .key_len = 3, .number = 1};
+        char packed[sizeof head + 4];
+        memcpy(packed, &head, sizeof head);
+        memcpy(packed + sizeof head, "docx", 4);
+        refused(brooklet_queue_commit(queue, opened_here, packed, sizeof packed, UINT64_MAX, true, seqs, 1, NULL, NULL, &error),
+                &error, BROOKLET_STOPPED, "fork");
+        bool exists = true;
+        ok(brooklet_exists(opened_here, KEY("doc"), &exists, &error), &error);
+        assert(!exists);
+        brooklet_store_free(opened_here);
         /* One of the child's own. */
         brooklet_queue *own = NULL;
         ok(brooklet_queue_new(&own, &error), &error);
