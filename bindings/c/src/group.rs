@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use brooklet::{Commit, Durability, Store, Ticket};
 
-use crate::arguments::{DURABLE, FOREVER, bytes, give, object};
+use crate::arguments::{DURABLE, FOREVER, bytes, give};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
 use crate::grouping::Groups;
 use crate::packed::add_operations;
-use crate::queue::{Ended, Shared, brooklet_queue};
+use crate::queue::{Ended, Shared, brooklet_queue, here};
 use crate::store::{brooklet_store, of};
 
 /// The most bytes of a commit whose memory a thread keeps for its next one.
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn brooklet_queue_append(
 ) -> brooklet_status {
     let append = || {
         // SAFETY: the caller's promise.
-        let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
+        let (queue, store) = unsafe { (here(queue)?, of(store)?) };
         // SAFETY: the caller's promise.
         let (key, payload) = unsafe { (bytes(key, key_len)?, bytes(payload, payload_len)?) };
         let ticket = if wait {
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn brooklet_queue_append(
         // SAFETY: the caller's promise.
         unsafe {
             give(seq, ticket.seq());
-            give(group, queue.shared.join(ticket));
+            give(group, queue.join(ticket));
         }
         Ok(BROOKLET_OK)
     };
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn brooklet_queue_commit(
     let commit = || {
         check_seqs(seqs, most_seqs)?;
         // SAFETY: the caller's promise.
-        let (queue, store) = unsafe { (object(queue, "the queue is NULL")?, of(store)?) };
+        let (queue, store) = unsafe { (here(queue)?, of(store)?) };
         // SAFETY: the caller's promise.
         let ticket = unsafe {
             let operations = bytes(operations, len)?;
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn brooklet_queue_commit(
         // SAFETY: the caller's promise.
         unsafe {
             give(count, ticket.seqs().len());
-            give(group, queue.shared.join(ticket));
+            give(group, queue.join(ticket));
         }
         Ok(BROOKLET_OK)
     };

@@ -34,7 +34,7 @@ pub struct brooklet_completion {
 /// of a fork shares the descriptor, and would take what its parent waits for, so calls in the child
 /// return `BROOKLET_STOPPED`.
 pub struct brooklet_queue {
-    pub(crate) shared: Arc<Shared>,
+    shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
@@ -86,6 +86,17 @@ impl Shared {
     }
 }
 
+/// Returns what a queue of this process shares with its writes.
+///
+/// # Safety
+/// `queue` is null, or a queue that is not freed as long as the result is used.
+pub(crate) unsafe fn here<'a>(queue: *const brooklet_queue) -> Result<&'a Arc<Shared>, Failure> {
+    // SAFETY: the caller's promise.
+    let queue = unsafe { object(queue, "the queue is NULL") }?;
+    queue.shared.here()?;
+    Ok(&queue.shared)
+}
+
 /// What puts completions into a queue.
 pub(crate) struct Poster(Arc<Shared>);
 
@@ -94,9 +105,7 @@ impl Poster {
     /// `queue` is null or a queue that was not freed.
     pub unsafe fn of(queue: *const brooklet_queue) -> Result<Self, Failure> {
         // SAFETY: the caller's promise.
-        let queue = unsafe { object(queue, "the queue is NULL") }?;
-        queue.shared.here()?;
-        Ok(Self(queue.shared.clone()))
+        Ok(Self(unsafe { here(queue) }?.clone()))
     }
 
     pub fn post(&self, tag: u64, result: Result<(), Failure>) {
@@ -187,15 +196,14 @@ pub unsafe extern "C" fn brooklet_queue_take(
 ) -> brooklet_status {
     let take = || {
         // SAFETY: the caller's promise.
-        let queue = unsafe {
+        let shared = unsafe {
             give(count, 0);
-            object(queue, "the queue is NULL")?
+            here(queue)?
         };
-        queue.shared.here()?;
         if completions.is_null() || count.is_null() || most == 0 {
             return Err(Failure::Argument("there is no place for a completion"));
         }
-        let taken = queue.shared.take(most, timeout);
+        let taken = shared.take(most, timeout);
         if taken.is_empty() {
             return Ok(BROOKLET_TIMEOUT);
         }
