@@ -104,6 +104,27 @@ def test_an_update_counts_although_the_squash_fails(path: Path, caplog: pytest.L
     assert len([message for message in caplog.messages if "squash" in message]) == 2
 
 
+def test_a_stop_ends_the_start_although_the_close_fails(path: Path) -> None:
+    class Fails:
+        def close(self) -> None:
+            raise brooklet.StoppedError("the device is gone")
+
+    async def main() -> None:
+        store: Any = brooklet.AsyncStore(brooklet.open(path))
+        _open[os.path.abspath(path)] = (store, 0)
+        document = made(path)("doc")
+        starting = asyncio.ensure_future(document.start())
+        await document.started.wait()
+        opened, store._store = store._store, Fails()
+        with pytest.raises(brooklet.StoppedError):
+            await document.stop()
+        opened.close()
+        assert document.stopped.is_set()
+        await starting
+
+    asyncio.run(main())
+
+
 def test_a_move_of_another_version_that_was_cancelled_is_made_again(path: Path) -> None:
     class Cancels(brooklet.AsyncStore):
         """Cancels the task at its second write."""
