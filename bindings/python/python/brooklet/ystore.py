@@ -84,8 +84,11 @@ class BrookletYStore(BaseYStore):
 
     async def stop(self) -> None:
         """Closes the store, unless another document needs it."""
-        await self._leave()
-        await super().stop()
+        try:
+            await self._leave()
+        finally:
+            # Also if the store fails to close: the task of `start` waits for this.
+            await super().stop()
 
     async def _leave(self) -> None:
         if self._store is None:
