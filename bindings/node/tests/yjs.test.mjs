@@ -16,6 +16,19 @@ function stored (persistence, name) {
   return { doc, text: doc.getText('text'), writes }
 }
 
+/** The key of the log that counts the clears of the documents among which this one is. */
+function countOf (prefix, name) {
+  const hash = Buffer.from(name).reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193) >>> 0, 0x811c9dc5)
+  return `${prefix}c${String.fromCharCode(48 + hash % 64)}`
+}
+
+/** Two names of documents whose clears one log counts. */
+function sharing (prefix, name) {
+  for (let n = 0; ; n++) {
+    if (countOf(prefix, `${name}${n}`) === countOf(prefix, name)) return [name, `${name}${n}`]
+  }
+}
+
 const text = async (persistence, name) => (await persistence.getYDoc(name)).getText('text').toString()
 
 test('documents are found again', async t => {
@@ -101,7 +114,8 @@ test('metadata, and a clear', async t => {
   assert.deepEqual(await persistence.getAllDocNames(), ['ab'])
   assert.equal((await persistence.getMetas('a')).size, 0)
   assert.equal(await persistence.getMeta('ab', 'key'), 'of another')
-  assert.equal((await all(store.scan())).length, 2)
+  const keys = (await all(store.scan())).map(({ key }) => key.toString())
+  assert.deepEqual(keys.filter(key => key[0] !== 'c'), ['dab', 'm\0\u0002abkey'])
 })
 
 test('the state vectors of all documents', async t => {
@@ -136,13 +150,46 @@ test('a clear of all waits for the calls before, and those after wait for it', a
   const after = persistence.storeUpdate('doc 7', update)
   await Promise.all(writes)
   await cleared
-  assert.equal(await after, 0)
+  assert.equal(await after % 2 ** 32, 0)
   assert.deepEqual(await persistence.getAllDocNames(), ['doc 7'])
   assert.equal(await persistence.getMeta('doc 7', 'key'), undefined)
-  assert.deepEqual((await all(store.scan())).map(({ key }) => key.toString()), ['others', 'p/ddoc 7', 'p/x'])
+  const keys = (await all(store.scan())).map(({ key }) => key.toString())
+  assert.deepEqual(keys.filter(key => !key.startsWith('p/c')), ['others', 'p/ddoc 7', 'p/x'])
   await persistence.clearAll()
   await persistence.clearAll()
   assert.deepEqual(await persistence.getAllDocNames(), [])
+})
+
+test('a document that is made again begins behind all numbers of its name', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store, { prefix: 'docs/' })
+  const update = Y.encodeStateAsUpdate(new Y.Doc())
+  assert.equal(await persistence.storeUpdate('cleared', update), 0)
+  assert.equal(await persistence.storeUpdate('cleared', update), 1)
+  await persistence.clearDocument('cleared')
+  // The key of the golden test of brooklet-yrs.
+  assert.deepEqual((await all(store.scan())).map(({ key }) => key.toString()), ['docs/cc'])
+  assert.equal((await store.bounds('docs/cc')).next, 1)
+  await persistence.clearDocument('cleared')
+  assert.equal((await store.bounds('docs/cc')).next, 1, 'nothing was there')
+  assert.equal(await persistence.storeUpdate('cleared', update), 2 ** 32)
+  assert.equal(await persistence.storeUpdate('cleared', update), 2 ** 32 + 1)
+  assert.deepEqual((await persistence.getAllDocStateVectors()).map(({ clock }) => clock), [2 ** 32 + 1])
+  await persistence.flushDocument('cleared')
+  await persistence.clearAll()
+  assert.equal((await store.bounds('docs/cc')).next, 2)
+  // A count of brooklet-yrs may have an entry.
+  await store.append('docs/cc', '')
+  assert.equal(await persistence.storeUpdate('cleared', update), 3 * 2 ** 32)
+  // Another part of the documents.
+  assert.equal(await persistence.storeUpdate('other', update), 0)
+  // Many clears at once, of two documents of one part.
+  const [one, other] = sharing('docs/', 'many')
+  for (let n = 0; n < 5; n++) {
+    await Promise.all([one, other].map(name => persistence.storeUpdate(name, update)))
+    await Promise.all([one, other].map(name => persistence.clearDocument(name)))
+  }
+  assert.equal((await store.bounds(countOf('docs/', one))).next, 10)
 })
 
 test('the bytes and values of a caller may change after the call', async t => {
