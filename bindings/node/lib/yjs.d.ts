@@ -18,7 +18,7 @@ export class BrookletPersistence {
   getDiff(docName: string, stateVector: Uint8Array): Promise<Uint8Array>
   /** Merges all updates of a document into one. */
   flushDocument(docName: string): Promise<void>
-  /** Deletes a document and its metadata. */
+  /** Deletes a document and its metadata. The next update of the name has a number behind all that the document had. */
   clearDocument(docName: string): Promise<void>
   /** Sets a value of a document's metadata. */
   setMeta(docName: string, metaKey: string, value: any): Promise<void>

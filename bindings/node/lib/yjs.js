@@ -1,7 +1,9 @@
 'use strict'
 // Documents of Yjs: the logs are those of the crate `brooklet-yrs`, which describes them. In short: the log
 // `<prefix>d<name>` has the updates, each behind a byte, 1 for a merged state and 2 for an update. The log
-// `<prefix>m<length of the name><name><key>` has a value of metadata as its last entry.
+// `<prefix>m<length of the name><name><key>` has a value of metadata as its last entry. The next number of the log
+// `<prefix>c<part>` is the number of clears of the documents of a part. The log of a document that is made after so many
+// clears begins at the number that has this count above 32 bits, so that no number of its name comes again.
 
 const Y = require('yjs')
 const any = require('lib0/buffer')
@@ -16,6 +18,15 @@ const MOST_UPDATES = 500
 
 /** Most logs that one commit of `clearAll` deletes. */
 const MOST_DELETIONS = 1000
+
+/** How many parts of the documents have a count of clears each. */
+const PARTS = 64
+
+/** The numbers of a document. */
+const NUMBERS = 2 ** 32
+
+/** Most clears that have numbers of their own: JavaScript has no greater ones. */
+const MOST_CLEARS = 2 ** 21 - 1
 
 /** The calls on the documents below a prefix of a store, one after another on each document. */
 class Turns {
@@ -60,7 +71,7 @@ class BrookletPersistence {
 
   async storeUpdate (docName, update) {
     const entry = entryOf(update)
-    return this.#turn(docName, (store, log) => store.append(log, entry))
+    return this.#turn(docName, (store, log) => push(store, log, entry, this.#count(bytesOf(docName))))
   }
 
   async getStateVector (docName) {
@@ -84,7 +95,7 @@ class BrookletPersistence {
     return this.#turn(docName, async (store, log) => {
       const logs = await store.exists(log) ? [log] : []
       for await (const { key } of store.scan(this.#meta(docName, ''))) logs.push(key)
-      if (logs.length > 0) await deleteAll(store, logs)
+      if (logs.length > 0) await clear(store, logs, [this.#count(bytesOf(docName))])
     })
   }
 
@@ -146,7 +157,11 @@ class BrookletPersistence {
       await Promise.all(before)
       const store = await this.#store
       for (const kind of ['d', 'm']) {
-        for (let logs; (logs = await some(store, Buffer.from(this.#prefix + kind))).length > 0;) await deleteAll(store, logs)
+        const prefix = Buffer.from(this.#prefix + kind)
+        for (let logs; (logs = await some(store, prefix)).length > 0;) {
+          const names = kind === 'd' ? logs.map(log => log.subarray(prefix.length)) : []
+          await clear(store, logs, [...new Set(names.map(name => this.#count(name)))])
+        }
       }
     })()
     this.#turns.cleared = result.catch(() => {})
@@ -178,6 +193,12 @@ class BrookletPersistence {
     await Promise.all([...this.#turns.last.values(), this.#turns.cleared])
   }
 
+  /** Returns the key of the log whose next number is the number of clears of the documents among which this one is. */
+  #count (name) {
+    const hash = name.reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193) >>> 0, 0x811c9dc5)
+    return `${this.#prefix}c${String.fromCharCode(48 + hash % PARTS)}`
+  }
+
   #meta (docName, metaKey) {
     const name = bytesOf(docName)
     const length = Buffer.alloc(2)
@@ -207,9 +228,51 @@ async function some (store, prefix) {
   return keys
 }
 
-/** Deletes logs in one commit. */
-async function deleteAll (store, logs) {
-  await store.commit(logs.reduce((commit, key) => commit.delete(key), new Commit()))
+/** Appends an entry to the log of a document, or makes the log with it. Returns its number. */
+async function push (store, log, entry, count) {
+  for (let conflicts = 0; ; conflicts++) {
+    // Reads show durable entries only.
+    if (conflicts > 1) await store.flush()
+    try {
+      // The trim drops nothing, and fails where the log does not exist.
+      return (await store.commit(new Commit().trim(log, 0).append(log, entry)))[0]
+    } catch (error) {
+      if (error.code !== 'BROOKLET_NOT_FOUND') throw error
+    }
+    const clears = await clearsOf(store, count)
+    const creation = new Commit().expectNext(count, clears).expectAbsent(log)
+    if (clears > 0) creation.beginAt(log, Math.min(clears, MOST_CLEARS) * NUMBERS)
+    try {
+      return (await store.commit(creation.append(log, entry)))[0]
+    } catch (error) {
+      // A clear was counted, or somebody else has made the log.
+      if (error.code !== 'BROOKLET_CONFLICT') throw error
+    }
+  }
+}
+
+/** Returns the number of clears that a log counts. */
+async function clearsOf (store, count) {
+  return (await store.getBounds(count))?.next ?? 0
+}
+
+/** Deletes logs in one commit, and counts that as a clear in each of these logs. A full store takes the commit. */
+async function clear (store, logs, counts) {
+  for (;;) {
+    const [commit, clears] = [new Commit(), new Map()]
+    for (const count of counts) clears.set(count, await clearsOf(store, count))
+    clears.forEach((so, count) => commit.expectNext(count, so))
+    logs.forEach(log => commit.delete(log))
+    clears.forEach((so, count) => commit.beginAt(count, so + 1))
+    try {
+      await store.commit(commit)
+      return
+    } catch (error) {
+      if (error.code !== 'BROOKLET_CONFLICT') throw error
+      // Another clear was counted, which reads may not show yet.
+      await store.flush()
+    }
+  }
 }
 
 /** Returns a document of the updates of a log, their count, and the number of the next one. */
