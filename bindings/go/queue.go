@@ -160,9 +160,6 @@ func (c *core) take() {
 	for {
 		var count C.size_t
 		C.brooklet_queue_take(c.queue, &completions[0], C.size_t(len(completions)), 0, &count, nil)
-		if count == 0 {
-			return
-		}
 		for _, completion := range completions[:count] {
 			tag, err := uint64(completion.tag), failed(completion.status, completion.error)
 			if tag>>63 == 0 {
@@ -170,6 +167,10 @@ func (c *core) take() {
 			} else {
 				c.acks.end(tag, uint64(completion.writes), err)
 			}
+		}
+		// The descriptor tells of completions that come behind the last ones.
+		if int(count) < len(completions) {
+			return
 		}
 	}
 }

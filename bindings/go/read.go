@@ -8,7 +8,9 @@ import (
 	"errors"
 	"iter"
 	"runtime"
+	"strings"
 	"sync"
+	"unsafe"
 )
 
 // Entry is an entry of a log.
@@ -48,35 +50,66 @@ const (
 )
 
 var scratch = sync.Pool{New: func() any {
-	buffer := make([]byte, part)
+	buffer := uncleared(part)
 	return &buffer
 }}
 
-// filled has the items that a call copied, in memory that belongs to the caller.
+// uncleared returns memory that nobody has cleared. The C library fills it, and nobody reads more of it.
+func uncleared(size int) []byte {
+	var text strings.Builder
+	text.Grow(size)
+	text.WriteByte(0) // An empty text has no address.
+	return unsafe.Slice(unsafe.StringData(text.String()), size)
+}
+
+// filled has the items that a call copied.
 type filled struct {
 	told  C.shim_filled
 	items []byte
+	// lends is the buffer that has the items, if they are lent.
+	lends *[]byte
+}
+
+// giveBack ends the loan of the items.
+func (f *filled) giveBack() {
+	if f.lends != nil {
+		scratch.Put(f.lends)
+		f.items, f.lends = nil, nil
+	}
 }
 
 // fill calls a function that copies items into a buffer, of size bytes at first, and of the size that
-// the next item needs if that is more. It returns exactly as much memory as the items have.
-func fill(size int, call func(buffer *C.uint8_t, size C.size_t) C.shim_filled) filled {
+// the next item needs if that is more. The items belong to the caller, unless they are lent.
+func fill(size int, lend bool, call func(buffer *C.uint8_t, size C.size_t) C.shim_filled) filled {
 	buffer := scratch.Get().(*[]byte)
-	defer scratch.Put(buffer)
 	result := call(bytesOf((*buffer)[:size]))
 	if result.error == nil && result.count == 0 && result.used > 0 {
-		large := make([]byte, result.used)
-		result = call(bytesOf(large))
-		return filled{result, large[:min(len(large), int(result.used))]}
+		scratch.Put(buffer)
+		large := uncleared(int(result.used))
+		if result = call(bytesOf(large)); result.count == 0 {
+			return filled{told: result}
+		}
+		return filled{told: result, items: large[:result.used]}
 	}
-	return owned(result, *buffer)
+	return taken(result, buffer, lend)
 }
 
-func owned(result C.shim_filled, buffer []byte) filled {
+// taken returns the items in a buffer. If they fill most of it, the buffer becomes the caller's, and
+// otherwise they are copied: a payload that is kept keeps little more than the items.
+func taken(result C.shim_filled, buffer *[]byte, lend bool) filled {
 	if result.count == 0 {
-		return filled{result, nil}
+		scratch.Put(buffer)
+		return filled{told: result}
 	}
-	return filled{result, append([]byte(nil), buffer[:result.used]...)}
+	items := (*buffer)[:result.used:result.used]
+	switch {
+	case lend:
+		return filled{result, items, buffer}
+	case len(items) < part*3/4:
+		items = append([]byte(nil), items...)
+		scratch.Put(buffer)
+	}
+	return filled{told: result, items: items}
 }
 
 func number(bytes []byte) uint64 { return binary.NativeEndian.Uint64(bytes) }
@@ -93,25 +126,30 @@ func unpack(items []byte) (Entry, []byte) {
 //
 // The iterator shows the log as it is when the iteration begins.
 func (s *Store) Read(key string, from, to uint64) iter.Seq2[Entry, error] {
-	return s.read(key, from, to, false)
+	return s.read(key, from, to, false, false)
 }
 
 // ReadAvailable reads a log like [Store.Read], but leaves out entries outside of the log. An unknown
 // log has none.
 func (s *Store) ReadAvailable(key string, from, to uint64) iter.Seq2[Entry, error] {
-	return s.read(key, from, to, true)
+	return s.read(key, from, to, true, false)
 }
 
-func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entry, error] {
+func (s *Store) read(key string, from, to uint64, available, lend bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		defer runtime.KeepAlive(s)
-		got, err := s.begin(key, from, to, available, firstPart)
+		got, err := s.begin(key, from, to, available, lend)
 		if err != nil {
 			yield(Entry{}, err)
 			return
 		}
 		rest := (*C.brooklet_entries)(got.told.rest)
-		defer func() { C.brooklet_entries_free(rest) }()
+		defer func() {
+			got.giveBack()
+			if rest != nil {
+				C.brooklet_entries_free(rest)
+			}
+		}()
 		for {
 			for items := got.items; len(items) > 0; {
 				var entry Entry
@@ -122,7 +160,8 @@ func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entr
 			if got.told.status == C.BROOKLET_END {
 				return
 			}
-			got = more(rest, part)
+			got.giveBack()
+			got = more(rest, lend)
 			if got.told.error != nil {
 				yield(Entry{}, failed(got.told.status, got.told.error))
 				return
@@ -131,27 +170,31 @@ func (s *Store) read(key string, from, to uint64, available bool) iter.Seq2[Entr
 	}
 }
 
-// begin reads the first part of a log. The caller frees the rest.
-func (s *Store) begin(key string, from, to uint64, available bool, size int) (filled, error) {
+// begin reads the first part of a log. The caller frees the rest, and gives a loan back.
+func (s *Store) begin(key string, from, to uint64, available, lend bool) (filled, error) {
 	c := s.handles()
 	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
 		return filled{}, err
 	}
 	defer c.release()
+	size := firstPart
+	if lend {
+		size = part
+	}
 	buffer := scratch.Get().(*[]byte)
-	defer scratch.Put(buffer)
 	text, textLen := textOf(key)
 	place, placeLen := bytesOf((*buffer)[:size])
 	result := C.shim_read(c.store, text, textLen, C.uint64_t(from), C.uint64_t(to), C.bool(available), place, placeLen)
 	if result.error != nil {
+		scratch.Put(buffer)
 		return filled{}, failed(result.status, result.error)
 	}
-	return owned(result, *buffer), nil
+	return taken(result, buffer, lend), nil
 }
 
-func more(entries *C.brooklet_entries, size int) filled {
-	return fill(size, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
+func more(entries *C.brooklet_entries, lend bool) filled {
+	return fill(part, lend, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
 		return C.shim_entries(entries, buffer, size)
 	})
 }
@@ -233,8 +276,12 @@ func (s *Store) ScanFrom(prefix, from string) iter.Seq2[Log, error] {
 			return
 		}
 		defer C.brooklet_logs_free(logs)
+		var got filled
+		defer func() { got.giveBack() }()
 		for size := firstPart; ; size = part {
-			got := fill(size, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
+			got.giveBack()
+			// A listing copies the keys.
+			got = fill(size, true, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
 				return C.shim_logs(logs, buffer, size)
 			})
 			if got.told.error != nil {

@@ -124,7 +124,7 @@ func (c *core) fillTail(tail *C.brooklet_tail, tag uint64, size int) (filled, er
 		return filled{}, err
 	}
 	defer c.release()
-	got := fill(size, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
+	got := fill(size, false, func(buffer *C.uint8_t, size C.size_t) C.shim_filled {
 		return C.shim_tail(tail, c.queue, C.uint64_t(tag), buffer, size)
 	})
 	if got.told.error != nil {
