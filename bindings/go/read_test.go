@@ -1,0 +1,46 @@
+package brooklet
+
+import (
+	"bytes"
+	"testing"
+)
+
+// same fails unless a payload has so many bytes of one value.
+func same(t testing.TB, payload []byte, value byte, size int) {
+	t.Helper()
+	if len(payload) != size || bytes.Count(payload, []byte{value}) != size {
+		t.Fatalf("%d bytes, %d of them %q, and not %d", len(payload), bytes.Count(payload, []byte{value}), value, size)
+	}
+}
+
+// withLogs returns a store with a log of entries for each value.
+func withLogs(t testing.TB, values string, entries, size int) *Store {
+	t.Helper()
+	store := opened(t)
+	for _, value := range []byte(values) {
+		for range entries {
+			_, err := store.AppendAsync(background, string(value), bytes.Repeat([]byte{value}, size))
+			must(t, err)
+		}
+	}
+	must(t, store.Flush(background))
+	return store
+}
+
+func TestPayloadsStayWhileLaterReadsFillBuffers(t *testing.T) {
+	const entries, size = 1000, 200
+	store := withLogs(t, "ab", entries, size)
+	var kept [][]byte
+	for range 3 {
+		for _, key := range []string{"a", "b"} {
+			for entry, err := range store.Read(key, 0, End) {
+				must(t, err)
+				kept = append(kept, entry.Payload)
+			}
+		}
+	}
+	equal(t, len(kept), 6*entries)
+	for i, payload := range kept {
+		same(t, payload, "ab"[i/entries%2], size)
+	}
+}
