@@ -41,6 +41,8 @@ func eachRead(store *Store) map[string]error {
 	_, _, errs["Last"] = store.Last("k")
 	for _, errs["Read"] = range store.Read("k", 0, End) {
 	}
+	for _, errs["ReadLent"] = range store.ReadLent("k", 0, End) {
+	}
 	for _, errs["Scan"] = range store.Scan("") {
 	}
 	return errs

@@ -17,8 +17,8 @@ import (
 type Entry struct {
 	// Seq is the number of the entry.
 	Seq uint64
-	// Payload belongs to the caller. Payloads of neighbours may share memory, so copy a payload that
-	// is kept for long beside others that are not (bytes.Clone).
+	// Payload belongs to the caller, except that of [Store.ReadLent]. Payloads of neighbours may share
+	// memory, so copy a payload that is kept for long beside others that are not (bytes.Clone).
 	Payload []byte
 }
 
@@ -133,6 +133,13 @@ func (s *Store) Read(key string, from, to uint64) iter.Seq2[Entry, error] {
 // log has none.
 func (s *Store) ReadAvailable(key string, from, to uint64) iter.Seq2[Entry, error] {
 	return s.read(key, from, to, true, false)
+}
+
+// ReadLent reads a log like [Store.Read], and lends the payloads: each is valid until the loop takes the
+// next entry or ends, and its memory has other bytes afterwards. A loop over many entries needs no
+// memory for them so, and leaves the garbage collector nothing. Copy a payload that is kept (bytes.Clone).
+func (s *Store) ReadLent(key string, from, to uint64) iter.Seq2[Entry, error] {
+	return s.read(key, from, to, false, true)
 }
 
 func (s *Store) read(key string, from, to uint64, available, lend bool) iter.Seq2[Entry, error] {

@@ -44,3 +44,46 @@ func TestPayloadsStayWhileLaterReadsFillBuffers(t *testing.T) {
 		same(t, payload, "ab"[i/entries%2], size)
 	}
 }
+
+func TestLentReads(t *testing.T) {
+	const entries, size = 1000, 200
+	store := withLogs(t, "ab", entries, size)
+	// Entries of the size of a buffer, and larger ones.
+	sizes := []int{0, part - 17, part - 16, part - 15, 3, 1 << 19, 1}
+	for _, size := range sizes {
+		_, err := store.Append(background, "large", bytes.Repeat([]byte{'x'}, size))
+		must(t, err)
+	}
+	seq := 0
+	for entry, err := range store.ReadLent("large", 0, End) {
+		must(t, err)
+		equal(t, entry.Seq, uint64(seq))
+		same(t, entry.Payload, 'x', sizes[seq])
+		seq++
+	}
+	equal(t, seq, len(sizes))
+	// A loop within a loop has a buffer of its own.
+	seq = 0
+	for entry, err := range store.ReadLent("a", 0, End) {
+		must(t, err)
+		if entry.Seq%100 == 0 {
+			for other, err := range store.ReadLent("b", entry.Seq, entry.Seq+100) {
+				must(t, err)
+				same(t, other.Payload, 'b', size)
+			}
+		}
+		same(t, entry.Payload, 'a', size)
+		seq++
+	}
+	equal(t, seq, entries)
+	for range 100 {
+		for entry, err := range store.ReadLent("b", 3, End) {
+			must(t, err)
+			equal(t, entry.Seq, 3)
+			break
+		}
+	}
+	for _, err := range store.ReadLent("none", 0, End) {
+		is(t, err, ErrNotFound, "none")
+	}
+}
