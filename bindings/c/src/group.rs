@@ -14,7 +14,7 @@ use brooklet::{Commit, Durability, Store, Ticket};
 
 use crate::arguments::{DURABLE, FOREVER, bytes, give};
 use crate::error::{BROOKLET_OK, Failure, brooklet_error, brooklet_status, call};
-use crate::grouping::Groups;
+use crate::grouping::{Group, Groups};
 use crate::packed::add_operations;
 use crate::queue::{Ended, Shared, brooklet_queue, here};
 use crate::store::{brooklet_store, of};
@@ -35,20 +35,57 @@ impl Shared {
             return 0;
         }
         // The callback may run on this thread, so the lock is released before.
-        let (tag, new) = self.groups().join(ticket);
+        let (tag, new) = self.joined(ticket);
         if let Some(group) = new {
-            // A queue that is freed needs no completion; a reference to it would keep it.
-            let shared = Arc::downgrade(self);
-            let ticket = group.ticket.clone();
-            let writes = group.writes;
-            ticket.on_done(move |result| {
-                let Some(shared) = shared.upgrade() else { return };
-                shared.groups().close(tag);
-                let writes = writes.load(Ordering::Relaxed);
-                shared.post(Ended { tag, writes, result: result.map_err(Failure::from) });
-            });
+            self.complete(group);
         }
         tag
+    }
+
+    /// Adds a write to its group. Returns the tag of the group, and the group if it is new and
+    /// needs no request.
+    fn joined(&self, ticket: Ticket) -> (u64, Option<Group>) {
+        let mut groups = self.groups();
+        let (tag, new) = groups.join(ticket);
+        if !self.on_request.load(Ordering::Relaxed) {
+            return (tag, new);
+        }
+        if let Some(group) = new {
+            groups.keep(group);
+        }
+        (tag, None)
+    }
+
+    /// Has the queue get a completion when a group ends. The store hurries with such groups.
+    fn complete(self: &Arc<Self>, group: Group) {
+        // A queue that is freed needs no completion; a reference to it would keep it.
+        let shared = Arc::downgrade(self);
+        let Group { tag, ticket, writes } = group;
+        ticket.on_done(move |result| {
+            let Some(shared) = shared.upgrade() else { return };
+            shared.groups().close(tag);
+            let writes = writes.load(Ordering::Relaxed);
+            shared.post(Ended { tag, writes, result: result.map_err(Failure::from) });
+        });
+    }
+
+    /// Requests the completion of a group. Returns whether the group is acknowledged already: then
+    /// no completion comes.
+    fn request(self: &Arc<Self>, tag: u64) -> Result<bool, Failure> {
+        let kept = self.groups().kept(tag);
+        let Some(group) = kept else { return Ok(true) };
+        if group.ticket.has_ended() {
+            // This does not wait any more.
+            group.ticket.wait()?;
+            return Ok(true);
+        }
+        self.complete(group);
+        Ok(false)
+    }
+
+    fn request_all(self: &Arc<Self>) {
+        let left = self.groups().not_acknowledged();
+        left.into_iter().for_each(|group| self.complete(group));
     }
 }
 
@@ -196,6 +233,52 @@ pub unsafe extern "C" fn brooklet_queue_commit(
     };
     // SAFETY: the caller's promise.
     unsafe { call(error, commit) }
+}
+
+/// Has a queue complete groups of writes on request only (`brooklet_queue_request`). For a caller
+/// that waits for few of its writes: the store then hurries with these, and writes the others in
+/// larger blocks. Call it before the first write.
+///
+/// # Safety
+/// `queue` is NULL (the call then does nothing) or a queue that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_on_request(queue: *const brooklet_queue) {
+    // SAFETY: the caller's promise.
+    if let Ok(shared) = unsafe { here(queue) } {
+        shared.on_request.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Requests the completion of a group of writes: `group` is the tag that the queue gave a write.
+/// Stores at `acknowledged` whether the group is acknowledged already: then no completion comes.
+/// None comes either if the writes have failed, whose error the call returns. With the tag 0, it
+/// requests completions of all groups that are not acknowledged.
+///
+/// # Safety
+/// `queue` is a queue that was not freed; `acknowledged` and `error` are NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brooklet_queue_request(
+    queue: *const brooklet_queue,
+    group: u64,
+    acknowledged: *mut bool,
+    error: *mut *mut brooklet_error,
+) -> brooklet_status {
+    let request = || {
+        // SAFETY: the caller's promise.
+        let shared = unsafe { here(queue) }?;
+        let is_acknowledged = match group {
+            0 => {
+                shared.request_all();
+                false
+            }
+            tag => shared.request(tag)?,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { give(acknowledged, is_acknowledged) };
+        Ok(BROOKLET_OK)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(error, request) }
 }
 
 /// Commits packed operations, as `brooklet_queue_commit` does, and waits until the commit is

@@ -1,5 +1,6 @@
 //! The groups of a queue: which writes reach stable media together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +16,8 @@ pub(crate) struct Groups {
     open: Option<Group>,
     /// Number of groups so far.
     made: u64,
+    /// The groups of a queue on request, without most of those that are acknowledged.
+    kept: BTreeMap<u64, Group>,
 }
 
 /// Some writes that reach stable media together.
@@ -39,6 +42,22 @@ impl Groups {
         let group = Group { tag: GROUP | self.made, ticket, writes: Arc::new(AtomicU64::new(1)) };
         self.open = Some(group.clone());
         (group.tag, Some(group))
+    }
+
+    /// Keeps a new group for a request, and forgets those that are acknowledged.
+    pub fn keep(&mut self, group: Group) {
+        self.kept.retain(|_, kept| !kept.ticket.is_done());
+        self.kept.insert(group.tag, group);
+    }
+
+    /// Returns a group that was kept; `None` if it is acknowledged, and forgotten.
+    pub fn kept(&self, tag: u64) -> Option<Group> {
+        self.kept.get(&tag).cloned()
+    }
+
+    /// Returns the kept groups that are not acknowledged.
+    pub fn not_acknowledged(&self) -> Vec<Group> {
+        self.kept.values().filter(|group| !group.ticket.is_done()).cloned().collect()
     }
 
     /// Lets no further write join a group.

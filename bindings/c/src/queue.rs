@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use brooklet::Error;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
     came: Condvar,
     pub groups: Mutex<Groups>,
+    /// Whether groups are completed on request only.
+    pub on_request: AtomicBool,
 }
 
 /// The end of a write, or of the writes of a group.
@@ -128,7 +131,8 @@ pub unsafe extern "C" fn brooklet_queue_new(
         let readable = reader.as_raw_fd();
         let waiting = Mutex::new(Waiting { completions: VecDeque::new(), has_byte: false, reader, writer });
         let (process, came, groups) = (Process::current(), Condvar::new(), Mutex::default());
-        let shared = Shared { process, readable, waiting, came, groups };
+        let on_request = AtomicBool::new(false);
+        let shared = Shared { process, readable, waiting, came, groups, on_request };
         Ok(brooklet_queue { shared: Arc::new(shared) })
     };
     // SAFETY: the caller's promise.

@@ -114,6 +114,50 @@ static void queues_and_forks(const char *path) {
     brooklet_store_free(store);
 }
 
+/* Groups of a queue on request: none completes before, one that is under way does once, and failures are found. */
+static void requests(const char *path) {
+    brooklet_error *error = NULL;
+    brooklet_store *store = opened(path);
+    brooklet_queue *queue = NULL;
+    brooklet_completion one;
+    uint64_t group = 0;
+    size_t count = 0;
+    bool acknowledged = false;
+    ok(brooklet_queue_new(&queue, &error), &error);
+    brooklet_queue_on_request(queue);
+    brooklet_queue_on_request(NULL);
+    for (int i = 0; i < 100; i++) {
+        ok(brooklet_queue_append(queue, store, KEY("doc"), "x", 1, true, NULL, &group, &error), &error);
+    }
+    ok(brooklet_flush(store, &error), &error);
+    ok(brooklet_queue_request(queue, group ? group : 1, &acknowledged, &error), &error);
+    assert(acknowledged);
+    ok(brooklet_queue_request(queue, 0, NULL, &error), &error);
+    assert(brooklet_queue_take(queue, &one, 1, 0, &count, &error) == BROOKLET_TIMEOUT && count == 0);
+    do {
+        ok(brooklet_queue_append(queue, store, KEY("doc"), "x", 1, true, NULL, &group, &error), &error);
+        acknowledged = group == 0;
+        if (group != 0) ok(brooklet_queue_request(queue, group, &acknowledged, &error), &error);
+    } while (acknowledged);
+    ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &count, &error), &error);
+    assert(count == 1 && one.tag == group && one.status == BROOKLET_OK && one.writes == 1);
+
+    refuse_writes(true);
+    ok(brooklet_queue_append(queue, store, KEY("doc"), "x", 1, true, NULL, &group, &error), &error);
+    refused(brooklet_flush(store, &error), &error, BROOKLET_STOPPED, "stopped");
+    refuse_writes(false);
+    for (int i = 0; i < 2; i++) {
+        refused(brooklet_queue_request(queue, group, &acknowledged, &error), &error, BROOKLET_STOPPED, "stopped");
+    }
+    brooklet_store_free(store);
+    ok(brooklet_queue_request(queue, 0, NULL, &error), &error);
+    ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &count, &error), &error);
+    assert(count == 1 && one.tag == group && one.status == BROOKLET_STOPPED);
+    brooklet_error_free(one.error);
+    refused(brooklet_queue_request(NULL, group, NULL, &error), &error, BROOKLET_INVALID, "queue");
+    brooklet_queue_free(queue);
+}
+
 int main(int argc, char **argv) {
     assert(argc == 2);
     signal(SIGXFSZ, SIG_IGN);
@@ -122,6 +166,9 @@ int main(int argc, char **argv) {
     brooklet_store *store = opened(argv[1]);
     writes_that_fail(store);
     brooklet_store_free(store);
+    char other[1024];
+    assert(snprintf(other, sizeof other, "%s.requests", argv[1]) < (int)sizeof other);
+    requests(other);
     printf("all ends hold\n");
     return 0;
 }
