@@ -21,6 +21,8 @@ package brooklet
 // #cgo nocallback shim_tail
 // #cgo noescape shim_bounds_of
 // #cgo nocallback shim_bounds_of
+// #cgo noescape shim_request
+// #cgo nocallback shim_request
 // #cgo noescape brooklet_queue_take
 // #cgo nocallback brooklet_queue_take
 // #include "shim.h"

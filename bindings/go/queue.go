@@ -14,73 +14,84 @@ type group struct {
 	done chan struct{}
 	// err is the result, once done is closed.
 	err error
-	// joined counts the writes that have looked the group up. It leaves the table when all have.
-	joined, writes uint64
-	ended          bool
+}
+
+// endedGroup returns a group that has ended.
+func endedGroup(err error) *group {
+	g := &group{done: make(chan struct{}), err: err}
+	close(g.done)
+	return g
 }
 
 // acknowledged is the group of writes that ended before anybody could wait.
-var acknowledged = func() *group {
-	g := &group{done: make(chan struct{}), ended: true}
-	close(g.done)
-	return g
-}()
+var acknowledged = endedGroup(nil)
 
-// acks is the table of the groups that are under way.
+// acks is the table of the groups that somebody waits for.
 type acks struct {
 	lock   sync.Mutex
 	groups map[uint64]*group
+	// failed has the groups that failed and that nobody waited for. It is whole once the store is closed.
+	failed map[uint64]error
+	closed bool
 }
 
-func (a *acks) at(tag uint64) *group {
+// at returns a group, and whether the caller is the first who waits for it.
+func (a *acks) at(tag uint64) (*group, bool) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	if g := a.groups[tag]; g != nil {
+		return g, false
+	}
+	if a.closed {
+		return endedGroup(a.failed[tag]), false
+	}
+	g := &group{done: make(chan struct{})}
+	a.groups[tag] = g
+	return g, true
+}
+
+// end ends a group.
+func (a *acks) end(tag uint64, err error) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
 	g := a.groups[tag]
-	if g == nil {
-		g = &group{done: make(chan struct{})}
-		a.groups[tag] = g
-	}
-	return g
-}
-
-func (a *acks) forget(tag uint64, g *group) {
-	if g.ended && g.joined == g.writes {
+	switch {
+	case g != nil:
 		delete(a.groups, tag)
+		g.err = err
+		close(g.done)
+	case err != nil:
+		a.failed[tag] = err
 	}
 }
 
-// join returns the group of a write, whose tag the C library gave.
-func (a *acks) join(tag uint64) *group {
-	if tag == 0 {
-		return acknowledged
-	}
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	g := a.at(tag)
-	g.joined++
-	a.forget(tag, g)
-	return g
-}
-
-// end ends a group. The event may come before the writes have looked the group up.
-func (a *acks) end(tag, writes uint64, err error) {
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	g := a.at(tag)
-	g.writes, g.err, g.ended = writes, err, true
-	close(g.done)
-	a.forget(tag, g)
-}
-
-// fail ends all groups that are left.
-func (a *acks) fail(err error) {
+// close ends the groups that are left. They are acknowledged: each one that failed has ended.
+func (a *acks) close() {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	for tag, g := range a.groups {
-		if !g.ended {
-			g.err, g.ended = err, true
-			close(g.done)
-		}
 		delete(a.groups, tag)
+		close(g.done)
 	}
+	a.closed = true
+}
+
+// group returns the group of a write. The C library completes groups on request, and the first one who
+// waits makes it: the store need not hurry with writes that nobody waits for.
+func (c *core) group(tag uint64) *group {
+	if tag == 0 {
+		return acknowledged
+	}
+	g, isFirst := c.acks.at(tag)
+	// A close ends the group, too.
+	if isFirst && c.acquire() == nil {
+		defer c.release()
+		requested := C.shim_request(c.queue, C.uint64_t(tag))
+		if requested.error != nil || bool(requested.acknowledged) {
+			c.acks.end(tag, failed(requested.status, requested.error))
+		}
+	}
+	return g
 }
 
 // notices has the tails that wait for the next entry of their logs.
@@ -165,7 +176,7 @@ func (c *core) take() {
 			if tag>>63 == 0 {
 				c.notices.leave(tag)
 			} else {
-				c.acks.end(tag, uint64(completion.writes), err)
+				c.acks.end(tag, err)
 			}
 		}
 		// The descriptor tells of completions that come behind the last ones.

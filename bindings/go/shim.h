@@ -49,6 +49,18 @@ static inline shim_written shim_commit_wait(const brooklet_store *store, const u
 
 typedef struct {
     brooklet_error *error;
+    brooklet_status status;
+    bool acknowledged;
+} shim_requested;
+
+static inline shim_requested shim_request(const brooklet_queue *queue, uint64_t group) {
+    shim_requested requested = {0};
+    requested.status = brooklet_queue_request(queue, group, &requested.acknowledged, &requested.error);
+    return requested;
+}
+
+typedef struct {
+    brooklet_error *error;
     void *rest;
     size_t used;
     size_t count;

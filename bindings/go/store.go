@@ -68,12 +68,13 @@ func Open(path string, options *Options) (*Store, error) {
 
 	c := &core{driving: make(chan struct{}, mostDriving), waiting: make(chan struct{}, mostWaiting)}
 	c.released = make(chan struct{})
-	c.acks.groups = make(map[uint64]*group)
+	c.acks.groups, c.acks.failed = make(map[uint64]*group), make(map[uint64]error)
 	c.notices.waiting = make(map[uint64]chan struct{})
 	var told *C.brooklet_error
 	if status := C.brooklet_queue_new(&c.queue, &told); told != nil {
 		return nil, failed(status, told)
 	}
+	C.brooklet_queue_on_request(c.queue)
 	if c.watcher, err = watch(c); err != nil {
 		C.brooklet_queue_free(c.queue)
 		return nil, err
@@ -135,11 +136,12 @@ func (c *core) release() {
 // free frees the handles, once no call uses them.
 func (c *core) free() {
 	c.watcher.stop()
-	// Each write of a closed store has ended.
-	c.take()
-	c.acks.fail(closed())
-	C.brooklet_queue_free(c.queue)
 	C.brooklet_store_free(c.store)
+	// Each write has ended, so those that failed complete at once.
+	C.shim_request(c.queue, 0)
+	c.take()
+	c.acks.close()
+	C.brooklet_queue_free(c.queue)
 	close(c.released)
 }
 

@@ -5,8 +5,10 @@ import "context"
 // Ticket is the promise of a write: the numbers of its entries now, its acknowledgement later. A
 // ticket needs no release. The zero Ticket is one of a write without entries that has ended.
 type Ticket struct {
-	group *group
-	seq   uint64
+	core *core
+	// tag is that of the group of the write; 0 if the write has ended.
+	tag uint64
+	seq uint64
 	// single reports that seq is the only number; seqs are not made then.
 	single bool
 	seqs   []uint64
@@ -23,15 +25,9 @@ func (t Ticket) Seqs() []uint64 {
 	return t.seqs
 }
 
-func (t Ticket) ends() *group {
-	if t.group == nil {
-		return acknowledged
-	}
-	return t.group
-}
-
-// Done returns a channel that is closed when the write is acknowledged or has failed.
-func (t Ticket) Done() <-chan struct{} { return t.ends().done }
+// Done returns a channel that is closed when the write is acknowledged or has failed. It has the store
+// hurry with the write, as [Ticket.Wait] does: writes that nobody waits for wait for a larger block.
+func (t Ticket) Done() <-chan struct{} { return t.core.group(t.tag).done }
 
 // Wait waits until the write is acknowledged: on stable media, or at once for a deferred commit. If
 // the context ends before, Wait returns its error, and the write continues.
@@ -39,7 +35,7 @@ func (t Ticket) Done() <-chan struct{} { return t.ends().done }
 // The error [ErrStopped] means that a write to the device failed: the outcome is unknown until the
 // store is opened again.
 func (t Ticket) Wait(ctx context.Context) error {
-	g := t.ends()
+	g := t.core.group(t.tag)
 	select {
 	case <-g.done:
 		return g.err

@@ -62,7 +62,7 @@ func TestAContextEndsAWaitForRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(background)
 	over, end := context.WithCancel(background)
 	end()
-	done, _, err := store.write(over, nil, nil)
+	done, err := store.write(over, nil, nil)
 	is(t, err, context.Canceled, "")
 	busy := done
 	for status, kind := range kinds {
@@ -75,7 +75,7 @@ func TestAContextEndsAWaitForRoom(t *testing.T) {
 	ended := make(chan error)
 	for range mostWaiting {
 		go func() {
-			_, _, err := store.write(ctx, stall, func() writing { return stall })
+			_, err := store.write(ctx, stall, func() writing { return stall })
 			ended <- err
 		}()
 	}
@@ -302,16 +302,57 @@ func TestTheCollectorLeavesAStoreWhoseLastUseGoesOn(t *testing.T) {
 }
 
 func TestGroupsEndInAnyOrder(t *testing.T) {
-	table := acks{groups: map[uint64]*group{}}
-	// The event of a group comes between the writes that look it up.
-	before := table.join(1)
-	table.end(1, 2, ErrIO)
-	after := table.join(1)
-	equal(t, before, after)
-	<-after.done
-	is(t, Ticket{group: after}.Wait(background), ErrIO, "")
+	table := acks{groups: map[uint64]*group{}, failed: map[uint64]error{}}
+	one, isFirst := table.at(1)
+	equal(t, isFirst, true)
+	same, isFirst := table.at(1)
+	equal(t, same, one)
+	equal(t, isFirst, false)
+	table.end(1, ErrIO)
+	<-one.done
+	equal(t, one.err, ErrIO)
 	equal(t, len(table.groups), 0)
-	left := table.join(2)
-	table.fail(ErrStopped)
-	is(t, Ticket{group: left}.Wait(background), ErrStopped, "")
+	// A group that nobody waits for ends, and groups are left at the close.
+	left, _ := table.at(2)
+	table.end(3, ErrIO)
+	table.end(4, nil)
+	table.close()
+	<-left.done
+	must(t, left.err)
+	for tag, want := range map[uint64]error{2: nil, 3: ErrIO, 4: nil, 5: nil} {
+		late, isFirst := table.at(tag)
+		<-late.done
+		equal(t, late.err, want)
+		equal(t, isFirst, false)
+	}
+}
+
+func TestTicketsOfWritesThatNobodyWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.brooklet")
+	store, err := Open(path, small)
+	must(t, err)
+	var tickets []Ticket
+	for range 1000 {
+		ticket, err := store.AppendAsync(background, "k", []byte("x"))
+		must(t, err)
+		tickets = append(tickets, ticket)
+	}
+	commit, err := store.CommitAsync(background, new(Commit).Append("k", nil).Append("other", nil))
+	must(t, err)
+	store.acks.lock.Lock()
+	equal(t, len(store.acks.groups), 0)
+	store.acks.lock.Unlock()
+	// One waits while it is under way, the others when the store is closed.
+	must(t, commit.Wait(background))
+	<-commit.Done()
+	last, err := store.AppendAsync(background, "k", nil)
+	must(t, err)
+	waiting := last.Done()
+	must(t, store.Close())
+	<-waiting
+	must(t, last.Wait(background))
+	for seq, ticket := range tickets {
+		equal(t, ticket.Seq(), uint64(seq))
+		must(t, ticket.Wait(background))
+	}
 }

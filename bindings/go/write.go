@@ -58,14 +58,14 @@ func (s *Store) drive(ctx context.Context, call func(c *core) C.shim_written) (C
 // waits for room. The payload may be changed when the call has returned.
 func (s *Store) AppendAsync(ctx context.Context, key string, payload []byte) (Ticket, error) {
 	call := func(c *core, wait bool) C.shim_written { return c.append(key, payload, wait) }
-	written, group, err := s.write(ctx, call, func() writing {
+	written, err := s.write(ctx, call, func() writing {
 		payload := slices.Clone(payload)
 		return func(c *core, wait bool) C.shim_written { return c.append(key, payload, wait) }
 	})
 	if err != nil {
 		return Ticket{}, err
 	}
-	return Ticket{group: group, seq: uint64(written.seq), single: true}, nil
+	return Ticket{core: s.core, tag: uint64(written.group), seq: uint64(written.seq), single: true}, nil
 }
 
 func (c *core) append(key string, payload []byte, wait bool) C.shim_written {
@@ -88,14 +88,14 @@ type writing func(c *core, wait bool) C.shim_written
 // others ask without waiting before they wait for a place. So do those whose wait a context may end:
 // they leave a write that has to wait to another goroutine. Such a write is made by own, and has
 // copies of the caller's bytes.
-func (s *Store) write(ctx context.Context, call writing, own func() writing) (C.shim_written, *group, error) {
+func (s *Store) write(ctx context.Context, call writing, own func() writing) (C.shim_written, error) {
 	if err := ended(ctx); err != nil {
-		return C.shim_written{}, nil, err
+		return C.shim_written{}, err
 	}
 	c := s.handles()
 	defer runtime.KeepAlive(s)
 	if err := c.acquire(); err != nil {
-		return C.shim_written{}, nil, err
+		return C.shim_written{}, err
 	}
 	defer c.release()
 	place := c.waiting
@@ -105,56 +105,55 @@ func (s *Store) write(ctx context.Context, call writing, own func() writing) (C.
 	select {
 	case place <- struct{}{}:
 		defer c.leave()
-		return c.joined(call(c, true))
+		return made(call(c, true))
 	default:
 	}
 	written := call(c, false)
 	if written.status != C.BROOKLET_BUSY {
-		return c.joined(written)
+		return made(written)
 	}
 	C.brooklet_error_free(written.error)
 	if err := c.enter(ctx); err != nil {
-		return C.shim_written{}, nil, err
+		return C.shim_written{}, err
 	}
 	if ctx.Done() == nil {
 		defer c.leave()
-		return c.joined(call(c, true))
+		return made(call(c, true))
 	}
 	return c.apart(ctx, own())
 }
 
-// joined returns a write with the group that it has joined, or its error.
-func (c *core) joined(written C.shim_written) (C.shim_written, *group, error) {
+// made returns a write, or its error.
+func made(written C.shim_written) (C.shim_written, error) {
 	if written.error != nil {
-		return C.shim_written{}, nil, failed(written.status, written.error)
+		return C.shim_written{}, failed(written.status, written.error)
 	}
-	return written, c.acks.join(uint64(written.group)), nil
+	return written, nil
 }
 
 // apart makes a write on another goroutine, and gives the caller's place back there. If the context
 // ends before, the write goes on without its caller.
-func (c *core) apart(ctx context.Context, call writing) (C.shim_written, *group, error) {
+func (c *core) apart(ctx context.Context, call writing) (C.shim_written, error) {
 	if err := c.acquire(); err != nil {
 		c.leave()
-		return C.shim_written{}, nil, err
+		return C.shim_written{}, err
 	}
 	type result struct {
 		written C.shim_written
-		group   *group
 		err     error
 	}
-	made := make(chan result, 1)
+	ended := make(chan result, 1)
 	go func() {
 		defer c.release()
 		defer c.leave()
-		written, group, err := c.joined(call(c, true))
-		made <- result{written, group, err}
+		written, err := made(call(c, true))
+		ended <- result{written, err}
 	}()
 	select {
-	case made := <-made:
-		return made.written, made.group, made.err
+	case end := <-ended:
+		return end.written, end.err
 	case <-ctx.Done():
-		return C.shim_written{}, nil, ctx.Err()
+		return C.shim_written{}, ctx.Err()
 	}
 }
 
@@ -213,14 +212,14 @@ func (s *Store) CommitAsync(ctx context.Context, commit *Commit) (Ticket, error)
 	}
 	seqs, packed, bound := make([]uint64, commit.appends), commit.packed, commit.bound()
 	call := func(c *core, wait bool) C.shim_written { return c.commit(packed, bound, seqs, wait) }
-	written, group, err := s.write(ctx, call, func() writing {
+	written, err := s.write(ctx, call, func() writing {
 		packed := slices.Clone(packed)
 		return func(c *core, wait bool) C.shim_written { return c.commit(packed, bound, seqs, wait) }
 	})
 	if err != nil {
 		return Ticket{}, err
 	}
-	ticket := Ticket{group: group, seqs: seqs[:min(len(seqs), int(written.count))]}
+	ticket := Ticket{core: s.core, tag: uint64(written.group), seqs: seqs[:min(len(seqs), int(written.count))]}
 	if len(ticket.seqs) > 0 {
 		ticket.seq = ticket.seqs[0]
 	}
