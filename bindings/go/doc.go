@@ -9,7 +9,8 @@
 // reach stable media together wake their goroutines by one event.
 //
 // [Store.AppendAsync] and [Store.CommitAsync] return a [Ticket] at once: the numbers of the entries
-// are known, the acknowledgement follows.
+// are known, the acknowledgement follows. The store hurries with a write once somebody waits for it. It
+// writes the others in larger blocks, within the time of [Options].Linger.
 //
 // A context ends a wait, also one for room. It does not cancel a write that has begun, which becomes
 // durable all the same.
