@@ -360,6 +360,25 @@ def test_a_deletion_that_is_cut_short_leaves_the_latest_checkpoints(saver: Brook
     assert ids(saver.list(config("t"))) == ["4", "3", "2"]
 
 
+def test_a_head_that_a_retention_has_emptied(saver: BrookletSaver) -> None:
+    def empty() -> None:
+        (head,) = (log.key for log in saver.store.scan() if log.key.endswith(b"h"))
+        saver.store.trim(head, saver.store.bounds(head).next).wait()
+
+    put(saver, "t", "1")
+    empty()
+    latest = saver.get_tuple(config("t"))
+    assert latest is not None and latest.checkpoint["id"] == "1"
+    # In an earlier state, the put was made again and again.
+    put(cut_short(saver, 2), "t", "2")
+    latest = saver.get_tuple(config("t"))
+    assert latest is not None and latest.checkpoint["id"] == "2"
+    empty()
+    saver.copy_thread("t", "u")
+    latest = saver.get_tuple(config("u"))
+    assert latest is not None and latest.checkpoint["id"] == "2"
+
+
 def test_a_copy_that_is_cut_short_has_the_oldest_checkpoints_with_their_writes(saver: BrookletSaver) -> None:
     for number in range(3):
         saver.put_writes(put(saver, "t", str(number)), [("x", number)], "task")
