@@ -264,7 +264,17 @@ class BrookletSaver(BaseCheckpointSaver[int]):
 
     def _head(self, space: bytes) -> Optional[brooklet.Entry]:
         """Returns the head of a namespace: no checkpoint there has a greater identifier. None: there is no checkpoint."""
-        return self.store.last(space + HEAD)
+        return self._at(space + HEAD)
+
+    def _at(self, key: bytes) -> Optional[brooklet.Entry]:
+        """Returns a head. One that a retention has emptied has an identifier that is less than all."""
+        while (entry := self.store.last(key)) is None:
+            bounds = self.store.get_bounds(key)
+            if bounds is None:
+                return None
+            if bounds.first == bounds.next:
+                return brooklet.Entry(bounds.next - 1, b"")
+        return entry
 
     def _keys(self, prefix: bytes, start: Optional[bytes] = None) -> Iterator[bytes]:
         """Yields the keys of checkpoints."""
@@ -372,7 +382,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
         if source == target:
             return
         for key, _ in self.store.scan(source):
-            if key.endswith(HEAD) and (head := self.store.last(key)):
+            if key.endswith(HEAD) and (head := self._at(key)):
                 self._raise(target + key[len(source) :], head.payload)
         tickets = []
         for keys in reversed(list(self._checkpoints(source))):
@@ -395,7 +405,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
         """Raises a head."""
         while True:
             try:
-                self.store.commit(_raised(brooklet.Commit(), key, self.store.last(key), identifier)).wait()
+                self.store.commit(_raised(brooklet.Commit(), key, self._at(key), identifier)).wait()
                 return
             except brooklet.ConflictError:
                 pass
