@@ -121,3 +121,15 @@ fn a_stream_that_expires_while_entries_are_looked_for_is_gone() {
         assert_eq!(desk.say(&[words("EXISTS stream")]), ":0\r\n", "{before}");
     }
 }
+
+/// In the old state the server panicked, and disconnected all clients: the stream was to be
+/// described further that was gone.
+#[test]
+fn a_stream_that_expires_while_it_is_described_is_no_key_any_more() {
+    let old = [stream(), vec![words("PEXPIREAT stream 2000000")]].concat();
+    for before in 1..=2 {
+        let (told, mut desk) = run_over_deadline(&old, words("XINFO STREAM stream FULL COUNT 0"), before);
+        assert_eq!(told, "-ERR no such key\r\n", "{before}");
+        assert_eq!(desk.say(&[words("EXISTS stream")]), ":0\r\n", "{before}");
+    }
+}
