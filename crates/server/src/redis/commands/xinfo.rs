@@ -32,10 +32,7 @@ pub fn xinfo(call: &mut Call<'_>) -> Done {
         call.help(&HELP);
         return Ok(());
     }
-    let (id, is_there) = call.stream(2)?;
-    if !is_there {
-        return Err(Fail::err("no such key"));
-    }
+    let id = there(call)?;
     match sub.as_str() {
         "STREAM" => tell_stream(call, id),
         "GROUPS" => {
@@ -44,6 +41,12 @@ pub fn xinfo(call: &mut Call<'_>) -> Done {
         }
         _ => tell_consumers(call, id),
     }
+}
+
+/// The stream that the command names. In portions, it may have expired since the last one.
+fn there(call: &mut Call<'_>) -> Result<SlotId, Fail> {
+    let (id, is_there) = call.stream(2)?;
+    if is_there { Ok(id) } else { Err(Fail::err("no such key")) }
 }
 
 /// A stream that is there.
@@ -152,7 +155,7 @@ fn tell_stream(call: &mut Call<'_>, id: SlotId) -> Done {
         return call.at_one_moment(
             2..3,
             move |call, told: &mut Told| {
-                let (id, _) = call.stream(2)?;
+                let id = there(call)?;
                 told.go_on(call, id, most)
             },
             |call, told| {
