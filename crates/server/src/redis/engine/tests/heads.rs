@@ -55,6 +55,55 @@ fn entries_that_are_claimed_again_and_again_leave_the_head() {
     assert!(desk.say(&[words("XPENDING stream g")]).starts_with("*4\r\n:5000\r\n"));
 }
 
+/// In the old state each change wrote the head as a whole: the names of consumers, which each
+/// pending entry has there, did not count as a part of the state.
+#[test]
+fn long_names_of_consumers_are_not_written_again_with_each_change() {
+    const ENTRIES: usize = 500;
+    let mut desk = Desk::on(Store::in_memory(1).unwrap());
+    let name = "c".repeat(400);
+    let add = |n: usize| words(&format!("XADD s {n}-0 f v"));
+    desk.say(&(1..=ENTRIES).map(add).collect::<Vec<_>>());
+    desk.say(&[words("XGROUP CREATE s g 0"), words(&format!("XREADGROUP GROUP g {name} STREAMS s >"))]);
+    let mut claim = many(&format!("XCLAIM s g {name} 0"), ENTRIES, |n| format!("{}-0", n + 1));
+    claim.push(Bytes::from_static(b"JUSTID"));
+    for _ in 0..4 * TIMES {
+        assert!(desk.say(std::slice::from_ref(&claim)).starts_with("*500\r\n"));
+    }
+    let log = names::head(b"0/s");
+    // The number of the entry that had the whole state last.
+    let whole = |desk: &Desk| desk.store().bounds(&log).unwrap().first;
+    assert!(whole(&desk) > 0 && head(&desk, b"0/s") > 200_000, "it was written as a whole");
+    let (mut last, mut times) = (whole(&desk), 0);
+    for n in 1..=100 {
+        assert_eq!(desk.say(&[words(&format!("XACK s g {n}-0"))]), ":1\r\n");
+        times += usize::from(whole(&desk) != last);
+        last = whole(&desk);
+    }
+    assert!(times <= 1, "{times} times");
+    let mut desk = desk.again();
+    assert!(desk.say(&[words("XPENDING s g")]).starts_with("*4\r\n:400\r\n"));
+}
+
+/// In the old state each further change was refused, for ever, as below.
+#[test]
+fn a_stream_whose_names_no_commit_takes_as_a_whole_can_be_changed() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let mut say = |request: &str| {
+        world.engine.run(id, &mut [words(request)].into(), || true);
+        world.store.flush().unwrap();
+        world.engine.note_durable();
+        String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned()
+    };
+    assert_eq!(say("XGROUP CREATE s g 0 MKSTREAM"), "+OK\r\n");
+    for n in 0..150 {
+        assert_eq!(say(&format!("XGROUP CREATECONSUMER s g {n:01000}")), ":1\r\n", "{n}");
+    }
+    assert_eq!(say(&format!("XGROUP DELCONSUMER s g {:01000}", 7)), ":0\r\n");
+    assert_eq!(say("XINFO GROUPS s").split("\r\n").nth(8), Some(":149"));
+}
+
 /// In the old state each further change was refused, for ever: the head was to be rewritten, and no
 /// commit takes it as a whole.
 #[test]
