@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::batch::Op;
 use super::cache::SlotId;
-use super::head::{Record, WhatShown, encode_value};
+use super::head::{Record, WhatShown, bytes_as_whole, encode_value};
 use super::list::{End, List};
 use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
@@ -138,9 +138,18 @@ impl Keyspace {
             Value::Stream(stream) => stream.kept.size(),
             _ => 0,
         };
-        let is_long =
-            slot.head_entries > LONG_HEAD + 2 * size || slot.head_bytes > LONG_HEAD_BYTES + 2 * slot.bytes;
-        is_long && slot.bytes.saturating_sub(SPARE * size) <= self.longest_head
+        let has_many = slot.head_entries > LONG_HEAD + 2 * size;
+        let is_over = |bytes: usize| slot.head_bytes > LONG_HEAD_BYTES + 2 * bytes;
+        if !has_many && !is_over(slot.bytes) {
+            return false;
+        }
+        let whole = match &slot.value {
+            // The memory of a stream does not count the names of its groups and consumers. To count
+            // them takes as long as there are consumers, so only heads that may be long come here.
+            Value::Stream(stream) => bytes_as_whole(&stream.kept),
+            _ => slot.bytes.saturating_sub(SPARE * size),
+        };
+        (has_many || is_over(slot.bytes.max(whole))) && whole <= self.longest_head
     }
 
     /// Sets or removes the expiry of a key.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::stream::{Delta, Id, Kept};
+use super::stream::{Delta, Group, Id, Kept};
 
 const VERSION: u8 = 1;
 
@@ -29,6 +29,9 @@ const ID: usize = 20;
 
 /// Room for the fields of a record besides its value.
 const ROOM: usize = 24;
+
+/// Most bytes of a group, or of a record of a stream, besides its names and its ids.
+const FRAME: usize = 64;
 
 /// An entry of a head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,7 +106,7 @@ pub fn encode_value(expire: u64, what: &WhatShown<'_>) -> (Bytes, Vec<Bytes>) {
                 Record::Put(fields).split().iter().map(Record::encode).collect(),
             );
         }
-        WhatShown::Stream(kept) if kept.size() * DELIVERY + kept.names() > LONG => kept.split(),
+        WhatShown::Stream(kept) if bytes_in_one(kept) > LONG => kept.split(),
         _ => return (encode_snapshot(expire, what), Vec::new()),
     };
     let (kept, changes) = changes;
@@ -113,6 +116,31 @@ pub fn encode_value(expire: u64, what: &WhatShown<'_>) -> (Bytes, Vec<Bytes>) {
 
 fn bytes_of<'a>(fields: impl Iterator<Item = (&'a Bytes, &'a Bytes)>) -> usize {
     fields.map(|(field, value)| field.len() + value.len() + 6).sum()
+}
+
+/// Returns the bytes that the state of a stream takes as one record, about.
+fn bytes_in_one(kept: &Kept) -> usize {
+    kept.size() * DELIVERY + kept.names()
+}
+
+/// Returns the bytes that the state of a stream takes as a whole head, rounded up.
+pub fn bytes_as_whole(kept: &Kept) -> usize {
+    let in_one = bytes_in_one(kept);
+    if in_one <= LONG {
+        // Each pending entry has the length of a name, too.
+        return in_one + in_one / 8 + (1 + kept.groups.len()) * FRAME;
+    }
+    let group = |(name, group): (&Bytes, &Group)| {
+        let record = |consumer: &Bytes| name.len() + consumer.len() + FRAME;
+        let consumers: usize = group.consumers.keys().map(record).sum();
+        let deliveries = group.pending.counts().map(|(consumer, count)| {
+            let ids = count * DELIVERY;
+            ids + (1 + ids / PART) * record(consumer)
+        });
+        name.len() + FRAME + consumers + deliveries.sum::<usize>()
+    };
+    let gone = kept.gone.len() * ID;
+    (2 + gone / PART) * FRAME + gone + kept.groups.iter().map(group).sum::<usize>()
 }
 
 fn encode_snapshot(expire: u64, what: &WhatShown<'_>) -> Bytes {
@@ -389,6 +417,8 @@ mod tests {
         let (snapshot, changes) = encode_value(5, &WhatShown::Stream(&kept));
         let entries = std::iter::once(&snapshot).chain(&changes);
         assert!(entries.clone().all(|entry| entry.len() < PART));
+        let len: usize = entries.clone().map(Bytes::len).sum();
+        assert!((len..len + len / 8).contains(&bytes_as_whole(&kept)));
         let head = Snapshot::fold(entries.map(|entry| Record::decode(entry))).unwrap();
         assert_eq!(head.what, What::Stream(kept));
     }

@@ -316,8 +316,8 @@ impl Kept {
     pub fn names(&self) -> usize {
         let group = |(name, group): (&Bytes, &Group)| {
             let consumers: usize = group.consumers.keys().map(Bytes::len).sum();
-            let pending: usize = group.pending.values().map(|of| of.consumer.len()).sum();
-            name.len() + consumers + pending
+            let pending = group.pending.counts().map(|(consumer, count)| consumer.len() * count);
+            name.len() + consumers + pending.sum::<usize>()
         };
         self.groups.iter().map(group).sum()
     }
