@@ -141,3 +141,29 @@ fn a_stream_that_expires_before_its_readers_have_their_turns_is_deleted_at_once(
     assert_eq!(world.engine.keys.next_deadline(), None);
     assert_eq!(served(&mut world, &readers), before);
 }
+
+/// The clients that wait behind the one who took the last element are not asked one by one, unless
+/// one of them waits as a member of a group.
+#[test]
+fn whoever_waits_behind_the_last_element_waits_on() {
+    let mut world = World::new(1, 1 << 20, None);
+    let [first, second, member, writer] =
+        [(); 4].map(|()| world.engine.connect(String::new(), String::new()).unwrap());
+    let mut ask = |id: ClientId, requests: &[&str]| {
+        world.engine.run(id, &mut requests.iter().map(|request| words(request)).collect(), || true);
+        world.store.flush().unwrap();
+        world.engine.note_durable();
+        [first, second, member].map(|id| String::from_utf8(world.engine.take_ready(id).to_vec()).unwrap())
+    };
+    ask(first, &["BLPOP k 0"]);
+    ask(second, &["BLPOP k 0"]);
+    ask(writer, &["XGROUP CREATE k g 0 MKSTREAM"]);
+    ask(member, &["XREADGROUP GROUP g c BLOCK 0 STREAMS k >"]);
+    let replaced = ask(writer, &["MULTI", "DEL k", "RPUSH k x", "EXEC"]);
+    let popped = |element: &str| format!("*2\r\n$1\r\nk\r\n$1\r\n{element}\r\n");
+    let gone = "-UNBLOCKED the stream key no longer exists\r\n".to_owned();
+    assert_eq!(replaced, [popped("x"), String::new(), gone]);
+    ask(first, &["BLPOP k 0"]);
+    assert_eq!(ask(writer, &["RPUSH k y"]), [String::new(), popped("y"), String::new()]);
+    assert_eq!(ask(writer, &["RPUSH k z 1"]), [popped("z"), String::new(), String::new()]);
+}
