@@ -96,6 +96,8 @@ pub struct Engine {
     waiting: HashMap<Bytes, BTreeMap<u64, ClientId>>,
     /// Number of waits so far.
     turns: u64,
+    /// Number of clients that wait as members of a group.
+    group_waits: usize,
     /// Those whose key has changed, and who get their replies in portions.
     readers: Readers,
     /// Ends of the waits, by the steady clock.
@@ -164,6 +166,7 @@ impl Engine {
             promised: VecDeque::new(),
             waiting: HashMap::new(),
             turns: 0,
+            group_waits: 0,
             readers: Readers::default(),
             deadlines: BTreeSet::new(),
             waiting_durable: BTreeSet::new(),

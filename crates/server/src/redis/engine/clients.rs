@@ -135,6 +135,7 @@ impl Engine {
         self.strangers.clear();
         self.promised.clear();
         (self.waiting, self.watching, self.readers) = Default::default();
+        self.group_waits = 0;
         self.deadlines.clear();
         self.waiting_durable.clear();
         self.changed.clear();

@@ -67,6 +67,7 @@ impl Engine {
         wait.keys.sort_unstable();
         self.turns += 1;
         (wait.turn, wait.user) = (self.turns, client.user.clone());
+        self.group_waits += usize::from(wait.of_group);
         for key in wait.each_key() {
             self.waiting.entry(key.clone()).or_default().insert(wait.turn, client.id);
         }
@@ -84,6 +85,7 @@ impl Engine {
 
     pub(super) fn forget_wait(&mut self, client: &mut Client) -> Option<Wait> {
         let wait = client.wait.take()?;
+        self.group_waits -= usize::from(wait.of_group);
         for key in wait.each_key() {
             if let Some(queue) = self.waiting.get_mut(key) {
                 queue.remove(&wait.turn);
@@ -118,22 +120,38 @@ impl Engine {
         }
         while let Some(key) = self.changed.pop_front() {
             self.is_changed.remove(&key);
-            let Some(queue) = self.waiting.get(&key) else { continue };
-            let queue: Vec<ClientId> = queue.values().copied().collect();
-            // A string, such as one of many that a command sets, is nothing to most clients.
-            let is_waited_for = self.kind_of(&key).is_none_or(|kind| matches!(kind, "list" | "stream"));
-            for id in queue {
+            if !self.waiting.contains_key(&key) {
+                continue;
+            }
+            let (mut is_waited_for, mut last) = (self.is_waited_for(&key), 0);
+            while let Some((turn, id)) = self.next_waiting(&key, last) {
+                last = turn;
                 if !is_waited_for && !self.is_of_group(id) {
-                    continue;
-                }
-                if self.only_reads(id) {
+                    // Thousands may wait for one key, and nothing is left for them.
+                    if self.group_waits == 0 {
+                        break;
+                    }
+                } else if self.only_reads(id) {
                     self.readers.push(id, &key);
                 } else {
                     self.ask_again(id, &key);
+                    is_waited_for = is_waited_for && self.is_waited_for(&key);
                 }
             }
         }
         self.keep_budget();
+    }
+
+    /// Returns the next client that waits for a key, with its turn, after a turn.
+    fn next_waiting(&self, key: &Bytes, after: u64) -> Option<(u64, ClientId)> {
+        let mut rest = self.waiting.get(key)?.range(after + 1..);
+        rest.next().map(|(turn, id)| (*turn, *id))
+    }
+
+    /// Returns whether a key has something that clients may wait for. A string, such as one of many
+    /// that a command sets, is nothing to most of them.
+    fn is_waited_for(&mut self, key: &Bytes) -> bool {
+        self.kind_of(key).is_none_or(|kind| matches!(kind, "list" | "stream"))
     }
 
     /// Returns the type of a key; `None` if that is not known.
