@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use brooklet::{Class, MemoryConfig, Retention, SpaceConfig, Store, WhenFull};
+use brooklet_server::standby::check_serving;
 use brooklet_server::{CancellationToken, Config, Error, serve};
 
 use crate::redis::client::Server;
@@ -66,4 +67,26 @@ fn spaces_that_change_by_themselves_are_no_databases() {
     store.create_space("3", limited()).unwrap();
     let served = serve(store, &Config::default(), |_| panic!("it is not served"), CancellationToken::new());
     assert!(matches!(served, Err(Error::Config(why)) if why.contains("space 3 has a retention limit")));
+}
+
+/// In the old state no server started on such a store, although nobody could ask it for a stream.
+#[test]
+fn a_space_of_streams_that_drops_logs_is_refused_where_streams_are_served() {
+    let drops = MemoryConfig::new(1 << 20).when_full(WhenFull::DropOldest);
+    let store = |seed| {
+        let store = Store::in_memory(seed).unwrap();
+        store.create_space("streams", SpaceConfig::new().class(Class::Memory(drops))).unwrap();
+        store
+    };
+    let server = Server::of(store(1));
+    assert_eq!(server.client().say("RPUSH l a"), ":1");
+    drop(server);
+    let http = vec!["127.0.0.1:0".parse().unwrap()];
+    let config = Config { redis: Vec::new(), http, ..Config::default() };
+    let refused = Server::at(store(2), config.clone()).err();
+    assert!(matches!(refused, Some(Error::Store(brooklet::Error::InvalidSpace(_)))), "{refused:?}");
+    // So a standby does not take over a store that it could not serve.
+    let check = |config: &Config| check_serving(config, &store(3), true);
+    assert!(check(&config).is_err());
+    assert!(check(&Config { http: Vec::new(), ..config }).is_ok());
 }
