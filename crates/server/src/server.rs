@@ -213,6 +213,16 @@ pub fn serve_replica(
     served
 }
 
+/// Refuses a store with a space that cannot be what the server makes of it. Without addresses for
+/// HTTP clients, nobody asks for streams; `is_owner`: the server writes to the store.
+pub(crate) fn check_spaces(config: &Config, store: &Store, is_owner: bool) -> Result<(), Error> {
+    check_numbered(store, config.settings.databases).map_err(Error::Config)?;
+    if is_owner && !config.http.is_empty() {
+        http::check_streams(store)?;
+    }
+    Ok(())
+}
+
 fn run(
     store: &Store,
     follows: Option<(Arc<dyn Upstream>, &Faces)>,
@@ -221,7 +231,7 @@ fn run(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let users = config.users()?;
-    check_numbered(store, config.settings.databases).map_err(Error::Config)?;
+    check_spaces(config, store, follows.is_none())?;
     let tls_redis = config.tls.as_ref().map(Tls::for_redis).transpose().map_err(Error::Config)?;
     let tls_http = config.tls.as_ref().map(Tls::for_http).transpose().map_err(Error::Config)?;
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);

@@ -21,9 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, guard, welcome};
 use crate::net::Listener;
-use crate::redis::check_numbered;
 pub use crate::replica::Owner;
-use crate::server::{Config, Error, bind, check_wide, runtime};
+use crate::server::{Config, Error, bind, check_spaces, check_wide, runtime};
 use crate::tls::Tls;
 
 /// Longest time for replies under way at the end.
@@ -109,13 +108,13 @@ impl Drop for Standby {
 }
 
 /// Returns an error if a server could not serve a store with these settings here: another process
-/// has one of its addresses, or a space of the store is no database. `has_http` is set if the
+/// has one of its addresses, or a space of the store is not fit for it. `has_http` is set if the
 /// caller listens at the HTTP addresses itself.
 ///
 /// # Errors
 /// The errors of [`serve`](crate::serve).
 pub fn check_serving(config: &Config, store: &Store, has_http: bool) -> Result<(), Error> {
-    check_numbered(store, config.settings.databases).map_err(Error::Config)?;
+    check_spaces(config, store, true)?;
     let http = config.http.iter().filter(|_| !has_http);
     config.redis.iter().chain(http).try_for_each(|address| {
         let listen = |cause| Error::Listen { address: address.to_string(), cause };

@@ -45,7 +45,7 @@ pub use guard::{Access, guard};
 pub use origin::Origin;
 pub use serve::serve;
 pub use strangers::welcome;
-pub(crate) use streams::SPACE as STREAMS;
+pub(crate) use streams::{SPACE as STREAMS, check_space as check_streams};
 
 use crate::hot_logs::HotLogs;
 
@@ -84,8 +84,10 @@ impl Http {
     /// cancelled.
     ///
     /// # Errors
-    /// Where a space for streams or documents is not there and cannot be made.
+    /// Where a space for streams or documents is not there and cannot be made, or drops logs of
+    /// streams.
     pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Self, brooklet::Error> {
+        check_streams(&store)?;
         Self::open(store, config, stop, false)
     }
 

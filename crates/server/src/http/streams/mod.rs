@@ -90,12 +90,6 @@ impl Streams {
         gate: Option<Gate>,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, brooklet::Error> {
-        if gate.is_none() && store.spaces().iter().any(drops_streams) {
-            let why = format!(
-                "space {SPACE} drops its oldest logs when memory is full, and HTTP streams would lose their metadata: let the space refuse commits instead"
-            );
-            return Err(brooklet::Error::InvalidSpace(why));
-        }
         if store.space(SPACE).is_err() {
             match store.create_space(SPACE, SpaceConfig::new()) {
                 Ok(_) | Err(brooklet::Error::ReadOnly) => {}
@@ -240,11 +234,20 @@ impl Streams {
     }
 }
 
-/// Whether a space is that of the streams, and drops logs: of each stream those first that change
-/// least, which have its metadata.
-fn drops_streams(space: &SpaceInfo) -> bool {
-    let memory = space.config.class.memory();
-    space.name == SPACE && memory.is_some_and(|memory| memory.when_full == WhenFull::DropOldest)
+/// Refuses a store whose space of streams drops logs: of each stream those first that change least,
+/// which have its metadata.
+pub fn check_space(store: &Store) -> Result<(), brooklet::Error> {
+    let drops = |space: &SpaceInfo| {
+        let memory = space.config.class.memory();
+        space.name == SPACE && memory.is_some_and(|memory| memory.when_full == WhenFull::DropOldest)
+    };
+    if !store.spaces().iter().any(drops) {
+        return Ok(());
+    }
+    let why = format!(
+        "space {SPACE} drops its oldest logs when memory is full, and HTTP streams would lose their metadata: let the space refuse commits instead"
+    );
+    Err(brooklet::Error::InvalidSpace(why))
 }
 
 async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> Response<Body> {
@@ -269,9 +272,7 @@ mod tests {
             let store = Store::in_memory(1).unwrap();
             let class = Class::Memory(MemoryConfig::new(1 << 20).when_full(when_full));
             store.create_space(SPACE, SpaceConfig::new().class(class)).unwrap();
-            let config = Config::default();
-            let limits = Limits::new(&config);
-            let refused = Streams::new(store, config, limits, None, Default::default()).err();
+            let refused = check_space(&store).err();
             assert_eq!(matches!(refused, Some(brooklet::Error::InvalidSpace(_))), is_refused, "{refused:?}");
         }
     }
