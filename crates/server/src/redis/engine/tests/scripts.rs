@@ -42,3 +42,20 @@ fn a_script_is_there_whole_or_not_at_all_and_its_reply_waits() {
     let keys: Vec<Bytes> = world.state().into_keys().collect();
     assert_eq!(keys, ["a", "b", "c", "d"]);
 }
+
+/// In the old state each loaded script stayed compiled in the machine, until somebody ran a script.
+#[test]
+fn the_machine_of_scripts_that_are_only_loaded_is_bounded() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = come(&mut world);
+    let functions = "f=function() end ".repeat(15_000);
+    for n in 0..10 {
+        let source = format!("--{n}\n{functions}");
+        let request: Vec<Bytes> = vec!["SCRIPT".into(), "LOAD".into(), source.into()];
+        world.engine.run(id, &mut vec![request].into(), || true);
+    }
+    let replies = String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned();
+    assert_eq!(replies.matches("$40\r\n").count(), 10, "{replies}");
+    let memory = world.engine.scripts.memory();
+    assert!(memory < 12 << 20, "{memory} bytes with the sources, which have a quarter of that");
+}
