@@ -104,7 +104,12 @@ impl Scripts {
         }
         let (code, flags) = cache::parse(source).map_err(Fail::err)?;
         let script = Arc::new(Script { digest, code, flags });
-        self.function(&script, log)?;
+        let compiled = self.function(&script, log).map(drop);
+        if is_loaded || compiled.is_err() {
+            // Nobody runs it now, so nobody else looks at the memory of the machine.
+            self.end(false);
+        }
+        compiled?;
         self.cache.add(&script, is_loaded).map_err(Fail::err)?;
         self.measure();
         Ok(script)
