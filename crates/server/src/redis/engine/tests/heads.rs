@@ -182,3 +182,17 @@ fn a_stream_that_expires_while_it_is_described_is_no_key_any_more() {
         assert_eq!(desk.say(&[words("EXISTS stream")]), ":0\r\n", "{before}");
     }
 }
+
+/// In the old state the entries of the first stream were delivered, and nobody got them: with
+/// `NOACK` they were lost.
+#[test]
+fn a_stream_that_expires_while_others_are_read_takes_no_entries_of_these() {
+    let each = |name: &str| [format!("XADD {name} 1-0 f v"), format!("XGROUP CREATE {name} g 0")];
+    let short: Vec<Vec<Bytes>> = [each("a"), each("b")].concat().iter().map(|one| words(one)).collect();
+    let set_up = [stream(), short, vec![words("PEXPIREAT b 2000000")]].concat();
+    let read = words("XREADGROUP GROUP g c NOACK STREAMS a b stream > > >");
+    let (told, mut desk) = run_over_deadline(&set_up, read, 1);
+    assert!(told.starts_with("-NOGROUP No such key 'b'"), "{told}");
+    let told = desk.say(&[words("XREADGROUP GROUP g c STREAMS a >")]);
+    assert!(told.contains("\r\n1-0\r\n"), "{told}");
+}
