@@ -260,6 +260,13 @@ fn read_some(call: &mut Call<'_>, asked: &Asked, read: &mut Read) -> Result<Opti
 /// Notes what was delivered, and tells it; waits if that is nothing.
 fn end(call: &mut Call<'_>, asked: &Asked, read: Read) -> Done {
     let Read { starts, given: all, .. } = read;
+    if asked.group.is_some() && starts.len() > 1 {
+        // One may have expired since its turn. Then the others keep their entries, too.
+        for (at, _) in &starts {
+            call.keys().make_room();
+            open(call, asked, *at)?;
+        }
+    }
     let mut given: Vec<(usize, Given)> = Vec::new();
     for ((at, from), entries) in starts.iter().zip(all) {
         if let Some((group, consumer)) = &asked.group {
