@@ -172,3 +172,36 @@ fn a_message_beside_a_write_that_is_never_durable_stays() {
     assert_eq!(connected.len(), 1);
     assert_eq!(gets(&mut world, connected[0]).len(), 0);
 }
+
+/// In the old state as many messages waited as there were publishers, whatever their size, and
+/// counted for nobody.
+#[test]
+fn messages_that_wait_for_their_delivery_are_bounded() {
+    let mut world = World::new(1, 1 << 20, None);
+    world.engine.settings.client_memory = 8 << 20;
+    let subscribers: Vec<ClientId> =
+        (0..8).map(|_| world.engine.connect(String::new(), String::new()).unwrap()).collect();
+    for id in &subscribers {
+        run(&mut world, *id, &["SUBSCRIBE c"]);
+    }
+    let large = format!("PUBLISH c {}", "x".repeat(200_000));
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..60 {
+        let publisher = world.engine.connect(String::new(), String::new()).unwrap();
+        run(&mut world, publisher, &[&large]);
+        let said = gets(&mut world, publisher);
+        taken += usize::from(said == ":8\r\n");
+        refused += usize::from(said.starts_with("-ERR the messages that wait for their delivery take"));
+        // All of them take their messages at once; the deliveries come in portions.
+        subscribers.iter().for_each(|id| drop(gets(&mut world, *id)));
+    }
+    assert!(refused > 0 && taken > 20 && taken + refused == 60, "{taken} and {refused}");
+    for _ in 0..60 {
+        world.pass(1);
+        subscribers.iter().for_each(|id| drop(gets(&mut world, *id)));
+    }
+    assert!(!world.engine.outbox.has_backlog());
+    let publisher = world.engine.connect(String::new(), String::new()).unwrap();
+    run(&mut world, publisher, &[&large]);
+    assert_eq!(gets(&mut world, publisher), ":8\r\n");
+}
