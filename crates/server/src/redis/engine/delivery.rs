@@ -32,7 +32,8 @@ impl Engine {
     /// Publishes a message; returns the number of receivers.
     ///
     /// # Errors
-    /// The messages of this request would take too much memory, or too long.
+    /// The messages of this request would take too much memory, or too long; or those of earlier
+    /// requests that are not delivered yet take too much memory.
     pub fn publish(&mut self, kind: Kind, channel: &Bytes, message: &Bytes) -> Result<usize, String> {
         let posts = self.topics.posts(kind, channel, message, &mut self.steps)?;
         let cost = posts.iter().map(Post::cost).fold(self.outbox.cost(), usize::saturating_add);
@@ -40,6 +41,12 @@ impl Engine {
         if cost > most {
             return Err(format!(
                 "the messages of one request take {cost} bytes for all receivers, more than {most}: send shorter or fewer messages"
+            ));
+        }
+        let held = self.outbox.held();
+        if held > most && !posts.is_empty() {
+            return Err(format!(
+                "the messages that wait for their delivery take {held} bytes, more than {most}: send more messages later"
             ));
         }
         let receivers = posts.iter().map(|post| post.to.len()).sum();

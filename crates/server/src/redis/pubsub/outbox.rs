@@ -137,6 +137,8 @@ pub struct Outbox {
     cost: usize,
     /// Posts of earlier requests. Those to whom they are delivered are no longer receivers.
     backlog: VecDeque<Post>,
+    /// Bytes of the contents of these.
+    held: usize,
     /// Number of posts that have left the backlog.
     left: u64,
 }
@@ -160,6 +162,11 @@ impl Outbox {
     /// Returns the cost of the posts of the current request, in bytes.
     pub fn cost(&self) -> usize {
         self.cost
+    }
+
+    /// Returns the bytes of the contents of the posts of earlier requests.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// Adds a post.
@@ -194,6 +201,7 @@ impl Outbox {
         self.cost = 0;
         let posts = std::mem::take(&mut self.posts);
         let (messages, others): (Vec<Post>, Vec<Post>) = posts.into_iter().partition(Post::is_message);
+        self.held += messages.iter().map(|post| post.body.size()).sum::<usize>();
         self.backlog.extend(messages);
         others
     }
@@ -208,6 +216,7 @@ impl Outbox {
         let post = self.backlog.front_mut()?;
         if post.to.len() <= most {
             self.left += 1;
+            self.held -= post.body.size();
             return self.backlog.pop_front();
         }
         let to = post.to.drain(post.to.len() - most..).collect();
@@ -257,7 +266,7 @@ mod tests {
         assert_eq!(texts(&outbox.next_to(2, &mut seen)), ["a", "b"]);
         assert_eq!(seen, 2);
         // It is looked for among later posts alone.
-        outbox.backlog[0] = post(&[1, 2, 3], "again");
+        outbox.backlog[0] = post(&[1, 2, 3], "x");
         assert!(outbox.next_to(2, &mut seen).is_empty());
         outbox.push(post(&[2, 3], "c"));
         outbox.end_request();
@@ -267,7 +276,7 @@ mod tests {
         let mut late = 0;
         assert_eq!(texts(&outbox.next_to(3, &mut late)), ["b", "c"]);
         while outbox.next(9).is_some() {}
-        assert!(outbox.next_to(2, &mut seen).is_empty() && seen == 3);
+        assert!(outbox.next_to(2, &mut seen).is_empty() && seen == 3 && outbox.held() == 0);
         outbox.push(post(&[2], "d"));
         outbox.end_request();
         assert_eq!(texts(&outbox.next_to(2, &mut seen)), ["d"]);
