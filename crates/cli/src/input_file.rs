@@ -46,3 +46,33 @@ impl Read for InputFile {
         Err(io::Error::other("stopped on request"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, Write};
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    /// However a writer cuts its bytes, all of them are read, and the end comes once.
+    #[test]
+    fn a_pipe_is_read_whole() {
+        for size in [1_000, 40_000, 300_000] {
+            let (reader, mut writer) = io::pipe().unwrap();
+            let mut input = BufReader::with_capacity(1 << 20, InputFile(File::from(OwnedFd::from(reader))));
+            let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+            let read = std::thread::scope(|scope| {
+                let bytes = &bytes;
+                scope.spawn(move || bytes.chunks(size).for_each(|part| writer.write_all(part).unwrap()));
+                let mut read = Vec::new();
+                while input.fill_buf().is_ok_and(|part| !part.is_empty()) {
+                    read.extend_from_slice(input.buffer());
+                    let len = input.buffer().len();
+                    input.consume(len);
+                }
+                read
+            });
+            assert!(read == bytes, "{size}: {} bytes", read.len());
+        }
+    }
+}
