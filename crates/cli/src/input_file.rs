@@ -16,7 +16,14 @@ use crate::signals;
 /// thread.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// An input; its reads fail once the command was asked to stop.
+/// Bytes of a read from which on more are likely to follow at once. A pipe has 64 KiB at most, and
+/// a writer that has filled it fills it again.
+const BULK: usize = 32 << 10;
+/// Longest time that a read of many bytes waits for more of them.
+const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// An input; its reads fail once the command was asked to stop. A read of many bytes goes on while
+/// more of them come soon: a command that waits for the store after each read waits less often.
 pub struct InputFile(File);
 
 impl InputFile {
@@ -30,8 +37,9 @@ impl InputFile {
     }
 }
 
-impl Read for InputFile {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+impl InputFile {
+    /// Waits for bytes, and reads those that are there.
+    fn read_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while !signals::asked() {
             match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&TICK)) {
                 Ok(0) | Err(Errno::INTR) => continue,
@@ -44,6 +52,26 @@ impl Read for InputFile {
             }
         }
         Err(io::Error::other("stopped on request"))
+    }
+
+    /// Returns whether more bytes, or the end, come soon.
+    fn has_more(&self) -> bool {
+        let polled = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&SOON));
+        !signals::asked() && polled.is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl Read for InputFile {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut len = self.read_some(into)?;
+        while len >= BULK && len < into.len() && self.has_more() {
+            match self.0.read(&mut into[len..]) {
+                Ok(more @ 1..) => len += more,
+                // The next read returns the end, or the error.
+                _ => break,
+            }
+        }
+        Ok(len)
     }
 }
 
