@@ -277,5 +277,10 @@ mod tests {
         ] {
             assert!(settings.set(name, value).is_err(), "{name}");
         }
+        // With these, no client could come in, or send another request, until the next start.
+        for name in ["maxclients", "proto-max-bulk-len", "client-query-buffer-limit"] {
+            assert!(settings.set(name, "0").is_err(), "{name}");
+        }
+        assert_eq!(settings.max_clients, Settings::default().max_clients);
     }
 }
