@@ -75,6 +75,10 @@ impl fmt::Debug for Elsewhere {
 /// Largest number of refusals that may be kept: each has up to a kilobyte.
 const MOST_REFUSALS: u64 = 10_000;
 
+/// Least bytes of a request, and of an argument: so many that a client can send a request that
+/// changes the setting again.
+const LEAST_REQUEST: u64 = 1000;
+
 /// Settings that clients of Redis change, without effect here.
 const WITHOUT_EFFECT: [(&str, &str); 24] = [
     ("appendfsync", "always"),
@@ -171,10 +175,16 @@ impl Settings {
         let name = name.to_ascii_lowercase();
         let wrong = |why: &str| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}");
         let number = || bytes(value).ok_or_else(|| wrong("argument must be a memory value or a number"));
+        let at_least = |least: u64| -> Result<usize, String> {
+            match number()? {
+                n if n < least => Err(wrong(&format!("argument must be {least} or more"))),
+                n => Ok(n as usize),
+            }
+        };
         match name.as_str() {
-            "maxclients" => self.max_clients = number()? as usize,
-            "proto-max-bulk-len" => self.max_bulk = number()? as usize,
-            "client-query-buffer-limit" => self.max_request = number()? as usize,
+            "maxclients" => self.max_clients = at_least(1)?,
+            "proto-max-bulk-len" => self.max_bulk = at_least(LEAST_REQUEST)?,
+            "client-query-buffer-limit" => self.max_request = at_least(LEAST_REQUEST)?,
             "timeout" => self.timeout = number()?,
             "auth-timeout" => self.auth_timeout = number()?,
             "script-time" => self.script_time = number()?,
