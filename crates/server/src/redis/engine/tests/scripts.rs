@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::World;
 use crate::redis::client::ClientId;
+use crate::redis::engine::Buffers;
 
 fn come(world: &mut World) -> ClientId {
     world.engine.connect("here".into(), "there".into()).unwrap()
@@ -58,4 +59,22 @@ fn the_machine_of_scripts_that_are_only_loaded_is_bounded() {
     assert_eq!(replies.matches("$40\r\n").count(), 10, "{replies}");
     let memory = world.engine.scripts.memory();
     assert!(memory < 12 << 20, "{memory} bytes with the sources, which have a quarter of that");
+}
+
+/// In the old state no client could stay, or come in.
+#[test]
+fn scripts_that_stay_count_for_half_of_the_memory_of_all_clients() {
+    for (loads, unread, stays) in [(0, 1_500_000, true), (10, 1_500_000, false), (10, 500_000, true)] {
+        let mut world = World::new(1, 1 << 20, None);
+        world.engine.settings.client_memory = 2 << 20;
+        let id = come(&mut world);
+        for n in 0..loads {
+            let source = format!("return '{}'", format!("{n:08}").repeat(30_000));
+            let request: Vec<Bytes> = vec!["SCRIPT".into(), "LOAD".into(), source.into()];
+            world.engine.run(id, &mut vec![request].into(), || true);
+        }
+        world.engine.take_ready(id);
+        let noted = world.engine.note_memory(id, Buffers { unread, outgoing: 0, spare: 0 });
+        assert_eq!(noted.is_some(), stays, "{loads} scripts, {unread} bytes");
+    }
 }
