@@ -275,8 +275,13 @@ impl Engine {
         }
     }
 
+    /// Returns whether clients have to leave. Scripts and walks count, too, but half of the memory
+    /// is for the clients: nothing of scripts is free when clients leave, and somebody has to come
+    /// in to remove them.
     fn has_too_much(&self) -> bool {
-        self.held + self.scripts.memory() + self.scans.memory() > self.settings.client_memory
+        let most = self.settings.client_memory;
+        let beside = (self.scripts.memory() + self.scans.memory()).min(most / 2);
+        self.held.saturating_add(beside) > most
     }
 
     /// Disconnects the clients that are idle, or late, or do not take their replies.
