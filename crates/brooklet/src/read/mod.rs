@@ -389,6 +389,34 @@ impl Entries {
         }
     }
 
+    /// Lends the entries to `take`, newest first, without copies of their payloads, until it returns
+    /// `false`. That entry stays the last one. Returns whether all entries were taken. For callers
+    /// that look at many entries and keep parts of them.
+    ///
+    /// # Errors
+    /// Those of the iterator; an error ends the iteration.
+    #[doc(hidden)]
+    pub fn lend_back_while(&mut self, mut take: impl FnMut(u64, &[u8]) -> bool) -> Result<bool, Error> {
+        loop {
+            if let Some(error) = self.stop(true) {
+                return Err(error);
+            }
+            if self.rest.is_empty() {
+                return Ok(true);
+            }
+            let seq = self.rest.end - 1;
+            let lent = self.here().and_then(|()| self.fetch(seq, true, |payload, _| take(seq, payload)));
+            match lent {
+                Ok(true) => self.rest.end = seq,
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    self.rest = 0..0;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
     /// Lends entries of one part, at least one, and returns whether `take` took them.
     fn lend_some(&mut self, take: &mut impl FnMut(u64, &[u8]) -> bool) -> Result<bool, Error> {
         let Range { start, end } = self.rest;

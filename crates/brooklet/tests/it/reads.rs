@@ -117,6 +117,27 @@ fn lent_entries_are_those_of_the_iterator() {
         }
         found.extend(last.map(Result::unwrap));
         assert!(found == expected, "turn {turn}: {} of {} entries", found.len(), expected.len());
+        // The same from the other end.
+        let (mut entries, mut found) = (store.read(key, from..to).unwrap(), Vec::new());
+        let first = (turn % 3 == 0).then(|| entries.next()).flatten();
+        loop {
+            let mut room = rng.below(100);
+            let all = entries.lend_back_while(|seq, payload| {
+                let fits = room > 0;
+                if fits {
+                    room -= 1;
+                    found.push(brooklet::Entry { seq, payload: payload.to_vec().into() });
+                }
+                fits
+            });
+            if all.unwrap() {
+                break;
+            }
+            found.extend(entries.next_back().map(Result::unwrap));
+        }
+        found.extend(first.map(Result::unwrap));
+        found.reverse();
+        assert!(found == expected, "turn {turn}: {} of {} entries back", found.len(), expected.len());
     }
 }
 
