@@ -4,6 +4,7 @@ mod apply;
 mod change;
 mod merge;
 mod numbers;
+mod plain;
 mod replay;
 mod size;
 mod weight;
