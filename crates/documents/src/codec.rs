@@ -1,7 +1,5 @@
 //! Numbers and byte strings in entries: writers, and a reader that takes any bytes.
 
-use brooklet::Bytes;
-
 /// Longest encoding of a number, in bytes.
 const MAX_NUMBER: usize = 10;
 
@@ -20,15 +18,15 @@ pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// A reader of the bytes of an entry. Byte strings share the memory of the entry, so no length in
-/// the entry leads to an allocation.
-pub(crate) struct Reader {
-    bytes: Bytes,
+/// A reader of the bytes of an entry. It returns parts of these bytes, so no length in the entry
+/// leads to an allocation.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader {
-    pub fn new(bytes: Bytes) -> Self {
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
@@ -56,7 +54,7 @@ impl Reader {
         Err("a number is longer than 64 bits".into())
     }
 
-    pub fn bytes(&mut self) -> Result<Bytes, String> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], String> {
         let len = self.number()?;
         self.take(usize::try_from(len).unwrap_or(usize::MAX))
     }
@@ -67,9 +65,9 @@ impl Reader {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    pub fn take(&mut self, len: usize) -> Result<Bytes, String> {
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.bytes.len());
-        let taken = self.bytes.slice(self.at..end.ok_or_else(|| self.ended(len))?);
+        let taken = &self.bytes[self.at..end.ok_or_else(|| self.ended(len))?];
         self.at += len;
         Ok(taken)
     }
@@ -79,8 +77,8 @@ impl Reader {
     }
 
     /// Returns all bytes that were not read.
-    pub fn rest(self) -> Bytes {
-        self.bytes.slice(self.at..)
+    pub fn rest(self) -> &'a [u8] {
+        &self.bytes[self.at..]
     }
 }
 
@@ -93,14 +91,14 @@ mod tests {
         for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             put_number(&mut bytes, number);
-            assert_eq!(Reader::new(bytes.into()).number(), Ok(number));
+            assert_eq!(Reader::new(&bytes).number(), Ok(number));
         }
         for bytes in [&[0x80, 0x00][..], &[0xff; 10], &[0xff; 11], &[0x80], &[]] {
-            assert!(Reader::new(Bytes::copy_from_slice(bytes)).number().is_err(), "{bytes:?}");
+            assert!(Reader::new(bytes).number().is_err(), "{bytes:?}");
         }
         let mut bytes = Vec::new();
         put_bytes(&mut bytes, b"ab");
-        assert_eq!(Reader::new(bytes.into()).bytes().unwrap(), &b"ab"[..]);
-        assert!(Reader::new(Bytes::from_static(&[0xff, 0xff, 3, b'a'])).bytes().is_err());
+        assert_eq!(Reader::new(&bytes).bytes().unwrap(), &b"ab"[..]);
+        assert!(Reader::new(&[0xff, 0xff, 3, b'a']).bytes().is_err());
     }
 }

@@ -402,7 +402,7 @@ impl<M: Model> Documents<M> {
             if state.is_some() {
                 core.loads.fetch_add(1, Ordering::Relaxed);
                 let time = core.options.clock.now().saturating_sub(begin);
-                if time >= core.options.snapshot_load_time && !loaded.updates.is_empty() {
+                if time >= core.options.snapshot_load_time && loaded.head.updates_since() > 0 {
                     core.due.push(name);
                 }
             }

@@ -138,6 +138,26 @@ pub(crate) struct SnapshotEntry {
     pub state: Bytes,
 }
 
+/// The fields of all entries, as parts of the bytes of an entry.
+pub(crate) struct MetaParts<'a> {
+    pub version: u64,
+    time_ms: u64,
+    author: &'a [u8],
+    /// The request id; empty if there is none.
+    pub id: &'a [u8],
+    /// Hash of the content of the request; 0 if there is no id.
+    pub content: u64,
+}
+
+/// An update, as parts of the bytes of its entry: for those who look at an entry and keep few of
+/// its parts.
+pub(crate) struct UpdateParts<'a> {
+    pub meta: MetaParts<'a>,
+    back: Option<u64>,
+    pub undo: Option<&'a [u8]>,
+    pub change: &'a [u8],
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DocEntry {
     Update(UpdateEntry),
@@ -158,16 +178,6 @@ impl Meta {
             None => put_number(to, 0),
         }
     }
-
-    fn decode(reader: &mut Reader) -> Result<Self, String> {
-        let (version, time_ms, author, id) =
-            (reader.number()?, reader.number()?, reader.bytes()?, reader.bytes()?);
-        let request = match id.is_empty() {
-            true => None,
-            false => Some(UsedId { id, content: reader.hash()?, version }),
-        };
-        Ok(Self { version, time_ms, author, request })
-    }
 }
 
 impl UpdateEntry {
@@ -185,18 +195,6 @@ impl UpdateEntry {
         }
         to.extend_from_slice(&self.change);
         to
-    }
-
-    fn decode(meta: Meta, mut reader: Reader) -> Result<Self, String> {
-        let back = reader.number()?.checked_sub(1);
-        if back.is_some_and(|back| back >= meta.version) {
-            return Err("it goes back to a later version".into());
-        }
-        let undo = match reader.number()?.checked_sub(1) {
-            Some(len) => Some(reader.take(usize::try_from(len).unwrap_or(usize::MAX))?),
-            None => None,
-        };
-        Ok(Self { meta, back, undo, change: reader.rest() })
     }
 }
 
@@ -225,11 +223,17 @@ impl SnapshotEntry {
         to
     }
 
-    fn decode(seq: u64, is_creation: bool, meta: Meta, mut reader: Reader) -> Result<Self, String> {
+    fn decode(
+        seq: u64,
+        is_creation: bool,
+        meta: Meta,
+        mut reader: Reader<'_>,
+        payload: &Bytes,
+    ) -> Result<Self, String> {
         let version = meta.version;
         let earlier = |back: u64, of: u64| of.checked_sub(back).ok_or("it refers to before the first entry");
         let created = earlier(reader.number()?, version)?;
-        let model = reader.bytes()?;
+        let model = payload.slice_ref(reader.bytes()?);
         let model_version = u32::try_from(reader.number()?).map_err(|error| error.to_string())?;
         let history = reader.number()?;
         // The vectors grow with the bytes that are read: a false count allocates nothing.
@@ -246,7 +250,7 @@ impl SnapshotEntry {
         }
         let mut ids = Vec::<UsedId>::new();
         for _ in 0..reader.number()? {
-            let (id, content) = (reader.bytes()?, reader.hash()?);
+            let (id, content) = (payload.slice_ref(reader.bytes()?), reader.hash()?);
             let used = UsedId { id, content, version: earlier(reader.number()?, version)? };
             if used.id.is_empty() || ids.last().is_some_and(|last| last.version >= used.version) {
                 return Err("its list of request ids has no order".into());
@@ -256,29 +260,80 @@ impl SnapshotEntry {
         if is_creation && (created != version || !marks.is_empty()) {
             return Err("it is a creation, and not the first entry".into());
         }
-        let state = reader.rest();
+        let state = payload.slice_ref(reader.rest());
         Ok(Self { meta, is_creation, created, model, model_version, history, marks, ids, state })
+    }
+}
+
+impl<'a> MetaParts<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, String> {
+        let (version, time_ms, author, id) =
+            (reader.number()?, reader.number()?, reader.bytes()?, reader.bytes()?);
+        let content = if id.is_empty() { 0 } else { reader.hash()? };
+        Ok(Self { version, time_ms, author, id, content })
+    }
+
+    /// Returns the fields, which share the memory of the entry.
+    fn shared(&self, payload: &Bytes) -> Meta {
+        let Self { version, time_ms, author, id, content } = *self;
+        let used = || UsedId { id: payload.slice_ref(id), content, version };
+        let request = (!id.is_empty()).then(used);
+        Meta { version, time_ms, author: payload.slice_ref(author), request }
+    }
+}
+
+impl<'a> UpdateParts<'a> {
+    /// Returns the update that an entry is; `None` for an entry of another kind. The bytes may be
+    /// anything.
+    pub fn decode(payload: &'a [u8]) -> Result<Option<Self>, String> {
+        let mut reader = Reader::new(payload);
+        match kind_of(&mut reader)? {
+            UPDATE => {
+                let meta = MetaParts::decode(&mut reader)?;
+                Self::behind(meta, reader).map(Some)
+            }
+            SNAPSHOT | CREATION => Ok(None),
+            kind => Err(unknown(kind)),
+        }
+    }
+
+    /// Decodes the body of an update.
+    fn behind(meta: MetaParts<'a>, mut reader: Reader<'a>) -> Result<Self, String> {
+        let back = reader.number()?.checked_sub(1);
+        if back.is_some_and(|back| back >= meta.version) {
+            return Err("it goes back to a later version".into());
+        }
+        let undo = match reader.number()?.checked_sub(1) {
+            Some(len) => Some(reader.take(usize::try_from(len).unwrap_or(usize::MAX))?),
+            None => None,
+        };
+        Ok(Self { meta, back, undo, change: reader.rest() })
+    }
+
+    /// Returns the update, which shares the memory of the entry.
+    fn shared(&self, payload: &Bytes) -> UpdateEntry {
+        UpdateEntry {
+            meta: self.meta.shared(payload),
+            back: self.back,
+            undo: self.undo.map(|undo| payload.slice_ref(undo)),
+            change: payload.slice_ref(self.change),
+        }
     }
 }
 
 impl DocEntry {
     /// Decodes the entry with the number `seq`. The bytes may be anything.
     pub fn decode(seq: u64, payload: &Bytes) -> Result<Self, String> {
-        let mut reader = Reader::new(payload.clone());
-        let first = reader.byte()?;
-        if first >> 4 != FORMAT {
-            return Err(format!(
-                "it has format {}, and this version reads format {FORMAT}: upgrade brooklet-documents",
-                first >> 4
-            ));
-        }
-        let meta = Meta::decode(&mut reader)?;
-        match first & 0xf {
-            UPDATE => UpdateEntry::decode(meta, reader).map(Self::Update),
-            kind @ (SNAPSHOT | CREATION) => {
-                SnapshotEntry::decode(seq, kind == CREATION, meta, reader).map(Self::Snapshot)
+        let mut reader = Reader::new(payload);
+        let kind = kind_of(&mut reader)?;
+        let meta = MetaParts::decode(&mut reader)?;
+        match kind {
+            UPDATE => Ok(Self::Update(UpdateParts::behind(meta, reader)?.shared(payload))),
+            SNAPSHOT | CREATION => {
+                let meta = meta.shared(payload);
+                SnapshotEntry::decode(seq, kind == CREATION, meta, reader, payload).map(Self::Snapshot)
             }
-            kind => Err(format!("its kind is {kind}, which this version does not know")),
+            kind => Err(unknown(kind)),
         }
     }
 
@@ -293,6 +348,22 @@ impl DocEntry {
             Self::Snapshot(snapshot) => &snapshot.meta,
         }
     }
+}
+
+/// Reads the first byte of an entry, which has the kind.
+fn kind_of(reader: &mut Reader<'_>) -> Result<u8, String> {
+    let first = reader.byte()?;
+    if first >> 4 != FORMAT {
+        return Err(format!(
+            "it has format {}, and this version reads format {FORMAT}: upgrade brooklet-documents",
+            first >> 4
+        ));
+    }
+    Ok(first & 0xf)
+}
+
+fn unknown(kind: u8) -> String {
+    format!("its kind is {kind}, which this version does not know")
 }
 
 /// Checks that a snapshot is of a model, and of no later version of it.

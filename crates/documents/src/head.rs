@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use brooklet::Bytes;
 
-use crate::format::{Mark, SnapshotEntry, UpdateEntry, UsedId};
+use crate::format::{Mark, SnapshotEntry, UsedId};
 
 /// The head of a document.
 #[derive(Clone, Debug)]
@@ -55,15 +55,20 @@ impl Head {
         }
     }
 
-    /// Adds the next update, whose entry has `len` bytes.
-    pub fn add(&mut self, update: &UpdateEntry, len: usize, remember: u64) {
-        self.version = update.meta.version;
+    /// Adds the next update, which makes `version`, and whose entry has `len` bytes.
+    pub fn add(&mut self, version: u64, request: Option<UsedId>, has_undo: bool, len: usize, remember: u64) {
+        self.version = version;
         self.next += 1;
         self.bytes_since += len as u64;
-        self.has_undo = Some(update.undo.is_some() && self.has_undo.unwrap_or(true));
-        self.ids.extend(update.meta.request.clone());
-        // An id is known for a number of versions, whenever snapshots are taken.
-        while self.ids.front().is_some_and(|used| used.version.saturating_add(remember) <= self.version) {
+        self.has_undo = Some(has_undo && self.has_undo.unwrap_or(true));
+        self.ids.extend(request);
+        self.forget(version, remember);
+    }
+
+    /// Drops the request ids that a document at a version does not remember: an id is known for a
+    /// number of versions, whenever snapshots are taken.
+    pub fn forget(&mut self, version: u64, remember: u64) {
+        while self.ids.front().is_some_and(|used| used.version.saturating_add(remember) <= version) {
             self.ids.pop_front();
         }
     }

@@ -1,11 +1,12 @@
 //! Loads: read a document back, from its last snapshot and the updates behind it.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use brooklet::{Bytes, Entries};
 
 use crate::error::{Error, Result, text};
-use crate::format::{DocEntry, SnapshotEntry, UpdateEntry, check_model};
+use crate::format::{DocEntry, SnapshotEntry, UpdateParts, UsedId, check_model};
 use crate::head::Head;
 use crate::model::Model;
 use crate::refusal::Refusal;
@@ -13,9 +14,32 @@ use crate::refusal::Refusal;
 /// A document as its log has it.
 pub(crate) struct Loaded {
     pub head: Head,
-    pub snapshot: SnapshotEntry,
-    /// The updates behind the snapshot, oldest first.
-    pub updates: Vec<UpdateEntry>,
+    snapshot: SnapshotEntry,
+    /// The changes behind the snapshot, oldest first.
+    changes: Vec<Bytes>,
+}
+
+/// The updates behind a snapshot, newest first, as a load reads them. The bytes that a load needs
+/// of them are together, so that an update takes no allocation of its own.
+#[derive(Default)]
+struct Behind {
+    updates: Vec<Update>,
+    changes: Vec<u8>,
+    ids: Vec<u8>,
+}
+
+/// What a load needs of an update.
+struct Update {
+    version: u64,
+    has_undo: bool,
+    /// Bytes of its entry.
+    len: usize,
+    /// Place of its change.
+    change: Range<usize>,
+    /// Place of its request id, which is empty if there is none, or none that is remembered.
+    id: Range<usize>,
+    /// Hash of the content of the request.
+    content: u64,
 }
 
 /// Calls the model. A panic is an error of the document.
@@ -50,26 +74,70 @@ pub(crate) fn read(name: &[u8], mut entries: Entries, remember: u64) -> Result<O
     if range.is_empty() {
         return Ok(None);
     }
-    let mut updates: Vec<(UpdateEntry, usize)> = Vec::new();
-    loop {
-        let Some(entry) = entries.next_back().transpose()? else {
-            return Err(Error::damaged(name, range.start, "no snapshot is before or at it"));
-        };
-        match DocEntry::of(name, &entry)? {
-            DocEntry::Update(update) => updates.push((update, entry.payload.len())),
-            DocEntry::Snapshot(snapshot) => {
-                updates.reverse();
-                let mut head = Head::new(&snapshot, entry.seq, range.start);
-                for (update, len) in &updates {
-                    expect_version(name, head.next, head.version + 1, update.meta.version)?;
-                    head.add(update, *len, remember);
-                }
-                head.own_ids();
-                let updates = updates.into_iter().map(|(update, _)| update).collect();
-                return Ok(Some(Loaded { head, snapshot, updates }));
-            }
+    let (mut behind, mut failed) = (Behind::default(), None);
+    entries.lend_back_while(|seq, payload| match UpdateParts::decode(payload) {
+        Ok(Some(update)) => {
+            behind.add(&update, payload.len(), remember);
+            true
         }
+        Ok(None) => false,
+        Err(what) => {
+            failed = Some(Error::damaged(name, seq, what));
+            false
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error);
     }
+    let Some(entry) = entries.next_back().transpose()? else {
+        return Err(Error::damaged(name, range.start, "no snapshot is before or at it"));
+    };
+    let DocEntry::Snapshot(snapshot) = DocEntry::of(name, &entry)? else {
+        unreachable!("no update ends the walk")
+    };
+    let head = behind.head(name, Head::new(&snapshot, entry.seq, range.start), remember)?;
+    Ok(Some(Loaded { head, snapshot, changes: behind.changes() }))
+}
+
+impl Behind {
+    /// Adds the update before those that are there.
+    fn add(&mut self, update: &UpdateParts<'_>, len: usize, remember: u64) {
+        let (version, content) = (update.meta.version, update.meta.content);
+        let newest = self.updates.first().map_or(version, |first| first.version);
+        let is_remembered = version.saturating_add(remember) > newest;
+        let id = put(&mut self.ids, if is_remembered { update.meta.id } else { &[] });
+        let change = put(&mut self.changes, update.change);
+        self.updates.push(Update { version, has_undo: update.undo.is_some(), len, change, id, content });
+    }
+
+    /// Returns the head behind these updates. `head` is the one of the snapshot.
+    fn head(&self, name: &[u8], mut head: Head, remember: u64) -> Result<Head> {
+        if let Some(newest) = self.updates.first() {
+            head.forget(newest.version, remember);
+        }
+        head.own_ids();
+        let ids = Bytes::copy_from_slice(&self.ids);
+        for update in self.updates.iter().rev() {
+            let Update { version, has_undo, len, content, .. } = *update;
+            expect_version(name, head.next, head.version + 1, version)?;
+            let used = || UsedId { id: ids.slice(update.id.clone()), content, version };
+            head.add(version, (!update.id.is_empty()).then(used), has_undo, len, remember);
+        }
+        Ok(head)
+    }
+
+    /// Returns the changes, oldest first.
+    fn changes(self) -> Vec<Bytes> {
+        let changes = Bytes::from(self.changes);
+        self.updates.into_iter().rev().map(|update| changes.slice(update.change)).collect()
+    }
+}
+
+/// Appends bytes, and returns their place.
+fn put(to: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
+    let start = to.len();
+    to.extend_from_slice(bytes);
+    start..to.len()
 }
 
 /// Checks that an update has the version that follows.
@@ -115,7 +183,7 @@ impl Loaded {
     pub fn state<M: Model>(&self, model: &M, name: &[u8]) -> Result<M::State> {
         let seq = self.head.last_mark().seq;
         let mut state = state_of(model, name, seq, &self.snapshot)?;
-        let changes = self.updates.iter().zip(seq + 1..).map(|(update, seq)| (seq, &update.change));
+        let changes = self.changes.iter().zip(seq + 1..).map(|(change, seq)| (seq, change));
         replay(model, name, &mut state, changes)?;
         Ok(state)
     }

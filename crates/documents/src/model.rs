@@ -104,7 +104,8 @@ pub trait Model: Send + Sync + 'static {
     /// The reason.
     fn encode(&self, change: &Self::Change) -> Result<Vec<u8>, Refusal>;
 
-    /// Returns the change that [`encode`](Self::encode) wrote.
+    /// Returns the change that [`encode`](Self::encode) wrote. The bytes may share the memory of
+    /// many others: copy what the change keeps of them.
     ///
     /// # Errors
     /// The defect of the bytes.

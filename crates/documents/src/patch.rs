@@ -143,7 +143,9 @@ impl<M: Model> Documents<M> {
 
     /// Notes an update that the store has accepted.
     pub(crate) fn written(&self, name: &[u8], open: &mut Open<M>, entry: &UpdateEntry, len: usize) -> Answer {
-        open.head.add(entry, len, self.core.options.remember);
+        let meta = &entry.meta;
+        let (request, remember) = (meta.request.clone(), self.core.options.remember);
+        open.head.add(meta.version, request, entry.undo.is_some(), len, remember);
         if self.is_due(&open.head) {
             self.core.due.push(name);
         }

@@ -389,9 +389,9 @@ impl Entries {
         }
     }
 
-    /// Lends the entries to `take`, newest first, without copies of their payloads, until it returns
-    /// `false`. That entry stays the last one. Returns whether all entries were taken. For callers
-    /// that look at many entries and keep parts of them.
+    /// Lends the entries to `take`, newest first, without copies of their payloads, until `take`
+    /// returns `false`. That entry stays the last one. Returns whether all entries were taken. For
+    /// callers that look at many entries and keep parts of them.
     ///
     /// # Errors
     /// Those of the iterator; an error ends the iteration.
