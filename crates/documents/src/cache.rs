@@ -183,3 +183,100 @@ impl<M: Model> Slot<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use brooklet::Bytes;
+
+    use super::*;
+    use crate::format::{Meta, SnapshotEntry};
+    use crate::refusal::Refusal;
+
+    /// A state that calls a function when it is freed.
+    #[derive(Clone)]
+    struct Large(Arc<dyn Fn() + Send + Sync>);
+
+    impl Drop for Large {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    struct OfLarge;
+
+    impl Model for OfLarge {
+        type State = Large;
+        type Change = ();
+
+        fn name(&self) -> &str {
+            "large"
+        }
+
+        fn version(&self) -> u32 {
+            1
+        }
+
+        fn snapshot(&self, _: &Large) -> Result<Vec<u8>, Refusal> {
+            Ok(Vec::new())
+        }
+
+        fn load(&self, _: u32, _: &Bytes) -> Result<Large, Refusal> {
+            unreachable!("nothing is loaded")
+        }
+
+        fn encode(&self, (): &()) -> Result<Vec<u8>, Refusal> {
+            Ok(Vec::new())
+        }
+
+        fn decode(&self, _: &Bytes) -> Result<(), Refusal> {
+            Ok(())
+        }
+
+        fn apply(&self, _: &mut Large, (): &()) -> Result<Option<()>, Refusal> {
+            Ok(None)
+        }
+
+        fn size(&self, _: &Large) -> usize {
+            1000
+        }
+    }
+
+    fn head() -> Head {
+        let meta = Meta { version: 1, time_ms: 0, author: Bytes::new(), request: None };
+        let snapshot = SnapshotEntry {
+            meta,
+            is_creation: true,
+            created: 1,
+            model: Bytes::new(),
+            model_version: 1,
+            history: 0,
+            marks: Vec::new(),
+            ids: Vec::new(),
+            state: Bytes::new(),
+        };
+        Head::new(&snapshot, 0, 0)
+    }
+
+    /// In an earlier state, all patches waited while the memory of a large document was freed.
+    #[test]
+    fn the_cache_is_free_for_others_while_a_state_is_freed() {
+        let cache = Arc::new(Cache::<OfLarge>::new(1500));
+        let (sender, freed) = channel();
+        for name in [b"a", b"b"] {
+            let slot = cache.slot(name);
+            let (of, sender) = (Arc::downgrade(&cache), sender.clone());
+            let report = move || {
+                let is_free = of.upgrade().is_some_and(|cache| cache.slots.try_lock().is_ok());
+                _ = sender.send(is_free);
+            };
+            let state = Arc::new(Large(Arc::new(report)));
+            slot.lock().open = Some(Open { head: head(), state: Some(state) });
+            drop(slot);
+            cache.used(name, 1000);
+        }
+        assert_eq!(freed.try_recv(), Ok(true));
+        assert_eq!(cache.totals().0, 1);
+    }
+}
