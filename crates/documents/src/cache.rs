@@ -107,6 +107,8 @@ impl<M: Model> Cache<M> {
     /// Notes the size of a document after a use, and drops documents until the rest is within the
     /// budget. The caller no longer has the slot.
     pub fn used(&self, name: &[u8], bytes: usize) {
+        // Freed behind the lock: a large state takes long.
+        let mut dropped = Vec::new();
         let mut slots = self.lock();
         let Slots { by_name, bytes: all, .. } = &mut *slots;
         let Some(held) = by_name.get_mut(name) else { return };
@@ -114,9 +116,9 @@ impl<M: Model> Cache<M> {
         *all = *all - held.bytes + bytes;
         held.bytes = bytes;
         if bytes == 0 {
-            slots.evict(name);
+            dropped.extend(slots.evict(name));
         }
-        slots.shrink(self.budget);
+        slots.shrink(self.budget, &mut dropped);
     }
 
     /// Returns whether the state of a document is in memory, or its slot is in use.
@@ -140,31 +142,32 @@ impl<M: Model> Cache<M> {
 }
 
 impl<M: Model> Slots<M> {
-    fn shrink(&mut self, budget: usize) {
+    /// Moves documents to `dropped` until the rest is within the budget.
+    fn shrink(&mut self, budget: usize, dropped: &mut Vec<Held<M>>) {
         let mut after = 0;
         let mut busy = 0;
         while self.bytes > budget && busy < BUSY {
             let Some((used, name)) = self.by_use.range(after..).next() else { return };
             (after, busy) = (used + 1, busy + 1);
             let name = name.clone();
-            if self.evict(&name) {
+            if let Some(held) = self.evict(&name) {
+                dropped.push(held);
                 busy -= 1;
             }
         }
     }
 
-    /// Drops a slot, if nobody has it and all its writes are acknowledged.
-    fn evict(&mut self, name: &[u8]) -> bool {
-        let Some(held) = self.by_name.get(name) else { return false };
+    /// Takes out a slot, if nobody has it and all its writes are acknowledged.
+    fn evict(&mut self, name: &[u8]) -> Option<Held<M>> {
+        let held = self.by_name.get(name)?;
         // Slots are handed out under the lock of the cache only.
         if Arc::strong_count(&held.slot) > 1 || held.slot.lock().is_awaited() {
-            return false;
+            return None;
         }
-        let (used, bytes) = (held.used, held.bytes);
-        self.by_use.remove(&used);
-        self.by_name.remove(name);
-        self.bytes -= bytes;
-        true
+        let held = self.by_name.remove(name)?;
+        self.by_use.remove(&held.used);
+        self.bytes -= held.bytes;
+        Some(held)
     }
 }
 
