@@ -4,7 +4,7 @@ use brooklet::{Commit, ErrorKind, Logs, Store};
 use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
 use crate::error::Result;
-use crate::format::{Decoded, Keys, decode_entry};
+use crate::format::{Decoded, Keys, clears_used_up, decode_entry};
 use crate::merge::{Waiting, load};
 
 /// The documents below a prefix of a store. A clone is a handle to the same documents.
@@ -179,8 +179,12 @@ impl Documents {
                 keys.push(log?.key);
             }
         }
+        let (count, used_up) = (self.keys.clears(name), self.used_up(&keys[0])?);
         let mut commit = Commit::new();
-        commit.snapshot(self.keys.clears(name), "");
+        if used_up > self.clears(name)? {
+            commit.begin_at(&count, used_up);
+        }
+        commit.snapshot(&count, "");
         for key in &keys {
             // The store deletes only what exists, and another call may just delete this log.
             commit.append(key, "").delete(key);
@@ -195,7 +199,7 @@ impl Documents {
     fn clear_without_room(&self, name: &[u8], keys: &[Vec<u8>]) -> Result<()> {
         let count = self.keys.clears(name);
         loop {
-            let clears = self.clears(name)?;
+            let (clears, used_up) = (self.clears(name)?, self.used_up(&keys[0])?);
             let mut commit = Commit::new();
             commit.expect_next(&count, clears);
             let mut is_there = false;
@@ -209,13 +213,18 @@ impl Documents {
             if !is_there {
                 return Ok(());
             }
-            commit.begin_at(&count, clears + 1);
+            commit.begin_at(&count, clears.max(used_up) + 1);
             match self.store.commit(&commit) {
                 // Another clear was counted, which reads may not show yet.
                 Err(error) if error.kind() == ErrorKind::Conflict => self.store.flush()?,
                 cleared => return Ok(cleared?.wait()?),
             }
         }
+    }
+
+    /// Returns the count of clears whose numbers the document with this log has used up.
+    fn used_up(&self, key: &[u8]) -> Result<u64> {
+        Ok(clears_used_up(self.store.get_bounds(key)?.map_or(0, |bounds| bounds.next)))
     }
 
     /// Reads the updates of a document from a number on. `None` if there are none.

@@ -16,10 +16,11 @@
 //! clears keeps a flush from merging what a clear removed. There are 64 counts, so that clears of
 //! many documents seldom delay the flush of another.
 //!
-//! The log of a document begins at the number that has the count of clears in its upper 32 bits,
-//! and 0 in the others. So the numbers of a name never come again, and two numbers with other upper
-//! bits are of two documents. (Earlier versions began each log at 0. A log that they made is of the
-//! count 0.)
+//! The log of a document begins at the count of clears times 2^24. So the numbers of a name never
+//! come again, and two numbers with other bits above the lower 24 may be of two documents. A clear
+//! first raises the count to the numbers that its document has used up. Numbers stay below 2^53,
+//! which JavaScript can represent, for 2^29 clears of a part. (Earlier versions began each log at
+//! 0, or at the count times 2^32.)
 
 use brooklet::{Bytes, Entry, MAX_KEY, MAX_SEQ};
 use yrs::Update;
@@ -37,8 +38,12 @@ const PARTS: u32 = 64;
 const STATE: u8 = 1;
 const UPDATE: u8 = 2;
 
-/// Bits of a number that count the updates since the document was created.
-const UPDATE_BITS: u32 = 32;
+/// Bits of a number that count the updates since the document was created. A document of more
+/// updates uses numbers of later counts.
+const UPDATE_BITS: u32 = 24;
+
+/// More updates than a store can have that reads do not show yet.
+const UNSEEN: u64 = 1 << 20;
 
 /// The keys of all logs below a prefix.
 #[derive(Clone, Debug)]
@@ -93,7 +98,12 @@ pub(crate) fn first_number(clears: u64) -> u64 {
     clears.min(MAX_SEQ >> UPDATE_BITS) << UPDATE_BITS
 }
 
-/// Returns the first number of the document that has an update with the number `seq`.
+/// Returns the count of clears whose numbers a document has used up, whose next number is `next`.
+pub(crate) fn clears_used_up(next: u64) -> u64 {
+    next.saturating_add(UNSEEN) >> UPDATE_BITS
+}
+
+/// Returns the first number that the document may have that has an update with the number `seq`.
 pub(crate) fn first_of(seq: u64) -> u64 {
     seq >> UPDATE_BITS << UPDATE_BITS
 }
