@@ -46,6 +46,9 @@ pub struct Args {
     /// Used by the command itself: measure the memory that the store at this path takes
     #[arg(long, hide = true)]
     gauge: Option<PathBuf>,
+    /// Used by the command itself: how long that store rests before
+    #[arg(long, hide = true, default_value = "1", value_parser = seconds)]
+    rest: Duration,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -61,7 +64,7 @@ const SNAPSHOT: u64 = 100;
 /// Measures, and prints the table.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     if let Some(path) = &args.gauge {
-        return out.document(&idle::gauge(path, args.idle)?);
+        return out.document(&idle::gauge(path, args.idle, args.rest)?);
     }
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     let documents = args.documents.max(64);
@@ -69,7 +72,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     rows.push(costs::waiting(&dir.path().join("waiting"), documents, args.rounds)?);
     rows.push(costs::processor(&dir.path().join("processor"), documents, args.rounds)?);
     rows.push(costs::loads(&dir.path().join("loads"), documents, args.rounds)?);
-    rows.push(idle::memory(dir.path(), args.idle)?);
+    rows.push(idle::memory(dir.path(), args.idle, args.seconds)?);
     let patches = u64::from(args.rate) * args.seconds.as_secs();
     out.put(&Table::new(patches, args.rounds, 0, rows))
 }

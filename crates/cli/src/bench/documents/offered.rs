@@ -34,6 +34,8 @@ struct Offered {
     times: Latencies,
     /// The same for patches of documents that had to be loaded.
     cold: Latencies,
+    /// Times from when a patch was due until its thread ran: a part of the times above.
+    late: Latencies,
     conflicts: u64,
 }
 
@@ -58,10 +60,11 @@ pub fn rows(dir: &Path, documents: u64, rate: u32, span: Duration) -> Result<Vec
         running.into_iter().map(|thread| thread.join().expect("a writer panicked")).collect()
     });
     let took = begin.elapsed();
-    let (mut all, mut cold, mut conflicts) = (latencies(), latencies(), 0);
+    let (mut all, mut cold, mut late, mut conflicts) = (latencies(), latencies(), latencies(), 0);
     for offered in offered? {
         all.add(&offered.times).expect("the bounds are the same");
         cold.add(&offered.cold).expect("the bounds are the same");
+        late.add(&offered.late).expect("the bounds are the same");
         conflicts += offered.conflicts;
     }
     alone(&mut device, &mut writes)?;
@@ -72,11 +75,14 @@ pub fn rows(dir: &Path, documents: u64, rate: u32, span: Duration) -> Result<Vec
     let mut half = Rounds::new(SECTION, format!("{rate} patches/s over {documents} documents, p50"), "us");
     half.pair(micros(&all, 0.5), unit);
     half.note("p5", micros(&all, 0.05));
+    half.note("of it until the thread ran, p50", micros(&late, 0.5));
     half.note("patches/s done", all.len() as f64 / took.as_secs_f64());
     half.note("conflicts", conflicts as f64);
     let mut most = Rounds::new(SECTION, "the same, p98", "us");
     most.pair(micros(&all, 0.98), unit);
     most.note("p99", micros(&all, 0.99));
+    most.note("of it until the thread ran, p98", micros(&late, 0.98));
+    most.note("the device, p98", micros(&writes, 0.98));
     most.note("documents loaded", loads as f64);
     if !cold.is_empty() {
         most.note("p50 of patches that load", micros(&cold, 0.5));
@@ -128,7 +134,7 @@ fn offer(
     let own = documents / THREADS;
     let mut versions = vec![1u64; (own * (1 + COLD)) as usize];
     let measured = Arc::new(Mutex::new((latencies(), latencies())));
-    let mut conflicts = 0;
+    let (mut late, mut conflicts) = (latencies(), 0);
     for i in (thread..).step_by(THREADS as usize) {
         let due = Duration::from_secs_f64(i as f64 / rate);
         // Who cannot keep up stops after twice the time.
@@ -136,6 +142,7 @@ fn offer(
             break;
         }
         thread::sleep(due.saturating_sub(begin.elapsed()));
+        record(&mut late, begin.elapsed().saturating_sub(due));
         let is_cold = rng.below(100) == 0;
         let n = if is_cold { own + rng.below(own * COLD) } else { rng.below(own) };
         let version = &mut versions[n as usize];
@@ -170,5 +177,5 @@ fn offer(
     let (mut times, cold) =
         std::mem::replace(&mut *measured.lock().expect("no panics"), (latencies(), latencies()));
     times.add(&cold).expect("the bounds are the same");
-    Ok(Offered { times, cold, conflicts })
+    Ok(Offered { times, cold, late, conflicts })
 }
