@@ -1,14 +1,16 @@
 //! Many threads on the same documents.
 
-use std::sync::Barrier;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 
 use brooklet::Store;
-use brooklet_documents::{Documents, Error, Json, JsonChange, Options};
+use brooklet_documents::{Documents, Error, Json, JsonChange, Options, Request};
 use serde_json::json;
 
-use crate::common::state;
+use crate::common::{set, state};
 
 const THREADS: u64 = 6;
 const STEPS: u64 = 60;
@@ -105,4 +107,47 @@ fn atomic_patches_in_opposite_orders_do_not_lock_one_another_out() {
     let coins = |name: &str| accounts.get(name).unwrap().unwrap().state["coins"].as_i64().unwrap();
     assert_eq!((coins("a"), coins("b")), (100, 100));
     assert_eq!(accounts.version("a").unwrap(), Some(121));
+}
+
+/// A task that patches a document, and looks at it, on the thread that wakes it.
+struct Patcher {
+    documents: Documents<Json>,
+    version: u64,
+    is_refused: mpsc::Sender<bool>,
+}
+
+impl Wake for Patcher {
+    fn wake(self: Arc<Self>) {
+        let change = set(self.version + 1);
+        let made = self.documents.patch("a", self.version, Request::anonymous(), &change);
+        _ = self.documents.version("a");
+        _ = self.is_refused.send(made.is_err());
+    }
+}
+
+/// The thread of the store refuses to wait for itself. In an earlier state, a refused wait forgot
+/// the write, which went on: the document was at its old version for ever.
+#[test]
+fn a_wait_that_is_refused_forgets_no_write() {
+    let store = Store::in_memory(1).unwrap();
+    let documents = Documents::open(&store, Json::new(), Options::new("docs/").background(false)).unwrap();
+    let mut version = documents.create("a", "c", &state(json!({"n": 1}))).unwrap().version;
+    for _ in 0..1000 {
+        let submitted = documents.submit("a", version, Request::anonymous(), &set(version + 1)).unwrap();
+        let mut ticket = submitted.ticket().unwrap().clone();
+        version += 1;
+        let (is_refused, refusals) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Patcher { documents: documents.clone(), version, is_refused }));
+        if Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_ready() {
+            continue;
+        }
+        let is_refused = refusals.recv().unwrap();
+        version += 1;
+        store.flush().unwrap();
+        assert_eq!(documents.version("a").unwrap(), Some(version));
+        if is_refused {
+            return;
+        }
+    }
+    panic!("no task was woken by the thread of the store");
 }
