@@ -172,6 +172,20 @@ impl<M: Model> Slots<M> {
 }
 
 impl<M: Model> Slot<M> {
+    /// Waits until the last write is acknowledged, so that a read of the store has it.
+    pub fn settle(&mut self) -> Result<(), brooklet::Error> {
+        let Some(last) = &self.last else { return Ok(()) };
+        let ended = last.wait();
+        self.forget_ended();
+        ended
+    }
+
+    /// Forgets the last write, if it has ended. A write goes on after a wait that was refused, as
+    /// in a waker.
+    pub fn forget_ended(&mut self) {
+        self.last.take_if(|last| last.has_ended());
+    }
+
     /// Returns whether the last write is not acknowledged yet.
     fn is_awaited(&self) -> bool {
         self.last.as_ref().is_some_and(|last| !last.is_done())

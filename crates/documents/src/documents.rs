@@ -362,7 +362,8 @@ impl<M: Model> Documents<M> {
         ended.map_err(|error| {
             let shared = self.core.cache.slot(name);
             let mut slot = shared.lock();
-            (slot.open, slot.last) = (None, None);
+            slot.open = None;
+            slot.forget_ended();
             drop(slot);
             drop(shared);
             self.core.cache.used(name, 0);
@@ -388,9 +389,7 @@ impl<M: Model> Documents<M> {
         let is_there = slot.open.as_ref().is_some_and(|open| open.state.is_some() || !state);
         if !is_there {
             slot.open = None;
-            if let Some(last) = slot.last.take() {
-                last.wait()?;
-            }
+            slot.settle()?;
             let core = &*self.core;
             let begin = core.options.clock.now();
             let entries = core.store.read_available(key, ..)?;

@@ -54,9 +54,7 @@ impl<M: Model> Documents<M> {
         let store = &self.core.store;
         self.acknowledged(name, |slot, key| {
             slot.open = None;
-            if let Some(last) = slot.last.take() {
-                last.wait()?;
-            }
+            slot.settle()?;
             // The look makes deferred entries durable, and reads show durable ones only.
             store.get_bounds(key)?.ok_or_else(|| Error::not_found(name))?;
             let entries = store.read_available(key, ..)?;

@@ -160,9 +160,7 @@ impl<M: Model> Documents<M> {
         let name = name.as_ref();
         self.acknowledged(name, |slot, key| {
             slot.open = None;
-            if let Some(last) = slot.last.take() {
-                last.wait()?;
-            }
+            slot.settle()?;
             let bounds = self.core.store.get_bounds(key)?.filter(|bounds| !bounds.is_empty());
             let next = bounds.ok_or_else(|| Error::not_found(name))?.next;
             let mut commit = Commit::new();
