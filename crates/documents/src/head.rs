@@ -1,10 +1,7 @@
 //! The head of a document: all that a patch needs to know, apart from the state.
 
-use std::collections::VecDeque;
-
-use brooklet::Bytes;
-
 use crate::format::{Mark, SnapshotEntry, UsedId};
+use crate::ids::{Ids, Used};
 
 /// The head of a document.
 #[derive(Clone, Debug)]
@@ -19,8 +16,7 @@ pub(crate) struct Head {
     pub next: u64,
     /// The snapshots that the log holds, oldest first; at least one.
     pub marks: Vec<Mark>,
-    /// The remembered request ids, oldest first.
-    ids: VecDeque<UsedId>,
+    ids: Ids,
     /// Bytes of the updates since the last snapshot.
     pub bytes_since: u64,
     /// Version at which a snapshot was last tried.
@@ -38,8 +34,10 @@ impl Head {
         let version = snapshot.meta.version;
         let mut marks: Vec<Mark> = snapshot.marks.iter().copied().filter(|mark| mark.seq >= first).collect();
         marks.push(Mark { version, seq });
-        let mut ids: VecDeque<UsedId> = snapshot.ids.iter().cloned().collect();
-        ids.extend(snapshot.meta.request.clone());
+        let mut ids = Ids::default();
+        for used in snapshot.ids.iter().chain(&snapshot.meta.request) {
+            ids.push(&used.id, used.content, used.version);
+        }
         Self {
             version,
             created: snapshot.created,
@@ -55,34 +53,23 @@ impl Head {
         }
     }
 
-    /// Adds the next update, which makes `version`, and whose entry has `len` bytes.
-    pub fn add(&mut self, version: u64, request: Option<UsedId>, has_undo: bool, len: usize, remember: u64) {
+    /// Adds the next update, which makes `version`, and whose entry has `len` bytes. `request` is
+    /// the id of its request, and the hash of the content.
+    pub fn add(
+        &mut self,
+        version: u64,
+        request: Option<(&[u8], u64)>,
+        has_undo: bool,
+        len: usize,
+        remember: u64,
+    ) {
         self.version = version;
         self.next += 1;
         self.bytes_since += len as u64;
         self.has_undo = Some(has_undo && self.has_undo.unwrap_or(true));
-        self.ids.extend(request);
-        self.forget(version, remember);
-    }
-
-    /// Drops the request ids that a document at a version does not remember: an id is known for a
-    /// number of versions, whenever snapshots are taken.
-    pub fn forget(&mut self, version: u64, remember: u64) {
-        while self.ids.front().is_some_and(|used| used.version.saturating_add(remember) <= version) {
-            self.ids.pop_front();
-        }
-    }
-
-    /// Copies the remembered request ids to memory of their own: as read, each would keep the
-    /// memory of the entries around it.
-    pub fn own_ids(&mut self) {
-        let mut all = Vec::with_capacity(self.ids.iter().map(|used| used.id.len()).sum());
-        self.ids.iter().for_each(|used| all.extend_from_slice(&used.id));
-        let (all, mut at) = (Bytes::from(all), 0);
-        for used in &mut self.ids {
-            let end = at + used.id.len();
-            used.id = all.slice(at..end);
-            at = end;
+        self.ids.forget(version, remember);
+        if let Some((id, content)) = request {
+            self.ids.push(id, content, version);
         }
     }
 
@@ -100,12 +87,13 @@ impl Head {
     }
 
     /// Returns the request that used an id, if it is remembered.
-    pub fn find(&self, id: &[u8]) -> Option<&UsedId> {
-        self.ids.iter().rev().find(|used| used.id == id)
+    pub fn find(&self, id: &[u8]) -> Option<Used> {
+        self.ids.find(id)
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = &UsedId> {
-        self.ids.iter()
+    /// Returns the remembered request ids, oldest first.
+    pub fn ids(&self) -> Vec<UsedId> {
+        self.ids.to_vec()
     }
 
     pub fn last_mark(&self) -> Mark {
@@ -156,37 +144,6 @@ impl Head {
 
     /// Returns the bytes of memory that the head takes, about.
     pub fn size(&self) -> usize {
-        let ids: usize = self.ids.iter().map(|used| used.id.len() + size_of::<UsedId>()).sum();
-        size_of::<Self>() + ids + self.marks.len() * size_of::<Mark>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::format::Meta;
-
-    #[test]
-    fn own_ids_are_the_same_and_share_no_memory_with_entries() {
-        let block = Bytes::from(vec![b'x'; 1 << 16]);
-        let id =
-            |n: usize| UsedId { id: block.slice(n * 10..n * 10 + n), content: n as u64, version: n as u64 };
-        let meta = Meta { version: 9, time_ms: 0, author: Bytes::new(), request: None };
-        let mut snapshot = SnapshotEntry {
-            meta,
-            is_creation: false,
-            created: 1,
-            model: Bytes::new(),
-            model_version: 1,
-            history: 0,
-            marks: Vec::new(),
-            ids: (1..9).map(id).collect(),
-            state: Bytes::new(),
-        };
-        let mut head = Head::new(&snapshot, 5, 0);
-        head.own_ids();
-        assert!(head.ids().eq(&snapshot.ids));
-        snapshot.ids.clear();
-        assert!(block.is_unique());
+        size_of::<Self>() + self.ids.size() + self.marks.len() * size_of::<Mark>()
     }
 }

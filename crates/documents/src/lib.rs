@@ -30,8 +30,8 @@
 //!
 //! # The modules
 //!
-//! `codec` and `format` (the entries), `head` (all that a patch needs besides the state), `load`,
-//! `cache`, `documents` (gets, creations, deletions), `patch`, `rewind`, `many`, `history`,
+//! `codec` and `format` (the entries), `head` and `ids` (all that a patch needs besides the state),
+//! `load`, `cache`, `documents` (gets, creations, deletions), `patch`, `rewind`, `many`, `history`,
 //! `snapshot` with `due`, `watch`, `moving`, `restore`; `model`, `json` and `opaque` (states and
 //! changes); `request`, `options`, `refusal`, `error`.
 
@@ -49,6 +49,7 @@ mod error;
 mod format;
 mod head;
 mod history;
+mod ids;
 mod json;
 mod load;
 mod many;

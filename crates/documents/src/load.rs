@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use brooklet::{Bytes, Entries};
 
 use crate::error::{Error, Result, text};
-use crate::format::{DocEntry, SnapshotEntry, UpdateParts, UsedId, check_model};
+use crate::format::{DocEntry, SnapshotEntry, UpdateParts, check_model};
 use crate::head::Head;
 use crate::model::Model;
 use crate::refusal::Refusal;
@@ -112,16 +112,11 @@ impl Behind {
 
     /// Returns the head behind these updates. `head` is the one of the snapshot.
     fn head(&self, name: &[u8], mut head: Head, remember: u64) -> Result<Head> {
-        if let Some(newest) = self.updates.first() {
-            head.forget(newest.version, remember);
-        }
-        head.own_ids();
-        let ids = Bytes::copy_from_slice(&self.ids);
         for update in self.updates.iter().rev() {
             let Update { version, has_undo, len, content, .. } = *update;
             expect_version(name, head.next, head.version + 1, version)?;
-            let used = || UsedId { id: ids.slice(update.id.clone()), content, version };
-            head.add(version, (!update.id.is_empty()).then(used), has_undo, len, remember);
+            let id = &self.ids[update.id.clone()];
+            head.add(version, (!id.is_empty()).then_some((id, content)), has_undo, len, remember);
         }
         Ok(head)
     }

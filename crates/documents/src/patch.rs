@@ -144,8 +144,8 @@ impl<M: Model> Documents<M> {
     /// Notes an update that the store has accepted.
     pub(crate) fn written(&self, name: &[u8], open: &mut Open<M>, entry: &UpdateEntry, len: usize) -> Answer {
         let meta = &entry.meta;
-        let (request, remember) = (meta.request.clone(), self.core.options.remember);
-        open.head.add(meta.version, request, entry.undo.is_some(), len, remember);
+        let request = meta.request.as_ref().map(|used| (&used.id[..], used.content));
+        open.head.add(meta.version, request, entry.undo.is_some(), len, self.core.options.remember);
         if self.is_due(&open.head) {
             self.core.due.push(name);
         }

@@ -137,7 +137,7 @@ impl<M: Model> Documents<M> {
                 after.asked = asked;
                 entry.created = after.created;
                 entry.history = asked;
-                entry.ids = after.ids().cloned().collect();
+                entry.ids = after.ids();
                 // The list of the entry ends before the entry itself.
                 entry.marks = after.marks[..after.marks.len() - 1].to_vec();
                 commit.append(key, entry.encode(after.next - 1));
