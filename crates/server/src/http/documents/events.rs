@@ -260,4 +260,28 @@ mod tests {
         assert_eq!(axum::body::to_bytes(later.into_body(), 1000).await.unwrap(), LATER);
         drop(all);
     }
+
+    /// In an earlier state the status was 404, after which a browser asks no more.
+    #[tokio::test]
+    async fn a_client_that_a_store_went_back_behind_begins_anew() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config { events: Duration::ZERO, ..Config::default() };
+        let limits = Limits::new(&config);
+        let face = Face::new(&store, &config, limits, None, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let follow = async |query: &str, header: &str, value: &str| {
+            let request = axum::http::Request::get(format!("/v1/documents/doc{query}"));
+            let request = request.header("accept", "text/event-stream").header(header, value);
+            face.answer(request.body(Body::empty()).unwrap()).await
+        };
+        // It had an event with this id.
+        let response = follow("", "last-event-id", "7").await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        let events = String::from_utf8(body.to_vec()).unwrap();
+        let begin = format!("{RETRY}id: 0\nevent: deleted\ndata: {{}}\n\nid: 1\nevent: created\n");
+        assert!(events.starts_with(&begin), "{events}");
+        // Nobody had this version.
+        let problem = follow("?since=7", "accept", "*/*").await.unwrap_err();
+        assert_eq!(problem.kind(), Kind::NoSuchVersion);
+    }
 }
