@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Response, header};
-use brooklet_documents::{Event, Json, JsonChange, JsonState, Watch};
+use brooklet_documents::{Error, Event, Json, JsonChange, JsonState, Watch};
 use bytes::Bytes;
 use futures_util::stream;
 use serde_json::json;
@@ -62,12 +62,19 @@ impl Face {
             }
         };
         let place = self.limits.place()?;
-        let watch = self
-            .blocking(&self.reads, move |face| Ok(face.documents.watch(name, from)?.without_undo()))
-            .await?;
+        let was_here = asked.last_event.is_some();
+        let watch = move |face: &Self| match face.documents.watch(&name, from) {
+            // The store has gone back behind the version that the client had, as by a takeover. A
+            // read replica may be behind instead.
+            Err(Error::NoSuchVersion { .. }) if was_here && face.gate.is_none() => {
+                Ok((face.documents.watch(&name, 0)?, true))
+            }
+            watch => Ok((watch?, false)),
+        };
+        let (watch, begins_anew) = self.blocking(&self.reads, watch).await?;
         let mut follower = Follower {
             face: self.clone(),
-            watch: Some(watch),
+            watch: Some(watch.without_undo()),
             begin: Vec::new(),
             returned: None,
             until: Instant::now() + self.config.events,
@@ -79,6 +86,9 @@ impl Face {
             // Other replies have the memory for a while.
             Err(problem) if problem.kind() == Kind::Busy => return Ok(later()),
             Err(problem) => return Err(problem),
+        }
+        if begins_anew {
+            follower.begin.push(line(&Event::Deleted).into());
         }
         follower.begin.push(Bytes::from_static(RETRY.as_bytes()));
         let body = stream::unfold(follower, async |mut follower| {
