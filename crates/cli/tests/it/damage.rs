@@ -113,3 +113,32 @@ fn a_flipped_bit_in_a_run_leaves_the_other_logs() {
     assert!(told.contains(&format!("{listed} logs")) && told.contains("some data is damaged"), "{told}");
     assert_eq!(says(&["list", "left"], 5, &["may be missing"]).lines().count(), listed);
 }
+
+/// The table of spaces is at the begin of a run, where one bit flips.
+#[test]
+fn a_listing_of_spaces_that_lacks_some_fails() {
+    let (place, store) = Place::with_store();
+    store.create_space("games", brooklet::SpaceConfig::new()).unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    let run = store.info().unwrap().runs[0];
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(place.ok(&["space", "list", "STORE"]), "games: durable\n");
+    let mut image = std::fs::read(&place.store).unwrap();
+    image[run.offset as usize + 8] ^= 1;
+    std::fs::write(&place.store, image).unwrap();
+    let listed = place.run(&["space", "list", "STORE"]);
+    let told = text(&listed.stderr);
+    assert_eq!((listed.status.code(), text(&listed.stdout)), (Some(5), ""), "{told}");
+    assert!(told.contains("brooklet: damage in run"), "{told}");
+}
+
+/// A damaged block of the ring may have changed the spaces.
+#[test]
+fn a_listing_of_spaces_beside_a_damaged_ring_fails() {
+    let listed = a_flipped_bit_in_the_ring().run(&["space", "list", "STORE"]);
+    let told = text(&listed.stderr);
+    assert_eq!((listed.status.code(), text(&listed.stdout)), (Some(5), ""), "{told}");
+    assert!(told.contains("the ring, block"), "{told}");
+}

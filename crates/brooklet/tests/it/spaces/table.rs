@@ -205,3 +205,21 @@ fn spaces_may_change_in_the_midst_of_a_checkpoint() {
         }
     }
 }
+
+/// A store that opens for reading without its table of spaces does not know which spaces exist.
+#[test]
+fn a_table_that_cannot_be_read_is_reported() {
+    let volume = MemVolume::new(1);
+    let store = create(&volume);
+    store.create_space("a", SpaceConfig::new()).unwrap();
+    store.checkpoint().unwrap();
+    let run = store.info().unwrap().runs[0];
+    store.close().unwrap();
+    // The run begins with the log that holds the table.
+    volume.flip(run.offset as usize + 8, 1);
+    assert!(matches!(open(&volume), Err(Error::Damaged { .. })));
+    let options = crate::spaces::options().read_only(true);
+    let store = options.open_on(std::sync::Arc::new(volume.clone())).unwrap();
+    let found = store.space("a").map(drop);
+    assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+}
