@@ -229,11 +229,12 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
     match command {
         Command::List { store } => {
             let store = store_args.open_to_read(&store)?;
-            let spaces = store.spaces();
-            if spaces.is_empty() {
+            let (spaces, lacks) = (store.spaces(), lacks_some(&store));
+            if spaces.is_empty() && lacks.is_none() {
                 out.line("no spaces")?;
             }
             spaces.iter().try_for_each(|space| out.put(&Row::of(space)))?;
+            lacks.map_or(Ok(()), Err)?;
             Ok(store.close()?)
         }
         Command::Create { space: Named { store, name }, asks } => {
@@ -262,6 +263,17 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
             out.put(&Removed { name, removed: true })
         }
     }
+}
+
+/// Returns why a list of the spaces may lack some: the table of spaces cannot be read, or a damaged
+/// block of the ring may have changed the table.
+fn lacks_some(store: &Store) -> Option<Failure> {
+    let of_table = store.spaces_error().map(Failure::from);
+    let of_ring = || {
+        let damage = store.damage().into_iter().find(|damage| damage.place.starts_with("the ring"))?;
+        Some(Failure::new(Kind::Damaged, damage.to_string()))
+    };
+    of_table.or_else(of_ring)
 }
 
 /// Says that an import could not count its logs in their spaces.

@@ -99,7 +99,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             if !options.beside_writer {
                 tracing::warn!(store = name, %error, "the store could not read its table of spaces; it opens without the table");
             }
-            Ok(SpaceTable::empty(options.seed))
+            Ok(SpaceTable::unread(options.seed, error))
         }
         error => Err(error),
     })?;

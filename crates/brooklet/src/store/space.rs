@@ -73,17 +73,25 @@ impl Store {
     /// Returns the space of this name.
     ///
     /// # Errors
-    /// [`Error::UnknownSpace`].
+    /// [`Error::UnknownSpace`], or the error of [`spaces_error`](Self::spaces_error) in its place.
     pub fn space(&self, name: &str) -> Result<Space, Error> {
-        match self.inner().sound_state()?.spaces.find(name.as_bytes()) {
+        let state = self.inner().sound_state()?;
+        match state.spaces.find(name.as_bytes()) {
             Some(_) => Ok(Space { store: self.clone(), name: name.into() }),
-            None => Err(Error::UnknownSpace { name: name.into() }),
+            None => Err(state.spaces.unread().unwrap_or_else(|| Error::UnknownSpace { name: name.into() })),
         }
     }
 
-    /// Lists all spaces, by name.
+    /// Lists all spaces, by name. If there is a [`spaces_error`](Self::spaces_error), the list may
+    /// lack some.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
         self.inner().spaces(usize::MAX)
+    }
+
+    /// Returns the error that kept the store from reading which spaces it has. Only a store that is
+    /// open for reading can have this error: it shows all readable logs even so.
+    pub fn spaces_error(&self) -> Option<Error> {
+        self.inner().state().spaces.unread()
     }
 
     /// Removes a space. Its logs remain and keep their retention. When the call returns, they are

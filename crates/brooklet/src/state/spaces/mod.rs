@@ -140,6 +140,14 @@ impl SpaceTable {
     pub fn empty(seed: u64) -> Self {
         Self { spaces: Spaces { all: Index::new(seed, Vec::new()), ..Spaces::default() }, log: None }
     }
+
+    /// Returns the table of a store that opens for reading although `error` keeps its table from
+    /// being read.
+    pub fn unread(seed: u64, error: Error) -> Self {
+        let mut table = Self::empty(seed);
+        table.spaces.unread = Some(error);
+        table
+    }
 }
 
 /// What all spaces have together.
@@ -201,6 +209,8 @@ pub(crate) struct Spaces {
     /// The spaces whose totals the current commit changes.
     grown: Vec<Place>,
     noted: Vec<Noted>,
+    /// The error that kept the table from being read: there may be other spaces.
+    unread: Option<Error>,
 }
 
 impl Spaces {
@@ -212,6 +222,11 @@ impl Spaces {
     /// Returns whether the spaces or their totals changed since the newest table in a run.
     pub fn is_changed(&self) -> bool {
         self.changed
+    }
+
+    /// Returns the error that kept the table from being read, if one did.
+    pub fn unread(&self) -> Option<Error> {
+        self.unread.clone()
     }
 
     /// Returns the place of the space that a log belongs to.

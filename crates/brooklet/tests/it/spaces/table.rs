@@ -222,4 +222,5 @@ fn a_table_that_cannot_be_read_is_reported() {
     let store = options.open_on(std::sync::Arc::new(volume.clone())).unwrap();
     let found = store.space("a").map(drop);
     assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+    assert!(store.spaces().is_empty() && matches!(store.spaces_error(), Some(Error::Damaged { .. })));
 }
