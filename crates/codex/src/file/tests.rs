@@ -114,6 +114,27 @@ fn little_memory_is_spilled_and_order_is_not() {
     assert_eq!(files(&dir), [""; 0]);
 }
 
+/// The more stretches there are, the more ranges a merge would like to read at once.
+#[test]
+fn a_merge_of_many_stretches_stays_within_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = entries(20_000);
+    let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let mut builder = FileBuilder::new(dir.path().join("file"), options(LITTLE, 1)).unwrap();
+    let jobs = Arc::new(AtomicU64::new(0));
+    let told = jobs.clone();
+    builder.on_progress(move |progress| {
+        told.store(progress.to_merge, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    });
+    shuffled(&entries).iter().for_each(|(key, value)| builder.add(key, value).unwrap());
+    let stretches = builder.spill.as_ref().unwrap().stretches.len();
+    // The last report is one of the last merge.
+    builder.finish().unwrap();
+    let jobs = jobs.load(Ordering::Relaxed);
+    assert!(stretches > 3 && jobs * LITTLE as u64 > 2 * bytes as u64, "{jobs} jobs, {bytes} bytes");
+}
+
 #[test]
 fn nothing_and_one_entry() {
     let dir = tempfile::tempdir().unwrap();
