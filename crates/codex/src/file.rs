@@ -331,7 +331,7 @@ impl FileBuilder {
 
     /// Merges the entries in memory into a stretch of the temporary file.
     fn spill_sorted(&mut self) -> Result<()> {
-        let merge = Merge::new(None, &self.sorted, &self.options.blocks, self.options.duplicates);
+        let merge = Merge::new(None, &self.sorted, &self.options, self.threads);
         let spill = match &mut self.spill {
             Some(spill) => spill,
             none => none.insert(Spill::new(temporary(&self.path)?)),
@@ -372,8 +372,7 @@ impl FileBuilder {
         self.sort_all(rest)?;
         let (mut writer, mut binder) =
             (Writer::new(temporary(&self.path)?), Binder::new(self.options.blocks.clone()));
-        let merge =
-            Merge::new(self.spill.as_ref(), &self.sorted, &self.options.blocks, self.options.duplicates);
+        let merge = Merge::new(self.spill.as_ref(), &self.sorted, &self.options, self.threads);
         merge.run(self.threads, &mut self.progress, &mut self.on_progress, |mut packed| {
             let base = writer.written();
             writer.write_all(&packed.frames)?;

@@ -11,7 +11,7 @@ use crate::arena::Arena;
 use crate::block::shared_len;
 use crate::error::{Error, Result};
 use crate::filter::key_hash;
-use crate::options::{BuilderOptions, Duplicates};
+use crate::options::{BuilderOptions, Duplicates, FileOptions};
 use crate::pack::{Packed, Packer};
 use crate::progress::{OnProgress, Progress, report};
 use crate::sort::{Entry, RANGE, Slot, Sorted, entry_at, prefix, put_entry, settle, settled, sort_slots};
@@ -21,6 +21,9 @@ use crate::turns::in_turns;
 /// Average bytes of each source on the medium for a range that is merged in one job: each range
 /// costs a read, and some of the bytes read belong to its neighbours.
 const READ: usize = 128 << 10;
+/// Memory for each byte of the ranges that a thread merges: the entries read, their slots, and the
+/// results that wait for their turn.
+const MERGING: usize = 6;
 /// Number of low bits of a place, which hold the position of an entry in its source.
 const WITHIN: u32 = 40;
 
@@ -51,8 +54,8 @@ impl<'a> Merge<'a> {
     pub fn new(
         spill: Option<&'a Spill>,
         sorted: &'a [Sorted],
-        options: &'a BuilderOptions,
-        rule: Duplicates,
+        options: &'a FileOptions,
+        threads: usize,
     ) -> Self {
         let stretches = spill.map_or(&[][..], |spill| &spill.stretches);
         let spilled = spill.into_iter().flat_map(Spill::cuts);
@@ -63,8 +66,8 @@ impl<'a> Merge<'a> {
         let ends: Vec<_> = ends.chain(sorted.iter().filter_map(Sorted::ends)).collect();
         let (first, last) = (ends.iter().map(|ends| ends.0).min(), ends.iter().map(|ends| ends.1).max());
         let shared = first.zip(last).map_or(0, |(first, last)| shared_len(first, last));
-        let at_once = (stretches.len() * READ).div_ceil(RANGE).max(1);
-        Merge { spill, sorted, options, rule, cuts, at_once, shared }
+        let at_once = at_once(stretches.len(), options.memory, threads);
+        Merge { spill, sorted, options: &options.blocks, rule: options.duplicates, cuts, at_once, shared }
     }
 
     /// Returns the number of jobs.
@@ -224,6 +227,13 @@ impl<'a> Merge<'a> {
         }
         pack_entry(packer, self.options, entry);
     }
+}
+
+/// Returns the number of ranges in one job: enough for large reads of each stretch, if the memory
+/// suffices for as many jobs as there are threads.
+fn at_once(stretches: usize, memory: usize, threads: usize) -> usize {
+    let most = memory / (MERGING * RANGE).saturating_mul(threads.max(1));
+    stretches.saturating_mul(READ).div_ceil(RANGE).min(most).max(1)
 }
 
 /// Packs an entry, with its key in the filter.

@@ -69,7 +69,7 @@ impl Sorter {
         builder.progress.entries += rest.entries();
         builder.sort_all(rest)?;
         let FileBuilder { spill, sorted, options, threads, progress, on_progress, .. } = &mut builder;
-        let merge = Merge::new(spill.as_ref(), sorted, &options.blocks, options.duplicates);
+        let merge = Merge::new(spill.as_ref(), sorted, options, *threads);
         merge.visit(*threads, progress, on_progress, visit)
     }
 }
