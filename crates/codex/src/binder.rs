@@ -8,17 +8,20 @@ use std::io;
 use std::mem;
 
 use crate::block::BlockBuilder;
-use crate::error::Result;
+use crate::error::{Result, check_len};
 use crate::filter::Part;
 use crate::format::{
     FOOTER, FRAME_HEAD, Footer, LISTS, NOTES, PLAIN, POINTER, Ptr, encode_frame, sum, u64_at,
 };
+use crate::limits::MAX_BLOCK;
 use crate::options::BuilderOptions;
 use crate::pack::Packed;
 
 /// Minimum number of children of an index block, even with long keys, so that the number of levels
 /// is finite.
 const LEAST_CHILDREN: usize = 4;
+/// Most bytes of the directory of the filter, which is one block. Tests have small files.
+const MOST_DIRECTORY: usize = if cfg!(test) { 1 << 20 } else { MAX_BLOCK };
 
 /// The state of a file before its end is written.
 #[derive(Debug)]
@@ -123,6 +126,8 @@ impl Binder {
         }
         let mut directory = BlockBuilder::default();
         for Part { first, bytes, .. } in parts {
+            let len = directory.len() + BlockBuilder::most_len(first.len(), POINTER);
+            check_len("a file with a filter directory", len, MOST_DIRECTORY)?;
             directory.add(&first, &out.block(&bytes, false)?.encode());
         }
         out.block(directory.finish(), false)
@@ -267,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::pack::Packer;
-    use crate::{Error, Reader, Verified};
+    use crate::{Builder, Error, MAX_KEY, Reader, Verified};
 
     /// Data blocks as packers make them, and the binder of the file.
     struct Forger {
@@ -356,5 +361,21 @@ mod tests {
             forger.binder.index.filling.reset();
             forger.binder.index.filling.add(&forger.binder.index.first, b"not 20 bytes");
         });
+    }
+
+    /// Each item is in a part of its own, and each part begins with one of the longest keys.
+    #[test]
+    fn a_filter_whose_directory_is_no_block_is_refused() {
+        let build = |keys: u8| {
+            let options = BuilderOptions { bits_per_item: 1 << 20, ..Default::default() };
+            let mut builder = Builder::new(Vec::new(), options);
+            for n in 0..keys {
+                builder.add_filter(n.into());
+                builder.add(&[n; MAX_KEY], b"").unwrap();
+            }
+            builder.finish()
+        };
+        assert_eq!(build(10).unwrap().0.entries, 10);
+        assert!(matches!(build(20), Err(Error::TooLarge { max: MOST_DIRECTORY, .. })));
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 
 use crate::binder::{Binder, Output, Summary};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_len};
 use crate::format::FOOTER;
 use crate::limits::{MAX_KEY, MAX_METADATA, MAX_VALUE};
 use crate::options::BuilderOptions;
@@ -96,7 +96,8 @@ impl<W: io::Write> Builder<W> {
     /// Completes the file. The caller flushes the output and makes it durable.
     ///
     /// # Errors
-    /// [`Error::Io`]: discard the file.
+    /// [`Error::Io`]; [`Error::TooLarge`] if the filter has so many parts, and keys so long, that
+    /// its directory exceeds 1 GiB. Discard the file.
     pub fn finish(self) -> Result<(Summary, W)> {
         self.finish_with(&[])
     }
@@ -105,8 +106,8 @@ impl<W: io::Write> Builder<W> {
     /// [`Reader::metadata`](crate::Reader::metadata); empty for none.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if the metadata exceeds [`MAX_METADATA`] bytes; [`Error::Io`]. Discard
-    /// the file.
+    /// The same errors as [`finish`](Self::finish), and [`Error::TooLarge`] if the metadata exceeds
+    /// [`MAX_METADATA`] bytes. Discard the file.
     pub fn finish_with(mut self, metadata: &[u8]) -> Result<(Summary, W)> {
         check_len("the metadata", metadata.len(), MAX_METADATA)?;
         self.packer.end_range();
@@ -128,8 +129,4 @@ impl<W: io::Write> Builder<W> {
 pub(crate) fn check_lens(key: &[u8], value: &[u8]) -> Result<()> {
     check_len("the key", key.len(), MAX_KEY)?;
     check_len("the value", value.len(), MAX_VALUE)
-}
-
-pub(crate) fn check_len(what: &'static str, len: usize, max: usize) -> Result<()> {
-    if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
 }

@@ -39,11 +39,12 @@ pub enum Error {
     },
 
     /// A key, a value or the metadata given to a builder exceeds a limit of the format. The builder
-    /// continues without it.
+    /// continues without it. Or the filter of the whole file exceeds a limit: the builder then
+    /// builds nothing.
     TooLarge {
-        /// Kind of the input: the key, the value, or the metadata.
+        /// Kind of the input: the key, the value, the metadata, or the file.
         what: &'static str,
-        /// Length of the input, in bytes.
+        /// Length of the input, or of the directory of the filter, in bytes.
         len: usize,
         /// Limit of the format, in bytes.
         max: usize,
@@ -118,6 +119,10 @@ impl fmt::Debug for Error {
 
 pub(crate) fn damaged<T>(offset: u64, what: &'static str) -> Result<T> {
     Err(Error::Damaged { offset, what })
+}
+
+pub(crate) fn check_len(what: &'static str, len: usize, max: usize) -> Result<()> {
+    if len > max { Err(Error::TooLarge { what, len, max }) } else { Ok(()) }
 }
 
 impl From<io::Error> for Error {

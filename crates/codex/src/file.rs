@@ -33,8 +33,8 @@ use tempfile::NamedTempFile;
 
 use crate::arena::Arena;
 use crate::binder::{Binder, Output, Summary};
-use crate::builder::{check_len, check_lens};
-use crate::error::{Error, Result};
+use crate::builder::check_lens;
+use crate::error::{Error, Result, check_len};
 use crate::limits::MAX_METADATA;
 use crate::merge::{Merge, pack_entry};
 use crate::options::{BuilderOptions, FileOptions};
@@ -184,8 +184,9 @@ impl FileBuilder {
     /// Completes the file, and renames it to its final name.
     ///
     /// # Errors
-    /// The same errors as [`add`](Self::add), and [`Error::Exists`] if a file of that name has
-    /// appeared since [`new`](Self::new).
+    /// The same errors as [`add`](Self::add); [`Error::Exists`] if a file of that name has appeared
+    /// since [`new`](Self::new); [`Error::TooLarge`] as of
+    /// [`Builder::finish`](crate::Builder::finish).
     pub fn finish(self) -> Result<Summary> {
         self.finish_with(&[])
     }
