@@ -81,6 +81,29 @@ fn each_flipped_bit_is_noticed() {
     }
 }
 
+/// A part of the filter that cannot be read says nothing of its keys, and neither does the part
+/// before it.
+#[test]
+fn notes_in_order_are_right_or_an_error() {
+    let map = sample(100, 0);
+    // Some thirty items are in a part.
+    let (summary, file) = build(&map, BuilderOptions { bits_per_item: 4096, ..small() });
+    let mut refused = 0;
+    for at in (0..file.len()).step_by(97) {
+        let mut bad = file.clone();
+        bad[at] ^= 1;
+        let Ok(reader) = Reader::open(Bytes::from(bad), summary.len, None) else { continue };
+        let Ok(mut notes) = reader.ordered_notes() else { continue };
+        for (index, key) in map.keys().enumerate() {
+            match notes.note(key, index as u64, note_hash(key)) {
+                Ok(note) => assert_eq!(note, Noted::Note(index as u32), "byte {at}, entry {index}"),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 1000, "{refused} of the entries of damaged parts");
+}
+
 #[test]
 fn each_cut_is_noticed() {
     let map = sample(60, 0);
