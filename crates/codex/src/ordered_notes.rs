@@ -62,8 +62,15 @@ impl<S: Source> OrderedNotes<'_, S> {
         while self.parts.last().is_some_and(|(first, _)| first.as_slice() <= key) {
             reached = self.parts.pop();
         }
-        if let Some((_, ptr)) = reached {
-            self.part = Some(self.load(ptr)?);
+        if let Some((first, ptr)) = reached {
+            match self.load(ptr) {
+                Ok(part) => self.part = Some(part),
+                Err(error) => {
+                    // The part before says nothing of these keys: the next one asks again.
+                    self.parts.push((first, ptr));
+                    return Err(error);
+                }
+            }
         }
         let Some(Part { filter, pages }) = &self.part else {
             let has_notes = !self.parts.is_empty();
