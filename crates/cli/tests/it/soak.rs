@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Place, text};
@@ -83,6 +83,32 @@ fn rot(dir: &Path) {
     for at in (64 << 10..size).step_by(16 << 10) {
         store.write_all_at(&[0xa5; 64], at).unwrap();
     }
+}
+
+/// A round that cannot begin is no finding. The store may be the reason of such a failure.
+#[test]
+fn a_soak_that_cannot_go_on_keeps_its_store() {
+    let place = Place::new();
+    let (own, program) = (env!("CARGO_BIN_EXE_brooklet"), place.dir.path().join("program"));
+    std::fs::hard_link(own, &program).or_else(|_| std::fs::copy(own, &program).map(drop)).unwrap();
+    let mut command = Command::new(&program);
+    command.args([&QUICK[..], &["--minutes", "2"]].concat()).current_dir(place.dir.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let soak = loop {
+        match command.spawn() {
+            // A process that another test starts may hold the copy for a moment.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            started => break started.unwrap(),
+        }
+    };
+    // The command starts itself in each round.
+    std::fs::remove_file(&program).unwrap();
+    let ended = soak.wait_with_output().unwrap();
+    let told = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(7), "{told}");
+    assert!(told.contains("starting the writing process") && told.contains("the store is left in"), "{told}");
+    let kept = std::fs::read_dir(place.dir.path()).unwrap().next().expect("the evidence is kept");
+    assert!(kept.unwrap().path().join("soak.brooklet").exists(), "{told}");
 }
 
 #[test]
