@@ -7,8 +7,8 @@
 //! - Sorted files: `codex`.
 //! - Measurements and trials: `bench`, `probe`, `replay`, `demo`, `soak`.
 //! - Parts of all subcommands: `store_args` (opening stores), `beside` (reading beside a writer),
-//!   `output` (printing), `target` (names of new files), `failure` (failures and exit codes),
-//!   `help` (examples), `missing` (subcommands that this build lacks).
+//!   `output` (printing), `target` (names of new files), `evidence` (folders of trials), `failure`
+//!   (failures and exit codes), `help` (examples), `missing` (subcommands that this build lacks).
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod demo;
 mod descriptors;
 mod device;
 mod doc;
+mod evidence;
 mod export;
 mod failure;
 mod format;

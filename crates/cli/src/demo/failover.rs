@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use crate::evidence::Folder;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 
@@ -22,9 +23,13 @@ const SPAN: Duration = Duration::from_secs(3);
 
 /// Tells the story.
 pub fn run(out: &mut Output) -> Result<(), Failure> {
-    let made = tempfile::Builder::new().prefix("brooklet-demo-").tempdir_in(".");
-    let dir = made.map_err(Failure::io("making a temporary directory in the current directory"))?;
-    let dir = dir.path();
+    let folder = Folder::new(Path::new("."), "brooklet-demo-")?;
+    let done = play(folder.path(), out);
+    folder.end(&done, |_| false);
+    out.put(&done?)
+}
+
+fn play(dir: &Path, out: &mut Output) -> Result<Report, Failure> {
     let name = dir.file_name().unwrap_or_default().display();
     out.tell(format_args!("Two hosts and a bucket, as folders of ./{name}, removed at the end."))?;
     let mut owner = Host::start(dir, "owner", false)?;
@@ -80,7 +85,7 @@ pub fn run(out: &mut Output) -> Result<(), Failure> {
     }
     out.tell("  ✓ every acknowledged element is there, in order, without a gap\n")?;
     standby.kill();
-    out.put(&Report { acknowledged: all, found, lost: 0, seconds_until_served: back })
+    Ok(Report { acknowledged: all, found, lost: 0, seconds_until_served: back })
 }
 
 /// A host: a folder for its store, and a process that serves the store.

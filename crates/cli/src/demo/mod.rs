@@ -26,6 +26,7 @@ use brooklet::{Create, End, Error, Store};
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use crate::evidence::Folder;
 use crate::failure::{Failure, Kind};
 use crate::latency::Micros;
 use crate::output::Output;
@@ -56,9 +57,14 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     if args.failover {
         return Err(crate::missing::refuse("replication", "replicate"));
     }
-    let made = tempfile::Builder::new().prefix("brooklet-demo-").tempdir_in(".");
-    let dir = made.map_err(Failure::io("making a temporary directory in the current directory"))?;
-    let dir = dir.path();
+    let folder = Folder::new(Path::new("."), "brooklet-demo-")?;
+    let done = play(folder.path(), out);
+    folder.end(&done, |_| false);
+    out.put(&done?)
+}
+
+/// Plays all rounds, and measures.
+fn play(dir: &Path, out: &mut Output) -> Result<Report, Failure> {
     let name = dir.file_name().unwrap_or_default().display();
     out.tell(format_args!("A store in ./{name}, removed at the end: a ring of 4 MiB, 10,000 logs."))?;
     victim::options().create(Create::New).open(dir.join(STORE))?.close()?;
@@ -79,7 +85,7 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let many = measure::waiting_writers(&store, MANY)?;
     store.close()?;
     out.tell("")?;
-    out.put(&Report {
+    Ok(Report {
         acknowledged: oracle.acknowledged,
         lost: 0,
         rounds,

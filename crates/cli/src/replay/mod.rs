@@ -7,16 +7,16 @@ pub mod trace;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brooklet::{Create, Durability, Options, StoreInfo};
 use clap::ValueEnum;
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
-use tempfile::TempDir;
 
 use crate::colours::{bad, good};
+use crate::evidence::Folder;
 use crate::failure::Failure;
 use crate::latency::{Latencies, Micros};
 use crate::output::{Output, progress};
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "copies", "writers"])]
     git: Option<PathBuf>,
     /// The store to create and keep [default: a temporary one in the current directory, removed at
-    /// the end]
+    /// the end unless the store may have a defect]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
     /// Size of its ring in bytes (K, M and G are understood)
@@ -79,9 +79,35 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         Some(history) => documents_of_history(history),
         None => documents_of_traces(&traces, args.copies.get()),
     };
-    let place = Place::new(args.store)?;
+    let folder = match &args.store {
+        // The system's place for temporary files may be memory, which is no place to measure
+        // durability.
+        None => Some(Folder::new(Path::new("."), "brooklet-replay-")?),
+        Some(_) => None,
+    };
+    let own = folder.as_ref().map(|folder| folder.path().join("replay.brooklet"));
+    let path = args.store.clone().or(own).expect("one of the two is there");
+    let done = replay(&args, &path, history.as_ref(), &documents);
+    if let Some(folder) = folder {
+        folder.end(&done, |report| !report.differing.is_empty());
+    }
+    let report = done?;
+    out.put(&report)?;
+    match report.differing.len() {
+        0 => Ok(()),
+        count => Err(Failure::no(format!("{count} logs have wrong contents"))),
+    }
+}
+
+/// Appends all of it to a new store at `path`, and reads it back.
+fn replay(
+    args: &Args,
+    path: &Path,
+    history: Option<&History>,
+    documents: &[Document<'_>],
+) -> Result<Report, Failure> {
     let options = Options::new().ring_size(args.ring_size);
-    let store = options.clone().create(Create::New).open(&place.store)?;
+    let store = options.clone().create(Create::New).open(path)?;
 
     let durability = match args.durability {
         When::Durable => Durability::Durable,
@@ -89,12 +115,12 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     };
     let manner = Manner { writers: args.writers.get(), in_flight: args.in_flight.get(), durability };
     let appends = documents.iter().map(|document| document.entries.len()).sum::<usize>();
-    let commits = history.as_ref().map_or(appends, |history| history.commits.len());
+    let commits = history.map_or(appends, |history| history.commits.len());
     let bar = progress(commits as u64, "appending");
     let start = Instant::now();
-    let latencies = match &history {
+    let latencies = match history {
         Some(history) => drive::commit(&store, history, manner, &bar)?,
-        None => drive::append(&store, &documents, manner, &bar)?,
+        None => drive::append(&store, documents, manner, &bar)?,
     };
     store.flush()?;
     let took = start.elapsed();
@@ -104,22 +130,20 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     drop(store);
 
     let start = Instant::now();
-    let store = options.create(Create::Never).open(&place.store)?;
+    let store = options.create(Create::Never).open(path)?;
     let opened = start.elapsed();
     let bar = progress(documents.len() as u64, "reading back");
     let start = Instant::now();
-    let differing = drive::verify(&store, &documents, manner.writers, &bar);
+    let differing = drive::verify(&store, documents, manner.writers, &bar);
     let read = start.elapsed();
     bar.finish_and_clear();
     store.close()?;
 
-    let count = differing.len();
-    let mut report = Report::new(&documents, commits, took, &latencies, &info);
+    let mut report = Report::new(documents, commits, took, &latencies, &info);
     report.open_ms = opened.as_secs_f64() * 1e3;
     report.read_seconds = read.as_secs_f64();
     report.differing = differing;
-    out.put(&report)?;
-    if count == 0 { Ok(()) } else { Err(Failure::no(format!("{count} logs have wrong contents"))) }
+    Ok(report)
 }
 
 fn documents_of_history<'a>(history: &'a History) -> Vec<Document<'a>> {
@@ -134,25 +158,6 @@ fn documents_of_traces<'a>(traces: &'a [Trace], copies: usize) -> Vec<Document<'
         text: trace.end.as_deref(),
     };
     (0..copies).flat_map(|copy| traces.iter().map(move |trace| document(trace, copy))).collect()
-}
-
-/// Where the store is: the place asked for, or a directory of its own in the current one, which is
-/// removed at the end. (The system's place for temporary files may be memory, which is no place to
-/// measure durability.)
-struct Place {
-    store: PathBuf,
-    _removed: Option<TempDir>,
-}
-
-impl Place {
-    fn new(asked: Option<PathBuf>) -> Result<Self, Failure> {
-        if let Some(store) = asked {
-            return Ok(Self { store, _removed: None });
-        }
-        let made = tempfile::Builder::new().prefix("brooklet-replay-").tempdir_in(".");
-        let dir = made.map_err(Failure::io("making a temporary directory in the current directory"))?;
-        Ok(Self { store: dir.path().join("replay.brooklet"), _removed: Some(dir) })
-    }
 }
 
 #[derive(Serialize)]

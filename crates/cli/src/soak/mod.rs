@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use brooklet::io::{Rng, system_seed};
 use brooklet::{Commit, Create, Options};
 
+use crate::evidence::Folder;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::size::{count, size};
@@ -56,7 +57,7 @@ pub struct Args {
     /// new one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// The folder of the store, which is removed at the end unless it has a defect
+    /// The folder of the store, which is removed at the end unless the store may have a defect
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Sizes of payloads
@@ -106,18 +107,13 @@ struct Plan<'a> {
 /// Fills, kills, compares, and reports the result.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let seed = args.seed.unwrap_or_else(system_seed);
-    let made = tempfile::Builder::new().prefix("brooklet-soak-").tempdir_in(&args.dir);
-    let dir = made.map_err(Failure::io(format!("making a directory in {}", args.dir.display())))?;
-    let store = dir.path().join(STORE);
-    let plan = Plan { args: &args, seed, store: &store };
-    let report = Soak::new(plan).and_then(Soak::run)?;
-    let wrong = report.wrong.first().cloned();
-    if wrong.is_some() {
-        // The evidence.
-        eprintln!("brooklet: the store is left in {}", dir.keep().display());
-    }
+    let folder = Folder::new(&args.dir, "brooklet-soak-")?;
+    let store = folder.path().join(STORE);
+    let done = Soak::new(Plan { args: &args, seed, store: &store }).and_then(Soak::run);
+    folder.end(&done, |report| !report.wrong.is_empty());
+    let report = done?;
     out.put(&report)?;
-    wrong.map_or(Ok(()), |what| Err(Failure::no(what)))
+    report.wrong.first().map_or(Ok(()), |what| Err(Failure::no(what)))
 }
 
 struct Soak<'a> {
