@@ -148,6 +148,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::block::BlockBuilder;
+    use crate::limits::MAX_KEY;
     use crate::{Builder, BuilderOptions, Reader};
 
     fn reader(keys: &[Vec<u8>]) -> Reader<Bytes> {
@@ -195,5 +197,19 @@ mod tests {
             }
         }
         assert!(told > 12_000, "{told}");
+    }
+
+    /// Long keys that differ in their last bytes take few bytes of a hostile file.
+    #[test]
+    fn fences_take_no_memory_out_of_proportion() {
+        let (data, root) = (Ptr { offset: 0, len: 1, sum: 1 }, Ptr { offset: 1, len: 1, sum: 1 });
+        let (mut index, mut key) = (BlockBuilder::default(), vec![7; MAX_KEY]);
+        for n in 0..2000u16 {
+            key[MAX_KEY - 2..].copy_from_slice(&n.to_be_bytes());
+            index.add(&key, &data.encode());
+        }
+        let block = Block::new(index.finish().to_vec().into(), root.offset).unwrap();
+        let made = |blocks| Fences::new(Some((root, root.end())), 1, blocks, |_, _| Ok(block.clone()));
+        assert!(made(2000).is_err());
     }
 }

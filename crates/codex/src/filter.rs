@@ -362,6 +362,25 @@ mod tests {
         assert!(parts[1].first == b"begins a part" && filter.may_contain(items - 1) && filter.items() == 2);
     }
 
+    /// The numbers of items and notes are equal, and yet the first item would seem to be absent.
+    #[test]
+    fn an_item_without_a_note_beside_one_with_two_leaves_the_part_without_notes() {
+        let build = |notes: &[(u64, Option<u128>)]| {
+            let mut builder = FilterBuilder::new(10);
+            for (item, note) in notes {
+                builder.add(*item);
+                note.iter().for_each(|hash| builder.add_note(*hash, 7));
+            }
+            builder.key(b"k");
+            let [Part { noted, .. }] = builder.finish().try_into().unwrap();
+            noted
+        };
+        assert!(build(&[(1, Some(1)), (2, Some(2))]));
+        for notes in [[(1, None), (2, Some(2)), (2, Some(2))], [(2, Some(2)), (2, Some(2)), (1, None)]] {
+            assert!(!build(&notes), "{notes:?}");
+        }
+    }
+
     #[test]
     fn items_without_a_key_belong_to_the_last_part() {
         let mut builder = FilterBuilder::new(10);
