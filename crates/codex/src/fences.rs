@@ -11,6 +11,8 @@ use crate::format::{Ptr, check_bounds};
 
 /// Maximum number of blocks with fences, at 32 bytes each.
 const MOST: u64 = 1 << 20;
+/// Bytes of first keys that are read in any case. More are read if the file has as many bytes.
+const KEYS: u64 = 64 << 20;
 
 /// The fences of a file.
 #[derive(Debug, Default)]
@@ -49,12 +51,16 @@ impl Fences {
         blocks: u64,
         mut load: impl FnMut(Ptr, u64) -> Result<Block>,
     ) -> Result<Self> {
-        let (mut keys, mut found) = (Vec::new(), Vec::new());
+        let (mut keys, mut found, mut bytes) = (Vec::new(), Vec::new(), 0);
         if let Some((root, limit)) = root {
             let mut take = |key: &[u8], ptr| {
                 // The footer limits the number of blocks; a damaged index may lead to more.
                 if found.len() as u64 == blocks {
                     return damaged(root.offset, "the index leads to more blocks than there are");
+                }
+                bytes += key.len() as u64;
+                if bytes > limit.max(KEYS) {
+                    return damaged(root.offset, "the first keys of the blocks have too many bytes");
                 }
                 keys.push(key.to_vec());
                 found.push(ptr);

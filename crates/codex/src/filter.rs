@@ -10,6 +10,8 @@
 //! shifts them out; every 7 probes `w = mix(w)` of the word before shifting. `mix` is the finalizer
 //! of splitmix64, so that callers need not hash well.
 
+use std::mem;
+
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
@@ -102,9 +104,12 @@ pub(crate) struct FilterBuilder {
     /// Items of the next key, and their notes.
     waiting: Vec<u64>,
     waiting_notes: Vec<Note>,
+    /// Whether a waiting item has two notes, or another one has none. Their part has no notes then.
+    waiting_is_mixed: bool,
     /// Items of the current part, their notes, and the first key of the part.
     hashes: Vec<u64>,
     notes: Vec<Note>,
+    is_mixed: bool,
     first: Vec<u8>,
     parts: Vec<Part>,
     /// Pages of complete parts, until the packer takes them, and the number of parts whose pages it
@@ -123,8 +128,10 @@ impl FilterBuilder {
             bits_per_item,
             waiting: Vec::new(),
             waiting_notes: Vec::new(),
+            waiting_is_mixed: false,
             hashes: Vec::new(),
             notes: Vec::new(),
+            is_mixed: false,
             first: Vec::new(),
             parts: Vec::new(),
             pages: Vec::new(),
@@ -140,10 +147,11 @@ impl FilterBuilder {
         }
     }
 
-    /// Adds a note for an item that is added for the next key, too.
+    /// Adds a note for the item that was just added.
     pub fn add_note(&mut self, hash: u128, note: u32) {
         if self.bits_per_item > 0 {
             self.waiting_notes.push((hash, note));
+            self.waiting_is_mixed |= self.waiting_notes.len() != self.waiting.len();
         }
     }
 
@@ -164,14 +172,21 @@ impl FilterBuilder {
         if self.hashes.is_empty() {
             self.first = key.to_vec();
         }
+        self.take_waiting();
+    }
+
+    /// Adds the waiting items to the current part.
+    fn take_waiting(&mut self) {
         self.hashes.append(&mut self.waiting);
         self.notes.append(&mut self.waiting_notes);
+        self.is_mixed |= mem::take(&mut self.waiting_is_mixed);
     }
 
     fn close(&mut self) {
-        let (first, mut bytes) = (std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
+        let (first, mut bytes) = (mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
         // An item without a note would seem to be absent.
-        let noted = self.notes.len() == self.hashes.len();
+        let is_mixed = mem::take(&mut self.is_mixed);
+        let noted = self.notes.len() == self.hashes.len() && !is_mixed;
         if noted {
             let (lines, offset) = (bytes.len(), self.pages.len() as u64);
             notes::build(&mut self.notes, &mut self.pages, &mut bytes);
@@ -222,8 +237,7 @@ impl FilterBuilder {
 
     /// Ends the last part. Items without a key belong to it.
     pub fn end(&mut self) {
-        self.hashes.append(&mut self.waiting);
-        self.notes.append(&mut self.waiting_notes);
+        self.take_waiting();
         if !self.hashes.is_empty() {
             self.close();
         }
