@@ -17,6 +17,9 @@ use crate::world::Stats;
 /// Kinds of failure: an I/O error, no room, try again.
 const KINDS: [ErrorKind; 3] = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::WouldBlock];
 
+/// Most changes of the size and of the holes that fail: a script has far fewer than writes.
+const SIZE_CHANGES: u64 = 128;
+
 /// A script of all operations.
 fn script(seed: u64) -> Plan {
     let mut plan = Plan::draw_as(seed, Class::Calm);
@@ -66,6 +69,9 @@ fn ways(n: u64) -> Vec<Vec<Fault>> {
         for sticky in [false, true] {
             ways.push(vec![Fault::ErrorAfter { operations: n, kind, sticky }]);
             ways.push(vec![Fault::ReadErrorAfter { reads: n, kind, sticky }]);
+            if n < SIZE_CHANGES {
+                ways.push(vec![Fault::SizeErrorAfter { changes: n, kind, sticky }]);
+            }
         }
         // The store's actions right after a failure must survive a later power cut.
         for more in [0, 1, 2, 3, 5, 8] {
