@@ -142,13 +142,7 @@ impl Specimen {
     /// Reads everything; returns whether an error reported damage.
     fn read(&self, disk: &MemVolume, at: usize) -> Result<bool, Violation> {
         match options().read_only(true).open_on(Arc::new(disk.clone())) {
-            // Only damage to the manifest or the superblock may hide all other data.
-            Err(Error::Damaged { place, .. })
-                if place.contains("manifest") || place.contains("superblock") =>
-            {
-                Ok(true)
-            }
-            Err(Error::NotAStore { .. } | Error::NewerFormat { .. }) if !RING.contains(&at) => Ok(true),
+            Err(error) if hides_all(&error, at) => Ok(true),
             Err(error) => violated(format!("damage shows as: {error}")),
             Ok(store) => {
                 let seen = Seen::of(&store, true, true)?;
@@ -164,9 +158,13 @@ impl Specimen {
 
     /// Continues to use a store that is damaged outside its ring: commits, checkpoints and merges
     /// must work, and lose nothing.
-    fn go_on(&self, disk: &MemVolume) -> Result<(), Violation> {
+    fn go_on(&self, disk: &MemVolume, at: usize) -> Result<(), Violation> {
         let disk = MemVolume::from_image(disk.image(), 0);
-        let Ok(store) = options().create(Create::Never).open_on(Arc::new(disk)) else { return Ok(()) };
+        let store = match options().create(Create::Never).open_on(Arc::new(disk)) {
+            Ok(store) => store,
+            Err(error) if hides_all(&error, at) => return Ok(()),
+            Err(error) => return violated(format!("it does not open for writing: {error}")),
+        };
         let mut later = Vec::new();
         for round in 0..3u8 {
             match store.append("later", [round]).and_then(|ticket| ticket.wait()) {
@@ -219,6 +217,16 @@ impl Specimen {
     }
 }
 
+/// Returns whether a store that is damaged at `at` may refuse to open with this error: only damage
+/// to the manifest or the superblock may hide all other data.
+fn hides_all(error: &Error, at: usize) -> bool {
+    match error {
+        Error::Damaged { place, .. } => place.contains("manifest") || place.contains("superblock"),
+        Error::NotAStore { .. } | Error::NewerFormat { .. } => !RING.contains(&at),
+        _ => false,
+    }
+}
+
 /// Returns whether the check finds nothing, and whether it finds more than a bad copy of data that
 /// is intact elsewhere.
 fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
@@ -263,7 +271,7 @@ impl Sweep for Flips {
         let swept = self.specimen.look(&disk, byte, &what).and_then(|swept| {
             if nth.is_multiple_of(GOES_ON) && !RING.contains(&byte) {
                 let within = |Violation(why)| Violation(format!("{}: {why}", what()));
-                guarded(|| self.specimen.go_on(&disk)).map_err(within)?;
+                guarded(|| self.specimen.go_on(&disk, byte)).map_err(within)?;
             }
             Ok(swept)
         });
