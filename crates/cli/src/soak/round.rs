@@ -179,3 +179,24 @@ fn listen(mut output: impl BufRead, told: &Mutex<Told>) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_no_writing_process_writes_is_a_fault() {
+        for (output, wrong) in [
+            ("", false),
+            ("done 0 1 2\nclosed\n", false),
+            ("done 0 1 2\nrubb", false),
+            ("done 0 1 2\nrubbish\n", true),
+            ("done 1 2 3\n", true),
+        ] {
+            let told = Mutex::new(Told { done: vec![(0, 0)], ..Told::default() });
+            listen(output.as_bytes(), &told);
+            let told = told.into_inner().expect("no panics");
+            assert_eq!(told.wrong.is_some(), wrong, "{output:?}: {:?}", told.wrong);
+        }
+    }
+}
