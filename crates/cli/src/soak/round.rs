@@ -60,7 +60,10 @@ impl Told {
         match line {
             Line::Opened(took) => self.opened = Some(took),
             Line::First(took) => self.first = Some(took),
-            Line::Done { writer, operations, bytes } => self.done[writer as usize] = (operations, bytes),
+            Line::Done { writer, operations, bytes } => match self.done.get_mut(writer as usize) {
+                Some(done) => *done = (operations, bytes),
+                None => self.wrong = Some(format!("the writing process reported {writer} as a writer")),
+            },
             Line::Figures(work, ring) => (self.work, self.ring_written) = (work, ring),
             Line::Wrong(what) => self.wrong = Some(what),
             Line::Closed => self.closed = true,
@@ -94,24 +97,25 @@ pub fn run(
     let status = thread::scope(|scope| {
         let (ended, ends) = channel();
         scope.spawn(|| {
-            let _ = ended.send(listen(BufReader::with_capacity(64 << 10, output), &told));
+            listen(BufReader::with_capacity(64 << 10, output), &told);
+            let _ = ended.send(());
             drop(ended);
         });
         // A process that ended before it took all is looked at below.
         let input = hand_over(input, stories).ok();
         let begin = Instant::now();
         let (End::Kill(time) | End::Close(time)) = end;
-        let mut listened = None;
-        while listened.is_none() && begin.elapsed() < time {
+        let mut listened = false;
+        while !listened && begin.elapsed() < time {
             let left = time.saturating_sub(begin.elapsed()).min(Duration::from_secs(1));
             match ends.recv_timeout(left) {
                 Err(RecvTimeoutError::Timeout) => progress(&told.lock().expect("no panics")),
-                heard => listened = Some(heard),
+                _ => listened = true,
             }
         }
         if matches!(end, End::Close(_)) {
             drop(input);
-            let closed = listened.is_some() || ends.recv_timeout(PATIENCE).is_ok();
+            let closed = listened || ends.recv_timeout(PATIENCE).is_ok();
             if !closed {
                 told.lock().expect("no panics").wrong =
                     Some(format!("the store was not closed within {}", Span(PATIENCE)));
@@ -168,8 +172,16 @@ fn hand_over(input: ChildStdin, stories: &[Story]) -> io::Result<ChildStdin> {
     out.into_inner().map_err(io::IntoInnerError::into_error)
 }
 
-/// Takes down what the process tells, to its end. A last line that was cut off is none.
-fn listen(mut output: impl BufRead, told: &Mutex<Told>) -> Result<(), Failure> {
+/// Takes down the reports of the process, to its end. A line that cannot be read is a fault, and is
+/// the last one.
+fn listen(output: impl BufRead, told: &Mutex<Told>) {
+    if let Err(failure) = take_lines(output, told) {
+        told.lock().expect("no panics").wrong.get_or_insert(failure.message);
+    }
+}
+
+/// Takes down each line. A last line that was cut off is none.
+fn take_lines(mut output: impl BufRead, told: &Mutex<Told>) -> Result<(), Failure> {
     let mut line = String::new();
     while output.read_line(&mut line)? > 0 && line.ends_with('\n') {
         let read = line.trim_end_matches('\n').parse::<Line>();
