@@ -101,6 +101,19 @@ fn what_is_old_lies_in_the_archive() {
 }
 
 #[test]
+fn a_backup_is_reported_even_if_the_offload_fails() {
+    let place = place();
+    place.ok(&["archive", "STORE", "bucket"]);
+    for upload in std::fs::read_dir(place.dir.path().join("bucket/bundles")).unwrap() {
+        std::fs::remove_file(upload.unwrap().path().join("00000000")).unwrap();
+    }
+    let failed = place.run(&["archive", "STORE", "bucket", "--offload", "0"]);
+    assert_ne!(failed.status.code(), Some(0));
+    let told = common::text(&failed.stdout);
+    assert!(told.starts_with("nothing has changed since backup 0"), "{failed:?}");
+}
+
+#[test]
 fn backups_are_listed_found_and_removed() {
     let place = place();
     assert!(place.fails(3, &["backups", "bucket"]).contains("holds no backups"));
