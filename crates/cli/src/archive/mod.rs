@@ -105,14 +105,21 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
             signals::go_on()
         })
     };
-    let offloaded = args.offload.map(offload).transpose()?;
-    let pruned = pruned?;
+    let offloaded = args.offload.map(offload).transpose();
     bar.finish_and_clear();
-    store.close()?;
+    let closed = store.close();
+    // The backup is there, even if the other work failed.
     out.put(&Report {
-        offloaded: offloaded.map(Away::from),
-        ..Report::new(args.dry_run, archived, pruned, &bucket)
+        offloaded: offloaded.as_ref().ok().copied().flatten().map(Away::from),
+        ..Report::new(args.dry_run, archived, pruned.as_ref().ok().copied().flatten(), &bucket)
     })?;
+    let offloaded = offloaded?;
+    pruned?;
+    closed?;
+    // An offload that is stopped returns the runs that it offloaded.
+    if offloaded.zip(args.offload).is_some_and(|(done, most)| done.left > most) {
+        signals::check_done()?;
+    }
     if archived.damaged_parts == 0 {
         return Ok(());
     }
