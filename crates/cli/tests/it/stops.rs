@@ -66,6 +66,8 @@ fn a_command_that_waits_for_its_input_ends_at_the_first_signal() {
         let done = ended(child, args);
         assert_eq!(done.status.code(), Some(130), "{args:?}: {done:?}");
         assert!(text(&done.stderr).contains("stopped on request"), "{args:?}: {done:?}");
+        let stays = text(&done.stderr).contains("completed work stays");
+        assert!(!stays || !text(&done.stderr).contains("restoring"), "{args:?}: {done:?}");
         drop(input);
     }
 }
