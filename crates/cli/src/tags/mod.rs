@@ -297,7 +297,7 @@ pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result
 }
 
 fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    signals::listen()?;
+    signals::listen_quietly()?;
     let is_json = args.input.extension().is_some_and(|end| end == "ndjson" || end == "jsonl");
     let format = args.format.unwrap_or(if is_json { Format::Ndjson } else { Format::Text });
     args.check(format)?;
