@@ -378,20 +378,18 @@ impl Cache {
     /// Keeps an entry in place of the one that has its key. Drops both if the new one takes more
     /// than the room of a shard.
     pub(crate) fn replace(&self, key: Key, class: Class, kept: Kept) {
-        let room = self.room();
         let mut entries = self.shard(key).entries.write().unwrap_or_else(PoisonError::into_inner);
-        entries.replace(key, class, kept, room);
+        entries.replace(key, class, kept, self.room());
     }
 
     /// Keeps an entry like [`keep`](Self::keep); if it is kept, `put` stores the piece with its
     /// reader.
     pub(crate) fn keep_with(&self, key: Key, class: Class, kept: Kept, put: impl FnOnce()) {
+        let mut entries = self.shard(key).entries.write().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: once a smaller budget has had its pass over the shard, it counts here.
         let room = self.room();
-        if kept.bytes() <= room {
-            let mut entries = self.shard(key).entries.write().unwrap_or_else(PoisonError::into_inner);
-            if entries.keep(key, class, kept, room) {
-                put();
-            }
+        if kept.bytes() <= room && entries.keep(key, class, kept, room) {
+            put();
         }
     }
 }
