@@ -101,7 +101,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             }
             Ok(SpaceTable::unread(options.seed, error))
         }
-        error => Err(error),
+        error => Err(to_be_read(error)),
     })?;
     let mut state = StoreState::new(options.seed, runs, bounds_cache, table);
     let (start, recovery) = recover_ring(&volumes, &superblock, &mut state, options)?;
@@ -252,7 +252,7 @@ fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
     if options.read_only { Ok(()) } else { flushed }
 }
 
-/// Adds advice about damage in the ring to an error.
+/// Adds advice to an error about damage that keeps a store from being opened for writing.
 fn to_be_read(error: Error) -> Error {
     match error {
         Error::Damaged { place, what } => {
