@@ -52,3 +52,15 @@ fn held() -> MutexGuard<'static, BTreeMap<(u32, Identity), usize>> {
 fn identity(found: &Metadata) -> Identity {
     if found.file_type().is_block_device() { (u64::MAX, found.rdev()) } else { (found.dev(), found.ino()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread of the parent may hold the table at the moment of the fork.
+    #[test]
+    fn a_forked_process_closes_files_without_the_table() {
+        let _of_parent = held();
+        drop(Held(0, (1, 2)));
+    }
+}
