@@ -30,6 +30,10 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // A forked process did not open the file. Its copy of the lock may be held for ever.
+        if self.0 != std::process::id() {
+            return;
+        }
         let mut held = held();
         if let Some(count) = held.get_mut(&(self.0, self.1)) {
             *count -= 1;
