@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 
 use crate::cuts::Outcome;
@@ -40,9 +40,16 @@ struct FullCount<'a> {
 /// Command that runs this program.
 const COMMAND: &str = "cargo run --release -p brooklet-powercut --";
 
+/// Number of cuts that may all come before the first acknowledgement.
+const FEW: u64 = 9;
+
 /// Reports the results of a campaign; a campaign with a loss never gets here.
+///
+/// # Errors
+/// No store acknowledged anything: the cuts prove nothing.
 pub fn tell(name: &str, command: &str, outcome: Outcome, time: Duration) -> anyhow::Result<()> {
     let Outcome { cuts, acks, entries, outcomes, stopped } = outcome;
+    ensure!(acks > 0 || cuts <= FEW, "{name}: no store acknowledged anything before {cuts} cuts");
     let seconds = time.as_secs_f64();
     if outcomes + stopped > 0 {
         println!(
@@ -87,4 +94,15 @@ fn add(count: &impl Serialize) -> anyhow::Result<()> {
     let file = File::options().create(true).append(true).open(&path);
     file.and_then(|mut file| file.write_all(line.as_bytes()))
         .with_context(|| format!("adding to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_before_which_nothing_was_acknowledged_prove_nothing() {
+        let outcome = Outcome { cuts: FEW + 1, ..Outcome::default() };
+        assert!(tell("nothing", "nothing --cuts 10", outcome, Duration::ZERO).is_err());
+    }
 }
