@@ -1,5 +1,5 @@
-//! Spaces in memory whose memory is full: logs that are not in memory yet, and logs without
-//! entries.
+//! Spaces in memory whose memory is full: what they refuse and drop, logs that are not in memory
+//! yet, and logs without entries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use brooklet::io::{ManualClock, MemVolume, Rng};
 use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, Store, WhenFull};
 
+use super::memory::in_memory;
 use super::{create, open, options};
 
 fn dropping(bytes: u64) -> SpaceConfig {
@@ -159,4 +160,76 @@ fn a_store_without_room_for_a_dump_keeps_no_file_after_its_last_handle() {
     let again = options().open(&path).unwrap();
     assert_eq!(again.bounds("durable").unwrap().next, 1);
     drop(view);
+}
+
+#[test]
+fn memory_that_is_full_refuses_or_drops_the_oldest_logs() {
+    let store = create(&MemVolume::new(1));
+    let space = store.create_space("s", in_memory(64 << 10)).unwrap();
+    let mut logs = 0;
+    let error = loop {
+        match space.append(format!("{logs:04}"), [7; 100]) {
+            Ok(_) => logs += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::MemoryFull { limit: 65536, .. }) && logs > 150, "{logs}: {error}");
+    let info = space.info().unwrap();
+    assert!(
+        info.memory.unwrap().used <= 64 << 10 && info.refused == 1 && info.logs == Some(logs),
+        "{info:?}"
+    );
+    // What frees is let through, and makes room.
+    (0..9).for_each(|log| drop(space.delete(format!("{log:04}")).unwrap()));
+    space.append("new", [7; 100]).unwrap().wait().unwrap();
+
+    let oldest = MemoryConfig::new(64 << 10).when_full(WhenFull::DropOldest);
+    space.configure(SpaceConfig::new().class(Class::Memory(oldest))).unwrap();
+    space.append("0009", "kept, since it is written to").unwrap().wait().unwrap();
+    for log in 0..50 {
+        space.append(format!("more {log}"), [7; 100]).unwrap().wait().unwrap();
+    }
+    let dropped = space.info().unwrap().memory.unwrap().dropped;
+    assert!((20..60).contains(&dropped), "{dropped}");
+    assert!(space.bounds("0010").is_err() && space.bounds("0009").is_ok() && space.bounds("new").is_ok());
+    let left: Vec<_> = space.scan("").unwrap().map(|log| log.unwrap().key).collect();
+    // An entry that is larger than all of it is refused all the same.
+    let large: Vec<_> = (0..9).map(|_| vec![7; 9000]).collect();
+    assert!(matches!(space.append_many("0010", large), Err(Error::MemoryFull { .. })));
+    assert!(space.scan("").unwrap().map(|log| log.unwrap().key).eq(left));
+}
+
+#[test]
+fn a_commit_that_is_refused_drops_no_other_log() {
+    let store = create(&MemVolume::new(1));
+    let oldest = MemoryConfig::new(64 << 10).when_full(WhenFull::DropOldest);
+    let config = SpaceConfig::new().class(Class::Memory(oldest));
+    let space = store.create_space("s", config.clone()).unwrap();
+    for log in 0..100 {
+        space.append(format!("{log:04}"), [7; 100]).unwrap().wait().unwrap();
+    }
+    space.append_many("large", vec![vec![7; 9000]; 4]).unwrap().wait().unwrap();
+    let logs = || -> Vec<_> { space.scan("").unwrap().map(|log| log.unwrap()).collect() };
+    let before = logs();
+    assert!(before.len() > 80, "{}", before.len());
+    // The log alone would be larger than all memory.
+    let error = space.append_many("large", vec![vec![7; 9000]; 4]).unwrap_err();
+    assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
+    assert_eq!(logs(), before);
+    // Commits that would fit, and are refused for another reason.
+    let mut unknown = Commit::new();
+    (0..3).for_each(|_| _ = unknown.append("new", vec![7; 9000]));
+    unknown.trim("unknown", 1);
+    let error = space.commit(&unknown).unwrap_err();
+    assert!(matches!(error, Error::UnknownLog { .. }), "{error}");
+    assert_eq!(logs(), before);
+    space.configure(config.max_logs(before.len() as u64)).unwrap();
+    let error = space.append_many("new", vec![vec![7; 9000]; 3]).unwrap_err();
+    assert!(matches!(error, Error::QuotaReached { .. }), "{error}");
+    assert_eq!(logs(), before);
+    assert_eq!(space.info().unwrap().memory.unwrap().dropped, 0);
+    // One that fits drops as many as it must.
+    space.append("0099", vec![7; 9000]).unwrap().wait().unwrap();
+    let after = logs();
+    assert!(after.len() < before.len() && after.iter().any(|log| log.key == *b"large"), "{}", after.len());
 }

@@ -1,4 +1,4 @@
-//! Spaces in memory: what they hold, what a dump keeps of it, and moving in and out of memory.
+//! Spaces in memory: what they hold, and moving in and out of memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use brooklet::{Class, Commit, Error, MemoryConfig, Options, Retention, Space, Sp
 
 use super::{create, open, options};
 
-fn in_memory(bytes: u64) -> SpaceConfig {
+pub(super) fn in_memory(bytes: u64) -> SpaceConfig {
     SpaceConfig::new().class(Class::Memory(MemoryConfig::new(bytes)))
 }
 
-fn payloads(space: &Space, key: &str) -> Vec<String> {
+pub(super) fn payloads(space: &Space, key: &str) -> Vec<String> {
     let entries = space.read(key, ..).unwrap();
     entries.map(|entry| String::from_utf8(entry.unwrap().payload.to_vec()).unwrap()).collect()
 }
 
 /// What the logs of a space are: their first numbers, and payloads.
-type State = BTreeMap<String, (u64, Vec<Vec<u8>>)>;
+pub(super) type State = BTreeMap<String, (u64, Vec<Vec<u8>>)>;
 
-fn state(store: &Store) -> State {
+pub(super) fn state(store: &Store) -> State {
     let mut state = State::new();
     for log in store.scan("s/").unwrap() {
         let log = log.unwrap();
@@ -230,78 +230,6 @@ fn cut_anywhere_a_move_or_a_dump_loses_nothing() {
 }
 
 #[test]
-fn memory_that_is_full_refuses_or_drops_the_oldest_logs() {
-    let store = create(&MemVolume::new(1));
-    let space = store.create_space("s", in_memory(64 << 10)).unwrap();
-    let mut logs = 0;
-    let error = loop {
-        match space.append(format!("{logs:04}"), [7; 100]) {
-            Ok(_) => logs += 1,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, Error::MemoryFull { limit: 65536, .. }) && logs > 150, "{logs}: {error}");
-    let info = space.info().unwrap();
-    assert!(
-        info.memory.unwrap().used <= 64 << 10 && info.refused == 1 && info.logs == Some(logs),
-        "{info:?}"
-    );
-    // What frees is let through, and makes room.
-    (0..9).for_each(|log| drop(space.delete(format!("{log:04}")).unwrap()));
-    space.append("new", [7; 100]).unwrap().wait().unwrap();
-
-    let oldest = MemoryConfig::new(64 << 10).when_full(WhenFull::DropOldest);
-    space.configure(SpaceConfig::new().class(Class::Memory(oldest))).unwrap();
-    space.append("0009", "kept, since it is written to").unwrap().wait().unwrap();
-    for log in 0..50 {
-        space.append(format!("more {log}"), [7; 100]).unwrap().wait().unwrap();
-    }
-    let dropped = space.info().unwrap().memory.unwrap().dropped;
-    assert!((20..60).contains(&dropped), "{dropped}");
-    assert!(space.bounds("0010").is_err() && space.bounds("0009").is_ok() && space.bounds("new").is_ok());
-    let left: Vec<_> = space.scan("").unwrap().map(|log| log.unwrap().key).collect();
-    // An entry that is larger than all of it is refused all the same.
-    let large: Vec<_> = (0..9).map(|_| vec![7; 9000]).collect();
-    assert!(matches!(space.append_many("0010", large), Err(Error::MemoryFull { .. })));
-    assert!(space.scan("").unwrap().map(|log| log.unwrap().key).eq(left));
-}
-
-#[test]
-fn a_commit_that_is_refused_drops_no_other_log() {
-    let store = create(&MemVolume::new(1));
-    let oldest = MemoryConfig::new(64 << 10).when_full(WhenFull::DropOldest);
-    let config = SpaceConfig::new().class(Class::Memory(oldest));
-    let space = store.create_space("s", config.clone()).unwrap();
-    for log in 0..100 {
-        space.append(format!("{log:04}"), [7; 100]).unwrap().wait().unwrap();
-    }
-    space.append_many("large", vec![vec![7; 9000]; 4]).unwrap().wait().unwrap();
-    let logs = || -> Vec<_> { space.scan("").unwrap().map(|log| log.unwrap()).collect() };
-    let before = logs();
-    assert!(before.len() > 80, "{}", before.len());
-    // The log alone would be larger than all memory.
-    let error = space.append_many("large", vec![vec![7; 9000]; 4]).unwrap_err();
-    assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
-    assert_eq!(logs(), before);
-    // Commits that would fit, and are refused for another reason.
-    let mut unknown = Commit::new();
-    (0..3).for_each(|_| _ = unknown.append("new", vec![7; 9000]));
-    unknown.trim("unknown", 1);
-    let error = space.commit(&unknown).unwrap_err();
-    assert!(matches!(error, Error::UnknownLog { .. }), "{error}");
-    assert_eq!(logs(), before);
-    space.configure(config.max_logs(before.len() as u64)).unwrap();
-    let error = space.append_many("new", vec![vec![7; 9000]; 3]).unwrap_err();
-    assert!(matches!(error, Error::QuotaReached { .. }), "{error}");
-    assert_eq!(logs(), before);
-    assert_eq!(space.info().unwrap().memory.unwrap().dropped, 0);
-    // One that fits drops as many as it must.
-    space.append("0099", vec![7; 9000]).unwrap().wait().unwrap();
-    let after = logs();
-    assert!(after.len() < before.len() && after.iter().any(|log| log.key == *b"large"), "{}", after.len());
-}
-
-#[test]
 fn what_does_not_fit_into_memory_stays_where_it_is() {
     let volume = MemVolume::new(1);
     let store = create(&volume);
@@ -321,47 +249,6 @@ fn what_does_not_fit_into_memory_stays_where_it_is() {
     assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
     drop((space, store));
     assert_eq!(state(&open(&volume).unwrap()).len(), 40);
-}
-
-#[test]
-fn a_dump_is_of_one_moment_and_comes_when_it_is_due() {
-    let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
-    let options = || -> Options { options().clock(clock.clone()).rng_seed(5) };
-    let store = options().create_on(Arc::new(volume.clone())).unwrap();
-    let every = MemoryConfig::new(1 << 20).dump_every(Duration::from_secs(10));
-    let space = store.create_space("s", SpaceConfig::new().class(Class::Memory(every))).unwrap();
-    let dumps = |space: &Space| space.info().unwrap().memory.unwrap().dumps;
-    space.append("a", "1").unwrap().wait().unwrap();
-    while store.step().unwrap() {}
-    assert_eq!(dumps(&space), 0);
-    clock.advance(Duration::from_secs(10));
-    while store.step().unwrap() {}
-    assert_eq!(dumps(&space), 1);
-    clock.advance(Duration::from_secs(60));
-    while store.step().unwrap() {}
-    assert_eq!(dumps(&space), 1, "nothing has changed");
-    space.append("a", "2").unwrap().wait().unwrap();
-    // A view is of the last dump.
-    assert_eq!(store.view().unwrap().bounds("s/a").unwrap().next, 1);
-    store.abandon();
-    let store = options().open_on(Arc::new(volume)).unwrap();
-    assert_eq!(payloads(&store.space("s").unwrap(), "a"), ["1"]);
-}
-
-/// Old dumps leave: a space that is dumped over and over takes no more room than two dumps do.
-#[test]
-fn dumps_take_the_room_of_those_before() {
-    let store = create(&MemVolume::new(1));
-    let space = store.create_space("s", in_memory(1 << 20)).unwrap();
-    let mut most = 0;
-    for round in 0..30 {
-        for log in 0..50 {
-            space.snapshot(format!("{log}"), [round; 900]).unwrap().wait().unwrap();
-        }
-        space.dump().unwrap();
-        most = most.max(store.info().unwrap().runs.iter().filter(|run| run.logs == 50).count());
-    }
-    assert_eq!(most, 1);
 }
 
 #[test]
@@ -404,56 +291,6 @@ fn limits_hold_in_memory_as_they_do_elsewhere() {
     assert!(matches!(error, Ok(Error::QuotaReached { what: "logs", limit: 3, .. })), "{error:?}");
     assert!(matches!(space.append("few", [7; 9]), Err(Error::QuotaReached { what: "bytes", limit: 12, .. })));
     assert_eq!(payloads(&space, "few"), ["4"]);
-}
-
-/// A dump that is damaged, in its index or its data: the store opens, and goes on without what
-/// cannot be read.
-#[test]
-fn a_damaged_dump_is_set_aside() {
-    for place in 0..3 {
-        let volume = MemVolume::new(1);
-        let store = create(&volume);
-        store.append("other", "kept").unwrap().wait().unwrap();
-        store.checkpoint().unwrap();
-        let space = store.create_space("s", in_memory(1 << 20)).unwrap();
-        let mut rng = Rng::new(3);
-        for log in 0..60 {
-            let noise: Vec<u8> = (0..2000).map(|_| rng.next() as u8).collect();
-            space.append(format!("{log:02}"), noise).unwrap().wait().unwrap();
-        }
-        store.close().unwrap();
-        let before = state(&store);
-        assert_eq!(before.len(), 60);
-        let dump = store.info().unwrap().runs[0];
-        drop((space, store));
-        let mut image = volume.image();
-        let len = dump.bytes as usize;
-        let at = dump.offset as usize + [len / 3, len - 4096, 40][place];
-        image[at..at + 4096].iter_mut().for_each(|byte| *byte ^= 0x55);
-        let volume = MemVolume::from_image(image, 1);
-        let store = open(&volume).unwrap();
-        assert_eq!(store.read("other", ..).unwrap().count(), 1, "place {place}");
-        let space = store.space("s").unwrap();
-        assert!(!space.info().unwrap().memory.unwrap().complete, "place {place}");
-        let mut lost = 0;
-        for (key, (_, entries)) in &before {
-            match store.read(key, ..).and_then(|found| found.collect::<Result<Vec<_>, _>>()) {
-                Ok(found) => assert_eq!(found[0].payload, entries[0], "place {place}"),
-                Err(Error::Damaged { .. }) => lost += 1,
-                Err(error) => panic!("{error}"),
-            }
-            // Each of them can be gone on with: those that are lost begin anew.
-            space.append(&key[2..], "more").unwrap().wait().unwrap();
-        }
-        assert!(lost > 0, "place {place}");
-        space.append("new", "n").unwrap().wait().unwrap();
-        space.dump().unwrap();
-        assert_eq!(payloads(&space, "new"), ["n"]);
-        drop((space, store));
-        let store = open(&volume).unwrap();
-        assert_eq!(payloads(&store.space("s").unwrap(), "new"), ["n"], "place {place}");
-        assert!(brooklet::check_volume(Arc::new(volume.clone()), brooklet::Progress::ignore).is_ok());
-    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod calls;
 mod counting;
 mod deferred;
+mod dumps;
 mod full_memory;
 pub mod many;
 pub mod memory;
