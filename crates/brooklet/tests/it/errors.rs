@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use brooklet::error::{Expected, Found};
 use brooklet::io::{Fault, ManualClock, MemVolume};
-use brooklet::{Commit, Create, Error, ErrorKind, Options, Store};
+use brooklet::{Class, Commit, Create, Error, ErrorKind, MemoryConfig, Options, SpaceConfig, Store};
 
 fn small() -> Options {
     Options::new().ring_size(1 << 20).max_payload(64 << 10)
@@ -306,6 +306,26 @@ fn a_failed_write_stops_the_store_and_reads_go_on() {
     drop(store);
     let store = manual().open_on(Arc::new(volume)).unwrap();
     assert!(store.bounds("log").unwrap().next >= 1);
+}
+
+/// A commit in memory makes no write, so that nothing but a look at the log shows that it can never
+/// be dumped.
+#[test]
+fn a_store_that_stopped_acknowledges_nothing_in_memory() {
+    let (volume, store) = memory();
+    let class = Class::Memory(MemoryConfig::new(1 << 20));
+    let space = store.create_space("s", SpaceConfig::new().class(class)).unwrap();
+    space.append("log", b"safe").unwrap().wait().unwrap();
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::Other, sticky: false });
+    assert!(matches!(store.append("log", b"lost?").unwrap().wait(), Err(Error::Stopped { .. })));
+    let error = space.append("log", b"more").map(drop).unwrap_err();
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    let mut commit = Commit::new();
+    commit.trim("log", 1);
+    assert!(matches!(space.try_commit(&commit), Err(Error::Stopped { .. })));
+    let entries: Vec<_> = space.read("log", ..).unwrap().map(|e| e.unwrap().payload).collect();
+    assert_eq!(entries, [&b"safe"[..]], "reads go on");
+    assert!(matches!(store.close(), Err(Error::Stopped { .. })));
 }
 
 #[test]

@@ -52,10 +52,10 @@ impl World {
         };
         let rests = |error: &Error| durable.iter().any(|state| refuses(state, error));
         match (result, model::apply(&mut after, &changes, now)) {
+            (Ok(_), _) if state.oracle.stopped => violated("a store that has stopped accepts a commit"),
             (Ok(ticket), Ok(seqs)) if ticket.is_in_memory() && ticket.seqs() == seqs => {
                 state.oracle.remember(&changes, now)
             }
-            (Ok(_), _) if state.oracle.stopped => violated("a store that has stopped accepts a commit"),
             (Ok(ticket), Ok(seqs)) => {
                 if ticket.seqs() != seqs {
                     return violated(format!("numbers {:?} were given, not {seqs:?}", ticket.seqs()));
