@@ -31,11 +31,14 @@ use crate::listeners::{Heard, Listeners};
 use crate::mirror::{Mirror, Mirrored};
 use crate::seal::{Pool, seal};
 use crate::sink::{Sink, Waiters};
+use crate::sync::atomic::AtomicBool;
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, MutexGuard};
 
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    /// Whether the log has stopped or was closed; see [`Core::ended`].
+    pub ended: Arc<AtomicBool>,
     pub pool: Arc<Pool>,
     pub volume: Arc<dyn Volume>,
     /// Offset of the ring's first byte on the volume.
@@ -76,9 +79,10 @@ impl Shared {
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
     ) -> Self {
-        let (core, committer, process) = (Mutex::new(core), OnceLock::new(), Process::current());
+        let (ended, core) = (core.ended.clone(), Mutex::new(core));
+        let (committer, process) = (OnceLock::new(), Process::current());
         let (calls, mirror) = (Calls::new(process), OnceLock::new());
-        Self { core, pool, volume, zone, config, clock, sink, mirror, committer, calls, process }
+        Self { core, ended, pool, volume, zone, config, clock, sink, mirror, committer, calls, process }
     }
 
     /// Refuses a process that did not open the log.

@@ -24,6 +24,7 @@ use crate::ring::Cursor;
 use crate::seal::Pool;
 use crate::shared::{PendingNotify, Shared, Turn};
 use crate::sink::{Sink, Waiters};
+use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;
 
@@ -500,6 +501,12 @@ impl Wal {
     /// Returns the times that blocks took for each stage, since the opening.
     pub fn stages(&self) -> Stages {
         self.shared.lock().stages.clone()
+    }
+
+    /// Returns whether the log has stopped or was closed, without a lock. The log then has a
+    /// [`failure`](Self::failure).
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
     }
 
     /// Returns the error that stopped the log, if any.

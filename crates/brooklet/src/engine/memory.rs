@@ -124,6 +124,10 @@ impl Inner {
         // thread that moves the space waits for the log, which a waker must not do.
         let wait = patience.waits() && self.options.threads && self.may_wait().is_ok();
         while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
+            // No write of the commit would show that the store has stopped.
+            if let Some(error) = self.ended() {
+                return Err(error);
+            }
             if durability.is_some() {
                 return Err(Error::InMemory { space: memory_space.name.clone() });
             }

@@ -263,6 +263,13 @@ impl Inner {
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// Returns the error of later calls once the store has stopped, or was closed. Before that, the
+    /// call takes no lock.
+    pub fn ended(&self) -> Option<Error> {
+        let wal = self.wal.as_ref().filter(|wal| wal.has_ended())?;
+        wal.failure().map(Error::from)
+    }
+
     /// Returns the log for commits of this process.
     pub fn writable(&self) -> Result<&Wal, Error> {
         if self.follows { Err(Error::ReadOnly) } else { self.wal() }

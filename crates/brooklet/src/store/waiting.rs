@@ -62,8 +62,7 @@ impl<M: Marks> Source<M> {
 
     /// Returns the reason why the reader gets nothing more.
     fn why_stopped(&self) -> Error {
-        let failure = self.inner.upgrade().and_then(|inner| inner.wal.as_ref()?.failure());
-        failure.map_or(Error::Closed, Error::from)
+        self.inner.upgrade().and_then(|inner| inner.ended()).unwrap_or(Error::Closed)
     }
 
     /// Waits once, for `left` at most. Returns `false` on a thread that may not wait.

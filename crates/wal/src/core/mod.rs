@@ -41,6 +41,7 @@ use crate::mirror::SealedBlock;
 use crate::pace::{Pace, Pacer};
 use crate::ring::{Cursor, Ring};
 use crate::seal::{Pool, Sealed};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::Thread;
 use crate::tuner::{Done, Settings, Tuner};
 
@@ -166,6 +167,8 @@ pub(crate) struct Core {
     paused: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
+    /// Whether there is a failure, for readers that take no lock.
+    pub ended: Arc<AtomicBool>,
     /// The blocks that the mirror has yet to keep, if the log has a mirror.
     mirror: Option<Box<mirror::MirrorWindow>>,
     /// Blocks that were closed when the log stopped.
@@ -214,6 +217,7 @@ impl Core {
             ending: Vec::new(),
             marks: VecDeque::new(),
             failure: None,
+            ended: Arc::new(AtomicBool::new(false)),
             mirror: None,
             wrecked: Vec::new(),
             rest: None,
@@ -479,6 +483,7 @@ impl Core {
             return Vec::new();
         }
         self.failure = Some(why);
+        self.ended.store(true, Ordering::Release);
         let mut blocks = self.mirror.as_mut().map(|mirror| mirror.stop()).unwrap_or_default();
         blocks.extend(self.in_flight.drain(..).map(|f| f.block));
         // The driver of the taken block will find the log stopped.
