@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use brooklet::io::{Fault, FileOptions, FileVolume, ManualClock, MemVolume, OpenMode, Rng, Volume};
-use brooklet::{Commit, Error, ErrorKind, Options, Store};
+use brooklet::{Commit, Error, ErrorKind, Options, Retention, SpaceConfig, Store};
 use common::contents;
 
 const MIB: u64 = 1 << 20;
@@ -242,6 +242,47 @@ fn a_store_without_threads_is_never_stuck() {
         }
         store.close().unwrap();
     }
+}
+
+/// These commits drop entries, or limit what a log keeps, and record so in a few bytes: a journal of
+/// removals, a state that names what was purged. In an earlier state, a full store refused them.
+#[test]
+fn a_full_store_takes_little_beside_what_frees() {
+    let clock = Arc::new(ManualClock::default());
+    let volume: Arc<dyn Volume> = Arc::new(MemVolume::new(1));
+    let options = options().threads(false).clock(clock).rng_seed(1).capacity(4 * MIB);
+    let store = options.create_on(volume.clone()).unwrap();
+    let space = store.create_space("s", SpaceConfig::new()).unwrap();
+    for key in ["s/a", "s/b", "journal", "state", "limited"] {
+        store.append(key, "first").unwrap().wait().unwrap();
+    }
+    let mut rng = Rng::new(1);
+    fill(&store, |n| (format!("log/{}", n % 50).into_bytes(), noise(&mut rng, 2000)));
+    // Not even the least of entries finds room now.
+    fill(&store, |_| (b"log/0".to_vec(), b"x".to_vec()));
+    // A deletion is no way around the limit for entries and new logs.
+    let mut large = Commit::new();
+    large.delete("s/b").append("journal", noise(&mut rng, 4000));
+    assert!(!done(store.commit(&large)));
+    let mut created = Commit::new();
+    created.delete("s/b").begin_at("k".repeat(900), 1);
+    assert!(!done(store.commit(&created)));
+
+    let mut removal = Commit::new();
+    removal.delete("s/a").append("journal", "a is removed");
+    drop(store.commit(&removal).unwrap());
+    let mut purge = Commit::new();
+    purge.snapshot("state", "purged up to 0").begin_at("log/7", 1);
+    drop(store.commit(&purge).unwrap());
+    drop(store.set_retention("limited", Retention::new().entries(1)).unwrap());
+    space.configure(SpaceConfig::new().max_logs(5)).unwrap();
+    assert_eq!(space.info().unwrap().logs, Some(1));
+    for n in 0..50 {
+        delete(&store, format!("log/{n}").into_bytes(), "after commits that added little");
+    }
+    store.flush().unwrap();
+    drop(space);
+    sound(store, &volume);
 }
 
 /// Logs that were only looked up need no room, however full the store is.
