@@ -201,7 +201,8 @@ mod tests {
 
     use super::*;
     use crate::model::commit::Action;
-    use crate::{Commit, Options, SpaceConfig, Store};
+    use crate::state::admission::SpaceBudget;
+    use crate::{Commit, Options, Retention, SpaceConfig, Store};
 
     fn options() -> Options {
         Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5)
@@ -232,6 +233,37 @@ mod tests {
         let claimed = inner.state().claims() - claims;
         let excess = rehearsal.needs.space.claim - claimed;
         assert!(claimed > 0 && excess < claimed / 100, "{claimed} and {excess}");
+    }
+
+    /// Where room is short, these commits have a limit of their own.
+    #[test]
+    fn a_commit_adds_little_only_beside_what_it_drops() {
+        let store = store();
+        for key in ["a", "b"] {
+            store.append_many(key, ["1", "2"]).unwrap().wait().unwrap();
+        }
+        let inner = store.inner();
+        inner.state().room.set_budget(SpaceBudget { most_freeing: 1 << 20, ..SpaceBudget::default() });
+        let is_little = |actions: &[(&str, Action<'_>)]| {
+            let ops = actions.iter().map(|&(key, action)| Op { key: key.as_bytes(), action });
+            let ops: Vec<Op<'_>> = ops.collect();
+            let mut rehearsal = Rehearsal::default();
+            let clock = CommitClock::new(&*inner.options.clock);
+            assert!(inner.state().rehearse(&ops, &clock, &mut rehearsal).is_ok());
+            let space = rehearsal.needs.space;
+            assert!(space.little || !space.freeing);
+            space.little && !space.freeing
+        };
+        let (note, limit) = (Action::Append(b"note"), Action::Retain(Retention::new().entries(1)));
+        assert!(is_little(&[("a", Action::Trim(1)), ("b", note)]));
+        assert!(is_little(&[("a", Action::Delete), ("journal", note)]));
+        assert!(is_little(&[("a", Action::Snapshot(b"state"))]));
+        assert!(is_little(&[("a", limit)]));
+        assert!(!is_little(&[("a", Action::Trim(1))]), "it adds nothing");
+        assert!(!is_little(&[("a", note)]) && !is_little(&[("a", Action::Trim(0)), ("a", note)]));
+        assert!(!is_little(&[("a", Action::Delete), ("b", Action::Append(&[7; 4000]))]));
+        assert!(!is_little(&[("new", limit)]));
+        assert!(!is_little(&[("a", Action::Delete), ("longer", Action::Begin(5)), ("b", note)]));
     }
 
     /// The rehearsal of a commit is no commit.

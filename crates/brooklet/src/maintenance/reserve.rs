@@ -6,8 +6,9 @@
 //! of need. This happens here, where no writer waits for the file system.
 //!
 //! A part of the ready space is *kept*: for the next manifest; for merging, which writes before
-//! it frees; and for commits that only free space, whose tombstones also take room. There is
-//! therefore always room to trim, delete, checkpoint and merge.
+//! it frees; and for commits that only free space, whose tombstones also take room. Commits that
+//! free space and add little may take a quarter of the last part. There is therefore always room to
+//! trim, delete, checkpoint and merge.
 //!
 //! A merge writes about as many bytes as it reads. The read part of a run is free once the merge
 //! has passed a table of that run. At any time, a merge therefore takes at most one table of each
@@ -66,6 +67,8 @@ const LONG_TABLE: u64 = 512 << 20;
 const KEPT_TO_MERGE: u64 = 4;
 /// Number of tables kept for commits that only free space.
 const KEPT_TO_FREE: u64 = 4;
+/// Number of these tables that commits may take that free space and add little.
+const FOR_LITTLE: u64 = 1;
 /// Holes smaller than this number of bytes are not punched.
 const HOLE: u64 = 1 << 20;
 
@@ -110,12 +113,14 @@ impl Maintenance {
         let kept = self.kept_to_merge(runs);
         let resort = if self.space.last_resort { certain / 2 } else { 0 };
         let most_freeing = certain.saturating_sub(kept).max(resort);
-        let most = certain.saturating_sub(kept + KEPT_TO_FREE * self.table_size());
+        let beyond = |tables: u64| certain.saturating_sub(kept + tables * self.table_size());
+        let (most, most_little) = (beyond(KEPT_TO_FREE), beyond(KEPT_TO_FREE - FOR_LITTLE));
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
         let short_of_space = self.space.short_of_space.is_some();
         SpaceBudget {
             most,
+            most_little,
             most_freeing,
             largest,
             whole: if capacity == 0 { 0 } else { whole },

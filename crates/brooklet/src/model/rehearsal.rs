@@ -27,7 +27,8 @@ pub(crate) struct Needs {
 impl Default for Needs {
     /// Returns the needs of a commit without operations.
     fn default() -> Self {
-        Self { space: SpaceRequest { claim: 0, largest: 0, freeing: true }, record: 0, entries: 0 }
+        let space = SpaceRequest { claim: 0, largest: 0, freeing: true, little: true };
+        Self { space, record: 0, entries: 0 }
     }
 }
 
@@ -40,4 +41,6 @@ pub(crate) struct SpaceRequest {
     pub largest: usize,
     /// Whether the commit only frees space.
     pub freeing: bool,
+    /// Whether the commit only frees space, or room is short and it frees space and adds little.
+    pub little: bool,
 }

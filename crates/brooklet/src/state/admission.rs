@@ -13,7 +13,8 @@
 //! Invariants:
 //! 1. Claims never exceed the bytes that a checkpoint can certainly write, less the reserve for
 //!    merging and the next manifest. Commits that only free space may claim more of these bytes
-//!    than commits that add entries.
+//!    than commits that add entries. Commits that free space and add little (`needs.rs`) are in
+//!    between: without them, a caller that records each removal could not free space.
 //! 2. `resolved <= requested`; both only grow.
 
 use crate::error::Error;
@@ -36,6 +37,8 @@ pub(crate) struct SpaceBudget {
     /// The limit for claims of commits that add entries, as long as no entry of a run takes more
     /// than `largest`.
     pub most: u64,
+    /// The limit for claims of commits that free space and add little.
+    pub most_little: u64,
     /// The limit for claims of commits that only free space.
     pub most_freeing: u64,
     pub largest: usize,
@@ -110,9 +113,18 @@ impl Room {
 
     /// Returns whether a commit finds room in addition to these claims.
     fn admits(&self, claims: u64, request: SpaceRequest) -> bool {
-        let SpaceBudget { most, most_freeing, largest, .. } = self.budget;
-        let most = if request.freeing { most_freeing } else { most };
-        request.largest <= largest && claims.saturating_add(request.claim) <= most
+        let claims = claims.saturating_add(request.claim);
+        request.largest <= self.budget.largest && claims <= self.limit(request)
+    }
+
+    /// Returns the limit for claims that holds for a commit.
+    fn limit(&self, request: SpaceRequest) -> u64 {
+        let SpaceBudget { most, most_little, most_freeing, .. } = self.budget;
+        match request {
+            SpaceRequest { freeing: true, .. } => most_freeing,
+            SpaceRequest { little: true, .. } => most_little,
+            _ => most,
+        }
     }
 
     /// Requests room, and returns the number of the request. `requested` is the number of the
@@ -125,6 +137,7 @@ impl Room {
         all.claim = all.claim.max(request.claim);
         all.largest = all.largest.max(request.largest);
         all.freeing &= request.freeing;
+        all.little &= request.little;
         self.frees |= request.freeing;
         Ok(requested.unwrap_or_else(|| {
             self.waiting += 1;
@@ -164,8 +177,7 @@ impl Room {
 
     /// Describes the lack of room for a commit.
     fn shortage(&self, request: SpaceRequest) -> String {
-        let SpaceBudget { most, most_freeing, .. } = self.budget;
-        let most = if request.freeing { most_freeing } else { most };
+        let most = self.limit(request);
         let and = if self.why.is_empty() { "" } else { "; " };
         format!(
             "it may take {} bytes, and {most} bytes are left for it and all data that is not in runs yet{and}{}",
@@ -261,6 +273,11 @@ impl StoreState {
         }
     }
 
+    /// Returns whether a commit with this claim finds no room among commits that add entries.
+    pub(super) fn is_short_of(&self, claim: u64) -> bool {
+        self.claims().saturating_add(claim) > self.room.budget.most
+    }
+
     /// Returns an error if a commit that needs this space finds no room.
     pub(super) fn admit(&self, request: SpaceRequest) -> Result<(), Retry> {
         if self.room.admits(self.claims(), request) {
@@ -279,11 +296,18 @@ impl StoreState {
 mod tests {
     use super::*;
 
-    const TOLD: SpaceBudget =
-        SpaceBudget { most: 800, most_freeing: 950, largest: 50, whole: 1000, look_at: 500, slope: 100 };
+    const TOLD: SpaceBudget = SpaceBudget {
+        most: 800,
+        most_little: 850,
+        most_freeing: 950,
+        largest: 50,
+        whole: 1000,
+        look_at: 500,
+        slope: 100,
+    };
 
     fn request(claim: u64, freeing: bool) -> SpaceRequest {
-        SpaceRequest { claim, largest: 10, freeing }
+        SpaceRequest { claim, largest: 10, freeing, little: freeing }
     }
 
     #[test]
@@ -293,6 +317,8 @@ mod tests {
         room.set_budget(TOLD);
         assert!(room.admits(700, request(100, false)) && !room.admits(700, request(101, false)));
         assert!(room.admits(700, request(250, true)) && !room.admits(700, request(251, true)));
+        let little = |claim| SpaceRequest { little: true, ..request(claim, false) };
+        assert!(room.admits(700, little(150)) && !room.admits(700, little(151)));
         assert!(!room.admits(0, SpaceRequest { largest: 51, ..request(1, false) }));
         assert!(!room.admits(u64::MAX, request(u64::MAX, false)));
     }
@@ -305,7 +331,7 @@ mod tests {
         assert!(room.is_requested() && first < second);
         assert_eq!(
             room.request,
-            Some(SpaceRequest { claim: 7, largest: 10, freeing: false }),
+            Some(SpaceRequest { claim: 7, largest: 10, freeing: false, little: false }),
             "the most that is wished"
         );
         assert_eq!(room.request_space(Some(first), request(5, true)).unwrap(), first);

@@ -8,11 +8,15 @@ use brooklet_wal::Wal;
 use crate::format::commit_record;
 use crate::memtable::{Slot, entry_bytes};
 use crate::model::Effect;
-use crate::model::commit::Op;
+use crate::model::commit::{Action, Op};
 use crate::model::rehearsal::Needs;
 use crate::model::retention_state::RetentionState;
 use crate::state::StoreState;
 use crate::state::append::Retry;
+
+/// Most bytes of runs that a commit may claim for its entries and limits if it is to count as one
+/// that adds little.
+const LITTLE: u64 = 4 << 10;
 
 impl StoreState {
     /// Adds the needs of the planned operations, which follow the others of a commit.
@@ -41,6 +45,34 @@ impl StoreState {
             let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
             *record += commit_record::bound(key, payload) + terms;
         }
+        // Only where room is short does the difference matter.
+        let claim = space.claim;
+        let is_little = || self.is_short_of(claim) && self.drops_and_adds_little(ops);
+        space.little = space.freeing || space.little && is_little();
+    }
+
+    /// Returns whether the planned operations drop entries or logs, or limit what logs keep, and add
+    /// [little](LITTLE) beside that. The deletion of a record with a note in a journal is such a
+    /// commit. A log without entries is not little: see
+    /// [`creates_no_more_than_it_deletes`](Self::creates_no_more_than_it_deletes).
+    fn drops_and_adds_little(&self, ops: &[Op<'_>]) -> bool {
+        let (mut drops, mut added) = (false, 0);
+        for (planned, undo) in self.plan.iter().zip(&self.undo) {
+            let (action, len) = (ops[planned.op].action, planned.payload(ops).len());
+            let adds_entry = matches!(action, Action::Append(_) | Action::Snapshot(_));
+            drops |= match (planned.effect, undo.bounds) {
+                (_, None) if !adds_entry => return false,
+                (Effect::Delete, Some(_)) => true,
+                (Effect::Trim(first), Some(before)) => first > before.first,
+                (Effect::Truncate(next), Some(before)) => next < before.next,
+                (Effect::Entries(_), Some(_)) => !adds_entry,
+                _ => false,
+            };
+            if action.adds() {
+                added += self.active.claim_of(undo.slot, planned.effect, len, !undo.touched);
+            }
+        }
+        drops && added <= LITTLE
     }
 
     /// Returns whether the planned operations create no more logs than they delete, and logs that

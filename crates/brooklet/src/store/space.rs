@@ -308,7 +308,7 @@ impl Space {
         last.map_or(Ok(()), |ticket| ticket.wait_durable())
     }
 
-    /// Enrolls some logs by one commit, or by several if the ring is too small for one.
+    /// Enrolls some logs by one commit, or by several if the ring or the room is too small for one.
     fn enroll_some(&self, logs: &[LogInfo], gives: EnrollScope) -> Result<Option<Ticket>, Error> {
         let ops: Vec<Op<'_>> =
             logs.iter().map(|log| Op { key: &log.key, action: Action::Enroll(gives) }).collect();
@@ -316,7 +316,8 @@ impl Space {
             Ok(ticket) => Ok(Some(ticket)),
             // All of these logs are enrolled already, or are deleted.
             Err(Error::EmptyCommit) => Ok(None),
-            Err(Error::CommitTooLarge { .. }) if logs.len() > 1 => {
+            // A full store takes small commits of this kind.
+            Err(Error::CommitTooLarge { .. } | Error::Full { .. }) if logs.len() > 1 => {
                 let (some, others) = logs.split_at(logs.len() / 2);
                 let first = self.enroll_some(some, gives)?;
                 Ok(self.enroll_some(others, gives)?.or(first))
