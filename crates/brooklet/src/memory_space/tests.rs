@@ -253,6 +253,44 @@ fn a_commit_on_long_logs_stays_within_the_memory() {
     assert!(logs.memory() as u64 <= logs.config.bytes);
 }
 
+/// The next entry begins a chunk, for which the list of the log's chunks doubles.
+#[test]
+fn a_commit_that_doubles_a_list_stays_within_the_memory() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    // An entry takes a kilobyte with its length, and a chunk has 16 of them.
+    let payload = [7; 1022];
+    let append = [Op { key: b"s/log", action: Action::Append(&payload) }];
+    for _ in 0..513 * 16 {
+        assert!(logs.commit(&append, &|| 0).is_ok());
+    }
+    let before = logs.memory();
+    logs.config.bytes = before as u64 + (20 << 10);
+    let refused = logs.commit(&append, &|| 0);
+    assert!(matches!(refused, Err(Rejected::Error(Error::MemoryFull { .. }))), "{}", logs.memory());
+    assert!(logs.memory() <= before);
+}
+
+/// A full space that refuses drops entries that are too old: of no more logs than it must.
+#[test]
+fn a_commit_drops_no_more_old_entries_than_it_must() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    let (retention, payload) = (Retention::new().age(Duration::from_secs(1)), [7; 20 << 10]);
+    let keys: Vec<Vec<u8>> = (0..10).map(|n| format!("s/{n}").into_bytes()).collect();
+    for key in &keys {
+        for action in [Action::Retain(retention), Action::Append(&payload)] {
+            assert!(logs.commit(&[Op { key, action }], &|| 0).is_ok());
+        }
+    }
+    logs.config.bytes = logs.memory() as u64;
+    let append = Op { key: b"s/new", action: Action::Append(&payload[..10 << 10]) };
+    assert!(logs.commit(&[append], &|| 10_000).is_ok());
+    assert!(logs.memory() as u64 <= logs.config.bytes);
+    let left = keys.iter().filter(|key| !logs.bounds(key).unwrap().is_empty()).count();
+    assert_eq!(left, 9);
+}
+
 /// A trim or a truncation frees the memory of the entries that it drops.
 #[test]
 fn what_is_dropped_leaves_memory() {
