@@ -125,7 +125,20 @@ impl Logs {
             return Err(self.memory_full());
         }
         // Each operation may create a log, or begin a chunk of a long one.
-        Ok(needed > 0 && self.memory + needed + ops.len() * (COST + 1024 + CHUNK) > budget)
+        let most = self.memory + needed + ops.len() * (COST + 1024 + CHUNK);
+        // The lists of chunks that grow take a part of all memory, so that most commits need not
+        // look for them.
+        let grows = || most + self.memory > budget && most + self.growth_of_lists(ops) > budget;
+        Ok(needed > 0 && (most > budget || grows()))
+    }
+
+    /// Returns the most bytes by which lists of chunks grow with a commit.
+    fn growth_of_lists(&self, ops: &[Op<'_>]) -> usize {
+        let growth = |op: &Op<'_>| {
+            let slot = self.places.find(op.key).filter(|_| op.action.adds())?;
+            Some(self.places.get(slot).log.growth_of_list())
+        };
+        ops.iter().filter_map(growth).sum()
     }
 
     fn memory_full(&mut self) -> Error {
@@ -134,7 +147,7 @@ impl Logs {
     }
 
     /// Returns the bytes that the logs take beyond the memory of the space.
-    fn excess(&self) -> usize {
+    pub(super) fn excess(&self) -> usize {
         self.memory.saturating_sub(self.config.bytes as usize)
     }
 

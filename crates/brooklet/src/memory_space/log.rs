@@ -91,6 +91,17 @@ impl Log {
         self.tail.capacity() + more
     }
 
+    /// Returns the bytes by which the list of chunks grows with the next chunk.
+    pub fn growth_of_list(&self) -> usize {
+        let full = self.more.as_ref().filter(|more| more.chunks.len() == more.chunks.capacity());
+        full.map_or(0, |more| more.chunks.capacity() * size_of::<Chunk>())
+    }
+
+    /// Returns whether the log has a limit of age.
+    pub fn is_aged(&self) -> bool {
+        self.terms().is_some_and(|terms| terms.age.is_some())
+    }
+
     /// Appends an entry.
     pub fn push(&mut self, payload: &[u8]) {
         let needed = varint_len(payload.len() as u64) + payload.len();

@@ -97,6 +97,8 @@ pub(crate) struct Logs {
     /// Logs that were dropped because memory was full, until their readers are notified.
     pub dropped: Vec<Box<[u8]>>,
     cut: Option<Cut>,
+    /// Number of logs with a limit of age.
+    aged: usize,
     /// The slot of the next log whose entries may be too old.
     to_expire: Slot,
     pub counts: Counts,
@@ -161,6 +163,7 @@ impl MemorySpace {
             changed: false,
             dropped: Vec::new(),
             cut: None,
+            aged: 0,
             to_expire: 0,
             counts: Counts::default(),
         };
@@ -247,6 +250,7 @@ impl Logs {
 
     fn put(&mut self, key: &[u8], log: Log, created: u32) -> Slot {
         self.memory += COST + log.memory();
+        self.aged += usize::from(log.is_aged());
         let Bounds { first, next } = log.bounds();
         self.bytes += log.sum(first..next);
         let slot = self.places.add(key, log, created, self.generation);
@@ -263,9 +267,10 @@ impl Logs {
     /// Changes a log like [`change`](Self::change), but a running dump sees the change.
     fn alter(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
         let log = &mut self.places.get_mut(slot).log;
-        let before = log.memory();
+        let (before, was_aged) = (log.memory(), log.is_aged());
         let bytes = how(log);
         self.memory = self.memory + log.memory() - before;
+        self.aged = self.aged + usize::from(log.is_aged()) - usize::from(was_aged);
         self.bytes = self.bytes.saturating_add_signed(bytes);
     }
 
@@ -282,6 +287,7 @@ impl Logs {
         let Bounds { first, next } = place.log.bounds();
         self.bytes -= place.log.sum(first..next);
         self.memory -= cost_of(&place);
+        self.aged -= usize::from(place.log.is_aged());
         place
     }
 
@@ -387,24 +393,26 @@ impl Logs {
     /// Drops the entries of a log that are too old.
     fn expire(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
         let place = self.places.get(slot);
-        if place.log.terms().is_some_and(|limits| limits.age.is_some())
-            && place.log.kept(now) > place.log.bounds().first
-        {
+        if place.log.is_aged() && place.log.kept(now) > place.log.bounds().first {
             self.alter(slot, |log| -(log.limit(now) as i64));
         }
     }
 
-    /// Drops the entries that are too old from the next logs. After the last log, the first one is
-    /// the next.
+    /// Drops the entries that are too old from the next logs, until there is no
+    /// [excess](Self::excess). After the last log, the first one is the next.
     fn expire_some(&mut self, now: &dyn Fn() -> u64) {
-        let (from, all) = (self.to_expire, self.places.end());
-        let end = all.min(from.saturating_add(SLOTS));
-        for slot in from..end {
+        if self.aged == 0 {
+            return;
+        }
+        let (mut slot, all) = (self.to_expire, self.places.end());
+        let end = all.min(slot.saturating_add(SLOTS));
+        while slot < end && self.excess() > 0 {
             if self.places.occupied(slot).is_some() {
                 self.expire(slot, now);
             }
+            slot += 1;
         }
-        self.to_expire = if end < all { end } else { 0 };
+        self.to_expire = if slot < all { slot } else { 0 };
     }
 
     fn is_tombstone(&self, key: &[u8]) -> bool {
