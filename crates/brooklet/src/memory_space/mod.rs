@@ -177,6 +177,15 @@ impl MemorySpace {
         (logs.space, logs.config) = (space, config);
     }
 
+    /// Sets the retention of the space on all logs, some at a time: commits and reads continue in
+    /// between. Logs that are created meanwhile have the retention already.
+    pub fn retain_all(&self, now: &dyn Fn() -> u64) {
+        let mut next = Some(0);
+        while let Some(slot) = next {
+            next = self.logs().retain_some(slot, now);
+        }
+    }
+
     /// Returns the prefix of the keys of its logs.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
@@ -379,15 +388,18 @@ impl Logs {
         fits
     }
 
-    /// Sets the retention of the space on all logs.
-    pub fn retain_all(&mut self, now: &dyn Fn() -> u64) {
-        for slot in 0..self.places.end() {
+    /// Sets the retention of the space on the logs of some slots, from `from` on. Returns the slot
+    /// to continue at.
+    fn retain_some(&mut self, from: Slot, now: &dyn Fn() -> u64) -> Option<Slot> {
+        let end = self.places.end().min(from.saturating_add(SLOTS));
+        for slot in from..end {
             if let Some(place) = self.places.occupied(slot) {
                 let retention = self.space.retention_of(&place.key[self.prefix.len()..]);
                 self.change(slot, |log| -(log.retain(retention, now) as i64));
             }
         }
         self.changed = true;
+        (end < self.places.end()).then_some(end)
     }
 
     /// Drops the entries of a log that are too old.

@@ -291,6 +291,25 @@ fn a_commit_drops_no_more_old_entries_than_it_must() {
     assert_eq!(left, 9);
 }
 
+/// Commits and reads go on while a space gets another retention.
+#[test]
+fn a_retention_is_set_on_some_logs_at_a_time() {
+    let memory_space = memory_space();
+    let keys: Vec<Vec<u8>> = (0..5000).map(|n| format!("s/{n}").into_bytes()).collect();
+    for key in keys.iter().chain(&keys) {
+        let append = Op { key, action: Action::Append(b"entry") };
+        assert!(memory_space.logs().commit(&[append], &|| 0).is_ok());
+    }
+    let config = memory_space.logs().config;
+    let space = memory_space.logs().space.clone().retention(Retention::new().entries(1));
+    memory_space.configure(space, config);
+    let trimmed = || keys.iter().filter(|key| memory_space.logs().bounds(key).unwrap().len() == 1).count();
+    assert_eq!(memory_space.logs().retain_some(0, &|| 0), Some(SLOTS));
+    assert_eq!(trimmed(), SLOTS as usize);
+    memory_space.retain_all(&|| 0);
+    assert_eq!(trimmed(), keys.len());
+}
+
 /// A trim or a truncation frees the memory of the entries that it drops.
 #[test]
 fn what_is_dropped_leaves_memory() {

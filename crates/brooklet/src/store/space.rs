@@ -153,7 +153,7 @@ impl Store {
                 with(false)?;
                 memory_space.configure(config.clone(), memory);
                 if changed {
-                    memory_space.logs().retain_all(&|| inner.now());
+                    memory_space.retain_all(&|| inner.now());
                 }
                 self.shared().see_to_dumps()?;
                 return Ok(space);
@@ -166,7 +166,7 @@ impl Store {
                     },
                 )?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
-                    memory_space.logs().retain_all(&|| inner.now());
+                    memory_space.retain_all(&|| inner.now());
                 }
                 return Ok(space);
             }
