@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-use brooklet::io::{Layer, ManualClock, MemVolume, Rng, Volume};
-use brooklet::{Appending, Class, Commit, End, Error, MemoryConfig, Options, SpaceConfig, Store, WhenFull};
+use brooklet::io::{Clock, Layer, ManualClock, MemVolume, Rng, SystemClock, Volume};
+use brooklet::{
+    Appending, Class, Commit, End, Error, MemoryConfig, Options, Retention, SpaceConfig, Store, WhenFull,
+};
 
 use crate::common::gate::Gate;
 use crate::common::tasks::{Count, block_on};
@@ -182,6 +185,51 @@ fn a_task_that_needs_a_read_blocks_no_thread() {
     assert_eq!(volume.held_up.load(Ordering::SeqCst), 1);
     volume.close(false);
     store.close().unwrap();
+}
+
+/// A clock that panics on the store's thread for calls that wait.
+#[derive(Debug, Default)]
+struct Broken(SystemClock);
+
+impl Clock for Broken {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn wall(&self) -> Duration {
+        assert_ne!(thread::current().name(), Some("brooklet-block"), "an assertion of the clock's");
+        self.0.wall()
+    }
+}
+
+/// A commit panics on the thread that makes it. In an earlier state, its task and those behind it
+/// got the error of a store that was closed.
+#[test]
+fn a_panic_stops_the_store_of_a_task() {
+    let volume = SlowReads::new();
+    let hour = Retention::new().age(Duration::from_secs(3600));
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for n in 0..200 {
+        drop(store.set_retention(format!("log/{n}"), hour).unwrap());
+        drop(store.append(format!("log/{n}"), "first").unwrap());
+    }
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let options = options().clock(Arc::new(Broken::default())).rng_seed(1);
+    let store = options.open_on(Arc::new(volume.clone())).unwrap();
+    volume.close(true);
+    let waker = Arc::new(Count::default());
+    let mut waiting: Vec<_> = (7..10).map(|n| store.append_async(format!("log/{n}"), "second")).collect();
+    assert!(waiting.iter_mut().all(|committing| poll(committing, &waker).is_pending()));
+    volume.close(false);
+    for committing in waiting {
+        let ended = block_on(committing);
+        assert!(matches!(ended, Err(Error::Stopped { .. })), "{ended:?}");
+    }
+    let ended = block_on(store.append_async("log/7", "third"));
+    assert!(matches!(ended, Err(Error::Stopped { .. })), "{ended:?}");
+    assert!(matches!(store.close(), Err(Error::Stopped { .. })));
 }
 
 /// A log of a space in memory did not fit into memory when the store was opened, and the volume
