@@ -108,7 +108,7 @@ impl Inner {
     /// calls.
     ///
     /// # Errors
-    /// [`Error::Closed`]; the call is dropped.
+    /// [`Error::Closed`], or the error that stopped the store; the call is dropped.
     pub fn call_blocking(
         self: &Arc<Self>,
         reason: WaitReason,
@@ -118,7 +118,8 @@ impl Inner {
         let BlockingCalls { state, sleeper } = &self.blocking_calls;
         let mut queue = held(state);
         if queue.ended || self.is_closing() && sleeper.thread().is_none() {
-            return Err(Error::Closed);
+            drop(queue);
+            return Err(self.ended().unwrap_or(Error::Closed));
         }
         queue.for_room += usize::from(reason == WaitReason::Room);
         logs.iter().for_each(|log| *queue.on_logs.entry(*log).or_default() += 1);

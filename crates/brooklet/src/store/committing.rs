@@ -152,15 +152,17 @@ impl Turn {
     /// Makes the commit, unless its task has left, and wakes the task.
     fn take(self, inner: &Inner) {
         if let Some(commit) = self.0.begin() {
-            let ended = commit.with_ops(|ops| inner.write(ops, commit.durability, true));
-            self.0.end(ended);
+            let write = || commit.with_ops(|ops| inner.write(ops, commit.durability, true));
+            // The thread goes on: the later calls report why the store has stopped.
+            let ended = caught("a commit of a task", write);
+            self.0.end(ended.unwrap_or_else(|panic| Err(inner.stop(panic))));
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // A turn that was not taken, or that panicked: the store has ended.
+        // A turn that was not taken: the store was closed.
         self.0.end(Err(Error::Closed));
     }
 }
