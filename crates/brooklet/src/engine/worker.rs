@@ -287,6 +287,7 @@ mod tests {
     use brooklet_io::{ManualClock, MemVolume};
 
     use super::*;
+    use crate::sync::atomic::{AtomicBool, AtomicU64};
     use crate::sync::{Sleeper, thread};
     use crate::{Options, Retention, Store};
 
@@ -466,6 +467,35 @@ mod tests {
         assert!((BUDGET / 4..BUDGET * 3 / 4).contains(&(most - found)), "{most} after {found}");
         while store.step().unwrap() {}
         assert_eq!(store.inner().state().most_memory(BUDGET), BUDGET);
+    }
+
+    /// The ring grows, for which the log writes all blocks. In an earlier state, their callbacks ran
+    /// under the lock of maintenance: one that asked for a checkpoint never ended.
+    #[test]
+    fn no_callback_runs_under_the_lock_of_maintenance() {
+        let options = Options::new().ring_size(4 << 20).with_first_ring(128 << 10).max_payload(9 << 10);
+        let store: Store = options.threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let inner = store.inner();
+        let size = || inner.maintenance().ring_sizes().0;
+        let (first, called, locked) = (size(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let append = || {
+            let (inner, called, locked) = (store.shared(), called.clone(), locked.clone());
+            store.append("log", [7; 8_000]).unwrap().on_done(move |done| {
+                done.unwrap();
+                called.fetch_add(1, Ordering::Relaxed);
+                locked.fetch_or(inner.maintenance.try_lock().is_err(), Ordering::Relaxed);
+            });
+        };
+        while inner.wal().unwrap().stats().used <= first / 2 {
+            append();
+            store.flush().unwrap();
+        }
+        let before = called.load(Ordering::Relaxed);
+        append();
+        assert!(inner.maintain().unwrap());
+        assert!(size() > first);
+        assert_eq!(called.load(Ordering::Relaxed), before + 1);
+        assert!(!locked.load(Ordering::Relaxed));
     }
 
     /// Once, an idle store that was only read kept all read blocks in memory forever.
