@@ -122,6 +122,7 @@ impl Inner {
     /// Grows the ring for a commit that a ring of its size does not take.
     pub(super) fn grow_ring_for_commit(&self, wal: &Wal) -> Result<(), Error> {
         wal.may_wait()?;
+        let _hush = self.hush();
         let context = self.context()?;
         let Some(mut maintenance) = self.free_maintenance() else {
             return Err(self.needs_larger_ring());

@@ -50,6 +50,8 @@ impl Inner {
 
     /// Does a slice of maintenance. Returns `false` if there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
+        // To grow the ring, this thread may write blocks while it holds the lock of maintenance.
+        let _hush = self.hush();
         let context = self.context()?;
         if held(&self.ages).pass(self.options.clock.now()) {
             self.table_cache.cache.age();
