@@ -319,6 +319,37 @@ fn trims_keep_the_fences_of_all_epochs() {
     assert_eq!((found.len(), opened.end.lsn, opened.writer.epoch), (0, 5, Epoch(5)));
 }
 
+/// The log has very many objects. In an earlier state, the recorder first made a list of all of their
+/// places.
+#[test]
+fn a_long_log_is_trimmed_place_by_place() {
+    let mut bucket = bucket();
+    let (end, _, _) = take_over(&mut bucket, TakeoverLimits::default(), |_, _| {});
+    let opened = opened(end);
+    let mut recorder = Recorder::new(&opened);
+    let place = Place { epoch: opened.writer.epoch, number: 1 << 60 };
+    assert!(recorder.record(Mark { place, lsn: 1 << 60, chain: 7 }, 0));
+    let requests = recorder.poll::<Block>();
+    assert!(matches!(&requests[..], [Request::Record(_)]));
+    recorder.answer(&requests[0], Reply::Done);
+    let first = recorder.poll::<Block>();
+    let of = |requests: &[Request<Block>]| -> Vec<u64> {
+        let number = |request: &Request<Block>| match request {
+            Request::Remove(place) => place.number,
+            other => panic!("{other:?}"),
+        };
+        requests.iter().map(number).collect()
+    };
+    assert!(of(&first).into_iter().eq(0..first.len() as u64) && !first.is_empty());
+    assert!(recorder.poll::<Block>().is_empty(), "enough are under way");
+    // A removal that failed is repeated, and the others are followed by the next ones.
+    recorder.answer(&first[3], Reply::Unknown);
+    recorder.answer(&first[0], Reply::Done);
+    let next = first.len() as u64;
+    assert_eq!(of(&recorder.poll::<Block>()), [3, next]);
+    assert!(!recorder.is_idle());
+}
+
 fn follower(at: Mark) -> Follower<Block> {
     Follower::new(STORE, at, None, secs(3), secs(0))
 }
