@@ -28,10 +28,12 @@ pub struct Recorder {
     ends: BTreeMap<Epoch, u64>,
     step: Step,
     asked: bool,
-    /// Places that are to be removed, and those whose removal is under way.
-    garbage: BTreeSet<Place>,
+    /// The next place to remove; the goal if there is none.
+    next: Place,
+    /// Places whose removal failed, and those whose removal is under way.
+    failed: BTreeSet<Place>,
     removing: BTreeSet<Place>,
-    /// The trimmed place once the garbage is removed.
+    /// The trimmed place once all places before it are removed.
     goal: Place,
 }
 
@@ -57,7 +59,8 @@ impl Recorder {
             ends,
             step: Step::Idle,
             asked: false,
-            garbage: BTreeSet::new(),
+            next: trimmed,
+            failed: BTreeSet::new(),
             removing: BTreeSet::new(),
             goal: trimmed,
         }
@@ -67,7 +70,7 @@ impl Recorder {
     /// the [owner has kept](crate::Owner::kept). Returns `false` if the last record is not done, or
     /// another owner has come.
     pub fn record(&mut self, mark: Mark, backup: u64) -> bool {
-        let idle = self.step == Step::Idle && self.garbage.is_empty() && self.removing.is_empty();
+        let idle = self.is_idle();
         if idle {
             debug_assert_eq!(mark.place.epoch, self.writer.epoch, "an owner records its own epoch");
             let record = Record {
@@ -88,7 +91,11 @@ impl Recorder {
 
     /// Returns whether nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.step == Step::Idle && self.garbage.is_empty() && self.removing.is_empty()
+        self.step == Step::Idle && self.has_removed_all()
+    }
+
+    fn has_removed_all(&self) -> bool {
+        self.next == self.goal && self.failed.is_empty() && self.removing.is_empty()
     }
 
     /// Returns the epoch of a later owner, if its record was met.
@@ -111,7 +118,7 @@ impl Recorder {
         }
         self.asked = matches!(self.step, Step::Create(_) | Step::Look(_));
         while self.removing.len() < REMOVALS
-            && let Some(place) = self.garbage.pop_first()
+            && let Some(place) = self.take_place()
         {
             self.removing.insert(place);
             requests.push(Request::Remove(place));
@@ -123,12 +130,9 @@ impl Recorder {
     pub fn answer<P: Payload>(&mut self, request: &Request<P>, reply: Reply<P>) {
         if let Request::Remove(place) = request {
             if self.removing.remove(place) && reply != Reply::Done {
-                self.garbage.insert(*place);
+                self.failed.insert(*place);
             }
-            if self.garbage.is_empty() && self.removing.is_empty() {
-                self.trimmed = self.goal;
-                self.ends.retain(|epoch, _| *epoch >= self.goal.epoch);
-            }
+            self.end_trim();
             return;
         }
         self.asked = false;
@@ -160,20 +164,43 @@ impl Recorder {
         self.trim(record.mark.place);
     }
 
+    /// Begins to remove the places before `to`. Their number has no bound, so that they are found
+    /// one after the other.
     fn trim(&mut self, to: Place) {
-        let from = self.trimmed;
-        for epoch in from.epoch.0..=to.epoch.0 {
-            let first = if epoch == from.epoch.0 { from.number } else { 0 };
-            let fence = self.ends.get(&Epoch(epoch)).copied();
-            let end = if epoch == to.epoch.0 { to.number } else { fence.unwrap_or(0) };
-            let end = end + u64::from(bug("fences-are-trimmed") && epoch < to.epoch.0);
-            let places = (first..end).map(|number| Place { epoch: Epoch(epoch), number });
-            self.garbage.extend(places);
-        }
         self.goal = to;
-        if self.garbage.is_empty() {
-            self.trimmed = to;
-            self.ends.retain(|epoch, _| *epoch >= to.epoch);
+        self.find_next();
+        self.end_trim();
+    }
+
+    /// Moves on from a place without an object to remove: past the end of an epoch, whose fence
+    /// stays.
+    fn find_next(&mut self) {
+        while self.next.epoch < self.goal.epoch {
+            let fence = self.ends.get(&self.next.epoch).copied().unwrap_or(0);
+            if self.next.number < fence + u64::from(bug("fences-are-trimmed")) {
+                return;
+            }
+            self.next = Place::first_of(self.next.epoch.next());
+        }
+        self.next = self.next.min(self.goal);
+    }
+
+    /// Takes the next place to remove.
+    fn take_place(&mut self) -> Option<Place> {
+        let place = self.failed.pop_first();
+        if place.is_some() || self.next == self.goal {
+            return place;
+        }
+        let place = self.next;
+        self.next = place.next();
+        self.find_next();
+        Some(place)
+    }
+
+    fn end_trim(&mut self) {
+        if self.has_removed_all() {
+            self.trimmed = self.goal;
+            self.ends.retain(|epoch, _| *epoch >= self.goal.epoch);
         }
     }
 }
