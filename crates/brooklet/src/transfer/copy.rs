@@ -309,3 +309,24 @@ fn put_manifest(
     superblock.manifest = Place { offset: at, len: encoded.len() as u64, sum: manifest::sum_of(encoded) };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All threads panic. In an earlier state, the copy of a large store then waited for them.
+    #[test]
+    fn a_panic_in_a_check_ends_the_copy() {
+        let store = Store::in_memory(1).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+        let view = store.view().unwrap();
+        let source = &view.runs.iter().next().unwrap().tables[0];
+        let check = |_: &Written<'_>| -> Result<(), Error> { panic!("a planned panic") };
+        let copied = check_beside(&check, 2, |check| {
+            while check(Written { source, run: 1, meta: source.meta.clone() })? {}
+            Ok(())
+        });
+        let error = copied.unwrap_err().to_string();
+        assert!(error.contains("a planned panic"), "{error}");
+    }
+}
