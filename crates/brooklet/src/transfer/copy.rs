@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use brooklet_codex::Source;
+use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 
@@ -263,10 +264,15 @@ fn check_beside<'a>(
     write: impl FnOnce(&mut dyn FnMut(Written<'a>) -> Result<bool, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (send, written) = sync_channel(WAITING);
-    // Set to `None` at the first damage, after which `write` stops.
+    // Set to `None` at the first damage or panic, after which `write` stops.
     let written = Mutex::new(Some(written));
     let lock = || written.lock().unwrap_or_else(PoisonError::into_inner);
     let next = || lock().as_ref().and_then(|written| written.recv().ok());
+    // A panic must not leave `write` with tables that nobody takes.
+    let check = |written: &Written<'a>| {
+        let panicked = Error::io("checking the copy of a store");
+        caught("a check", || check(written)).unwrap_or_else(|panic| Err(panicked(panic)))
+    };
     let checks = || {
         while let Some(written) = next() {
             check(&written).inspect_err(|_| drop(lock().take()))?;
