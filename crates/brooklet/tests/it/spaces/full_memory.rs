@@ -1,10 +1,12 @@
 //! Spaces in memory whose memory is full: what they refuse and drop, logs that are not in memory
 //! yet, and logs without entries.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::io::{Layer, ManualClock, MemVolume, Rng, Volume};
 use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, Store, WhenFull};
 
 use super::memory::in_memory;
@@ -232,4 +234,60 @@ fn a_commit_that_is_refused_drops_no_other_log() {
     space.append("0099", vec![7; 9000]).unwrap().wait().unwrap();
     let after = logs();
     assert!(after.len() < before.len() && after.iter().any(|log| log.key == *b"large"), "{}", after.len());
+}
+
+/// A volume that counts the bytes that are read.
+#[derive(Clone, Debug)]
+struct Counting(MemVolume, Arc<AtomicU64>);
+
+impl Layer for Counting {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.1.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.0.read_at(offset, buf)
+    }
+
+    fn read_cached(&self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+}
+
+/// The log takes eight megabytes, and the space has a fraction of that. In an earlier state, the
+/// store loaded the whole log before it noticed.
+#[test]
+fn a_log_larger_than_all_memory_is_not_loaded() {
+    let volume = Counting(MemVolume::new(1), Arc::default());
+    let read = || volume.1.swap(0, Ordering::Relaxed);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    let space = store.create_space("s", SpaceConfig::new()).unwrap();
+    let mut rng = Rng::new(1);
+    for _ in 0..1000 {
+        let noise: Vec<u8> = (0..8000).map(|_| rng.next() as u8).collect();
+        space.append("large", noise).unwrap().wait().unwrap();
+    }
+    store.compact().unwrap();
+    read();
+    let refused = space.configure(in_memory(64 << 10));
+    assert!(matches!(refused, Err(Error::MemoryFull { .. })), "{refused:?}");
+    let moved = read();
+    assert!(moved < 4 << 20, "{moved} bytes were read");
+    // It leaves memory for the runs, and does not come back.
+    space.configure(in_memory(16 << 20)).unwrap();
+    space.configure(in_memory(64 << 10)).unwrap();
+    space.dump().unwrap();
+    store.close().unwrap();
+    drop((space, store));
+    read();
+    let store = options().open_on(Arc::new(volume.clone())).unwrap();
+    let space = store.space("s").unwrap();
+    assert!(!space.info().unwrap().memory.unwrap().complete);
+    let opened = read();
+    let refused = space.append("large", "one more").map(drop);
+    assert!(matches!(refused, Err(Error::MemoryFull { .. })), "{refused:?}");
+    let looked = read();
+    assert!(opened < 4 << 20 && looked < 4 << 20, "{opened} and {looked} bytes were read");
+    assert_eq!(space.info().unwrap().refused, 1);
 }
