@@ -269,7 +269,7 @@ impl Inner {
         key: &[u8],
         generation: u32,
     ) -> Result<Option<LoadedLog>, Error> {
-        match self.log_below(key) {
+        match self.log_below(memory_space, key) {
             Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. }))
                 if memory_space.logs().sets_aside =>
             {
@@ -282,7 +282,7 @@ impl Inner {
         }
     }
 
-    fn log_below(&self, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
+    fn log_below(&self, memory_space: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         let state = self.state();
         let recent = state.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());
         let read_view = ReadView::take(&state, key, &Asked::ALL, 0)?;
@@ -294,8 +294,12 @@ impl Inner {
         };
         let terms = recent.map_or_else(|| Ok(runs.state(key)?.terms), Ok::<_, Error>)?;
         let mut loaded = LoadedLog::new(entries.range().start, terms.as_deref());
+        let limit = memory_space.logs().config.bytes;
         for entry in entries {
             loaded.push(&entry?.payload);
+            if loaded.exceeds(limit) {
+                return Err(memory_space.logs().memory_full());
+            }
         }
         Ok(Some(loaded))
     }

@@ -129,12 +129,14 @@ impl Inner {
         let mut input = Input::all(&runs, prefix)?;
         let mut pieces = PieceWriter::new(Pending::new(0));
         let mut log: Option<(Vec<u8>, LoadedLog)> = None;
+        let limit = memory_space.logs().config.bytes;
+        let expect = |fits: bool| match fits {
+            true => Ok(()),
+            false => Err(Error::MemoryFull { space: memory_space.name.clone(), limit }),
+        };
         let put = |log: Option<(Vec<u8>, LoadedLog)>| {
             let Some((key, loaded)) = log else { return Ok(()) };
-            let mut logs = memory_space.logs();
-            let limit = logs.config.bytes;
-            let fits = logs.bring(&key, Some(loaded), generation);
-            if fits { Ok(()) } else { Err(Error::MemoryFull { space: memory_space.name.clone(), limit }) }
+            expect(memory_space.logs().bring(&key, Some(loaded), generation))
         };
         while !input.is_between_logs() || input.next_log().is_some_and(|key| key.starts_with(prefix)) {
             input.step(&mut pieces).map_err(read_error)?;
@@ -153,6 +155,7 @@ impl Inner {
                 };
                 let (_, loaded) = log.as_mut().expect("chunks follow a head");
                 chunk.range().for_each(|seq| loaded.push(chunk.payload_bytes(seq)));
+                expect(!loaded.exceeds(limit))?;
             }
         }
         put(log.take())?;

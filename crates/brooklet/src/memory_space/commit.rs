@@ -141,7 +141,8 @@ impl Logs {
         ops.iter().filter_map(growth).sum()
     }
 
-    fn memory_full(&mut self) -> Error {
+    /// Counts a commit that is refused for lack of memory, and returns its error.
+    pub fn memory_full(&mut self) -> Error {
         self.counts.refused += 1;
         Error::MemoryFull { space: self.name(), limit: self.config.bytes }
     }

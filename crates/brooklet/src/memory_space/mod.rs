@@ -488,6 +488,12 @@ impl LoadedLog {
     pub fn push(&mut self, payload: &[u8]) {
         self.log.push(payload);
     }
+
+    /// Returns whether the log alone takes more than `limit` bytes of memory. It fits nowhere then,
+    /// and the rest need not be loaded.
+    pub fn exceeds(&self, limit: u64) -> bool {
+        self.log.memory() as u64 > limit
+    }
 }
 
 impl<T> Lookup<T> {
