@@ -203,7 +203,7 @@ impl Maintenance {
             self.collect_garbage();
             let runs = context.state().runs.clone();
             let due = match pressure {
-                Some(SpacePressure { frees, .. }) => self.due_for_room(&runs, frees),
+                Some(SpacePressure { any, .. }) => self.due_for_room(&runs, any),
                 None => self.due(&runs, self.goal(context.quiet)).or_else(|| self.due_for_reads(&runs)),
             };
             let Some(due) = due else { return Ok(false) };

@@ -177,7 +177,7 @@ mod tests {
             store.step().unwrap();
         }
         let inner = store.inner();
-        let pressure = SpacePressure { frees: false, requested: 1 };
+        let pressure = SpacePressure { frees: false, any: false, requested: 1 };
         let mut maintenance = inner.maintenance();
         assert!(maintenance.compact(&inner.context().unwrap(), Some(pressure)).unwrap());
         let goes_on = maintenance.compaction.as_ref().unwrap();

@@ -333,7 +333,7 @@ impl Maintenance {
             return Ok(true);
         }
         self.merges.compacting = false;
-        if let Some(SpacePressure { frees, requested: asked }) = pressed {
+        if let Some(SpacePressure { frees, requested: asked, .. }) = pressed {
             // One checkpoint for each request, because other commits may continue to claim space.
             if claims > 0 && self.space.checkpointed_for.replace(asked) != Some(asked) && self.freeze(context)
             {
@@ -393,7 +393,7 @@ impl Maintenance {
             let state = context.state();
             (state.claims(), state.need().requested)
         };
-        let pressure = SpacePressure { frees: true, requested };
+        let pressure = SpacePressure { frees: true, any: true, requested };
         if self.make(claims)? > 0 || self.compact(context, Some(pressure))? {
             return Ok(true);
         }

@@ -67,8 +67,10 @@ pub(crate) struct SpaceDemand {
 /// Pressure: a commit waits and finds no room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpacePressure {
-    /// Whether a waiting commit only frees space: any work that makes room is then worthwhile.
+    /// Whether a waiting commit only frees space.
     pub frees: bool,
+    /// Whether a waiting commit frees space: any work that makes room is then worthwhile.
+    pub any: bool,
     /// The number of the last request that this pressure includes. A later look resolves a later
     /// request.
     pub requested: u64,
@@ -84,8 +86,9 @@ pub(crate) struct Room {
     /// Number of refused commits that did not want to wait.
     refusals: u64,
     request: Option<SpaceRequest>,
-    /// Whether one of the waiting commits only frees space.
+    /// Whether one of the waiting commits only frees space, or frees space and adds little.
     frees: bool,
+    any: bool,
     requested: u64,
     resolved: u64,
     /// Number of commits that requested room and still wait. `request` counts until this number is
@@ -139,6 +142,7 @@ impl Room {
         all.freeing &= request.freeing;
         all.little &= request.little;
         self.frees |= request.freeing;
+        self.any |= request.little;
         Ok(requested.unwrap_or_else(|| {
             self.waiting += 1;
             self.requested += 1;
@@ -156,7 +160,8 @@ impl Room {
     pub fn withdraw(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 {
-            (self.request, self.frees, self.resolved) = (None, false, self.requested);
+            (self.request, self.resolved) = (None, self.requested);
+            (self.frees, self.any) = (false, false);
         }
     }
 
@@ -220,8 +225,8 @@ impl StoreState {
     /// Returns the pressure if a commit waits and finds no room.
     pub fn pressure(&self) -> Option<SpacePressure> {
         let request = self.room.request.filter(|_| self.room.is_requested())?;
-        let Room { frees, requested, .. } = self.room;
-        (!self.room.admits(self.claims(), request)).then_some(SpacePressure { frees, requested })
+        let Room { frees, any, requested, .. } = self.room;
+        (!self.room.admits(self.claims(), request)).then_some(SpacePressure { frees, any, requested })
     }
 
     /// Returns the claim of the table of spaces, which a checkpoint adds to its run, and the bytes
