@@ -92,6 +92,23 @@ fn records_without_tags_are_settled() {
     }
 }
 
+/// Nothing is put while very many records are removed.
+#[test]
+fn removals_alone_are_settled() {
+    let store = Store::in_memory(1).unwrap();
+    let tags = Tags::open(&store, "t", Options::new().recent(100)).unwrap();
+    let ids: Vec<String> = (0..90u32).map(|n| n.to_string()).collect();
+    for id in &ids {
+        tags.put(id, Vec::<String>::new(), "x").unwrap().wait().unwrap();
+    }
+    assert!(!store.exists("t/w").unwrap());
+    for id in &ids {
+        tags.remove(id).unwrap().unwrap().wait().unwrap();
+    }
+    assert!(store.exists("t/w").unwrap());
+    assert!(tags.is_empty());
+}
+
 /// Writers, and somebody who asks: each sees what was acknowledged before, and each record once.
 #[test]
 fn who_asks_sees_what_was_acknowledged() {
