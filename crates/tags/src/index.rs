@@ -66,6 +66,8 @@ pub(crate) struct Index {
     pub settling: Vec<Arc<Vec<Pair>>>,
     /// Number of entries of the journal that these pairs are of.
     pub settling_entries: usize,
+    /// After a failed write of pairs, the number of entries from which on another one is tried.
+    pub patience: usize,
     /// The dead ordinals: of records that were replaced or removed.
     pub dead: Arc<RoaringTreemap>,
     /// The windows whose dead ordinals in the logs are out of date.

@@ -35,10 +35,20 @@ impl Tags {
 
 impl Shared {
     /// Settles once the index is large, unless another thread does so. If the index is far too
-    /// large, waits for that thread.
-    pub fn settle_if_much(&self) -> Result<()> {
-        let entries = self.state().index.recent.entries;
-        if entries < self.options.recent {
+    /// large, waits for that thread. A failure does not concern the caller, whose change is written:
+    /// a later change tries again.
+    pub fn settle_if_much(&self) {
+        if let Err(error) = self.try_to_settle() {
+            tracing::warn!(%error, "the store could not write tags from memory to their logs");
+        }
+    }
+
+    fn try_to_settle(&self) -> Result<()> {
+        let (entries, patience) = {
+            let index = &self.state().index;
+            (index.recent.entries, index.patience)
+        };
+        if entries < self.options.recent.max(patience) {
             return Ok(());
         }
         let alone = match self.settling.try_lock() {
@@ -64,10 +74,15 @@ impl Shared {
         let settled = self.write_sets(&pairs, upto, &dead, &changed);
         let index = &mut self.state().index;
         match &settled {
-            Ok(()) => index.settling.clear(),
+            Ok(()) => {
+                index.settling.clear();
+                index.patience = 0;
+            }
             Err(_) => {
                 index.changed.extend(changed);
                 index.take_back();
+                // On a full store, each try takes a while.
+                index.patience = index.recent.entries + (self.options.recent / 8).max(1);
             }
         }
         settled

@@ -182,10 +182,7 @@ impl Tags {
         format::check_id(id)?;
         let tags = format::check_tags(tags)?;
         let written = self.shared.write(id, Some((tags, payload.as_ref())))?;
-        if let Err(error) = self.shared.settle_if_much() {
-            // The next put tries again; the record is written anyway.
-            tracing::warn!(%error, "the store could not write tags from memory to their logs");
-        }
+        self.shared.settle_if_much();
         Ok(written.expect("a put always writes"))
     }
 
@@ -196,7 +193,9 @@ impl Tags {
     /// [`Error::InvalidId`], and the errors of a commit.
     pub fn remove(&self, id: impl AsRef<[u8]>) -> Result<Option<Written>> {
         format::check_id(id.as_ref())?;
-        self.shared.write(id.as_ref(), None)
+        let written = self.shared.write(id.as_ref(), None)?;
+        self.shared.settle_if_much();
+        Ok(written)
     }
 
     /// Returns the record of an id.
