@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brooklet::io::{MemVolume, Rng};
-use brooklet::{Bytes, Commit, Cut, SpaceConfig, Store};
+use brooklet::{Bytes, Class, Commit, Cut, MemoryConfig, SpaceConfig, Store};
 
 use crate::common::small;
 
@@ -75,6 +75,36 @@ pub fn a_reader_learns_from_where_a_log_lost_its_end() {
     let another = small::options().rng_seed(6).create_on(Arc::new(other.clone())).unwrap();
     let other = look(&another, &other);
     assert_eq!(other.cut_since(&start, "log").unwrap(), Cut::From(0), "another store");
+}
+
+/// Commits in memory are in no ring, and readers beside the writer see them in dumps.
+#[test]
+fn what_was_cut_in_memory_is_not_known() {
+    let volume = MemVolume::new(1);
+    let writer = small::open_new(&volume);
+    let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+    let space = writer.create_space("space", memory.clone()).unwrap();
+    space.append_many("log", ["a", "b", "c"]).unwrap().wait().unwrap();
+    space.dump().unwrap();
+    let first = look(&writer, &volume);
+    space.truncate("log", 1).unwrap().wait().unwrap();
+    space.append("log", "B").unwrap().wait().unwrap();
+    let second = look(&writer, &volume);
+    assert_eq!(second.cut_since(&first, "space/log").unwrap(), Cut::Nothing, "there was no dump");
+    space.dump().unwrap();
+    let third = look(&writer, &volume);
+    assert_eq!(third.bounds("space/log").unwrap().next, 2);
+    assert_eq!(third.cut_since(&second, "space/log").unwrap(), Cut::Unknown);
+    assert_eq!(third.cut_since(&second, "tick").unwrap(), Cut::Nothing);
+    // The log is in memory between two readers, and not when they open.
+    space.configure(SpaceConfig::new()).unwrap();
+    let fourth = look(&writer, &volume);
+    space.configure(memory).unwrap();
+    space.truncate("log", 0).unwrap().wait().unwrap();
+    space.configure(SpaceConfig::new()).unwrap();
+    let fifth = look(&writer, &volume);
+    assert_eq!(fifth.cut_since(&fourth, "space/log").unwrap(), Cut::Unknown);
+    assert_eq!(fifth.cut_since(&fourth, "tick").unwrap(), Cut::Nothing);
 }
 
 /// The ring of the later reader begins behind the place of the earlier one.
