@@ -22,7 +22,9 @@ use crate::error::Error;
 use crate::format::commit_record;
 use crate::format::superblock::{COPIES, Slot, Superblock};
 use crate::model::Effect;
+use crate::model::space_config::SEPARATOR;
 use crate::options::Options;
+use crate::state::spaces::TABLE;
 use crate::sync::thread;
 use crate::volume::Volumes;
 use crate::volume::beside::Held;
@@ -120,7 +122,8 @@ pub enum Cut {
     /// any. 0 if the log was deleted, or if the file now holds another store.
     From(u64),
     /// The ring does not hold all commits in between: the writer overwrites them after one lap of
-    /// the ring. Or the two stores are not openings beside a writer, the earlier one first.
+    /// the ring, and commits on a space in memory are in no ring. Or the two stores are not openings
+    /// beside a writer, the earlier one first.
     Unknown,
 }
 
@@ -160,6 +163,12 @@ impl Inner {
         if !self.options.beside_writer || !earlier.options.beside_writer || from.seq > to.seq {
             return Ok(Cut::Unknown);
         }
+        // Readers see commits in memory once a dump has changed the runs.
+        let same_runs = before.manifest == superblock.manifest;
+        let is_in_memory = |reader: &Self| reader.state().spaces.is_in_memory(key);
+        if !same_runs && (is_in_memory(earlier) || is_in_memory(self)) {
+            return Ok(Cut::Unknown);
+        }
         if from.seq == to.seq {
             // A store that follows another moves on without blocks of its own.
             let is_same = (from.lsn, from.chain) == (to.lsn, to.chain);
@@ -172,19 +181,23 @@ impl Inner {
             // The ring has grown since, and no longer tells where that place was.
             return Ok(Cut::Unknown);
         }
-        let (mut cut, mut sound) = (None, true);
+        let (mut cuts, mut sound) = (Cuts::default(), true);
         let walked = recover_beside::<Error>(&**self.volumes.ring(), superblock.layout(), start, |found| {
             match found {
                 Found::Block(block, _) if block.seq() < to.seq => {
-                    sound &= least_cut(block.data(), key, &mut cut).is_some();
+                    sound &= cuts.add(block.data(), key).is_some();
                 }
                 Found::Block(..) => {}
                 Found::Hole(_) => sound = false,
             }
             Ok(())
         });
+        // The space of the log may have been in memory in between.
+        sound &= same_runs || !cuts.changes_spaces || !key.contains(&SEPARATOR);
         match walked {
-            Ok(walked) if sound && walked.next.seq >= to.seq => Ok(cut.map_or(Cut::Nothing, Cut::From)),
+            Ok(walked) if sound && walked.next.seq >= to.seq => {
+                Ok(cuts.least.map_or(Cut::Nothing, Cut::From))
+            }
             Ok(_) if bug("unread-ring-cuts-nothing") => Ok(Cut::Nothing),
             // The writer has overwritten the place since.
             Ok(_) | Err(Error::Damaged { .. }) => Ok(Cut::Unknown),
@@ -193,27 +206,37 @@ impl Inner {
     }
 }
 
-/// Lowers `cut` to the least number from which the commits of a block cut off the log. Returns
-/// `None` if the block is malformed.
-fn least_cut(block: &[u8], key: &[u8], cut: &mut Option<u64>) -> Option<()> {
-    for record in Records::new(block) {
-        let (_, bytes) = record?;
-        let (mut rest, mut previous) = (bytes, None);
-        while !rest.is_empty() {
-            let entry = commit_record::decode(&mut rest, previous)?;
-            previous = Some(entry.key);
-            let from = match entry.effect {
-                Effect::Truncate(_) if bug("truncations-cut-nothing") => continue,
-                Effect::Delete if bug("deletions-cut-nothing") => continue,
-                Effect::Truncate(from) => from,
-                Effect::Delete => 0,
-                _ => continue,
-            };
-            if entry.key == key {
-                let least = cut.filter(|_| !bug("latest-cut-counts")).map_or(from, |cut| cut.min(from));
-                *cut = Some(least);
+/// What the commits of some blocks did to a log, and to the spaces.
+#[derive(Default)]
+struct Cuts {
+    /// The least number from which the commits cut off the log.
+    least: Option<u64>,
+    changes_spaces: bool,
+}
+
+impl Cuts {
+    /// Adds the commits of a block. Returns `None` if the block is malformed.
+    fn add(&mut self, block: &[u8], key: &[u8]) -> Option<()> {
+        for record in Records::new(block) {
+            let (_, bytes) = record?;
+            let (mut rest, mut previous) = (bytes, None);
+            while !rest.is_empty() {
+                let entry = commit_record::decode(&mut rest, previous)?;
+                previous = Some(entry.key);
+                self.changes_spaces |= entry.key == TABLE;
+                let from = match entry.effect {
+                    Effect::Truncate(_) if bug("truncations-cut-nothing") => continue,
+                    Effect::Delete if bug("deletions-cut-nothing") => continue,
+                    Effect::Truncate(from) => from,
+                    Effect::Delete => 0,
+                    _ => continue,
+                };
+                if entry.key == key {
+                    let least = self.least.filter(|_| !bug("latest-cut-counts"));
+                    self.least = Some(least.map_or(from, |least| least.min(from)));
+                }
             }
         }
+        Some(())
     }
-    Some(())
 }
