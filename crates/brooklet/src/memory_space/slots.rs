@@ -187,4 +187,32 @@ mod tests {
         assert_eq!(places.len(), 2);
         assert!(places.find(b"new").is_some());
     }
+
+    /// Very many small logs make room for a few: the memory of their slots does not count any more.
+    #[test]
+    fn slots_at_the_end_are_given_back() {
+        let mut places = Places::new(1);
+        let key = |n: u32| n.to_be_bytes();
+        for n in 0..10_000 {
+            places.add(&key(n), Log::default(), 0, 0);
+        }
+        for n in (10..10_000).chain([3, 7]) {
+            let slot = places.find(&key(n)).unwrap();
+            places.remove(slot);
+        }
+        assert_eq!((places.len(), places.end()), (8, 10));
+        assert_eq!(places.oldest(u64::MAX), Some(0));
+        // Each slot has one log, whatever was freed before.
+        for n in 20_000..20_100 {
+            places.add(&key(n), Log::default(), 0, 0);
+        }
+        assert_eq!((places.len(), places.end()), (108, 108));
+        let all = (0..10).filter(|n| ![3, 7].contains(n)).chain(20_000..20_100);
+        for n in all {
+            let slot = places.find(&key(n)).unwrap();
+            assert_eq!(*places.get(slot).key, key(n));
+            places.remove(slot);
+        }
+        assert_eq!((places.len(), places.end(), places.oldest(u64::MAX)), (0, 0, None));
+    }
 }
