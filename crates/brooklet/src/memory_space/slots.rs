@@ -33,7 +33,9 @@ pub(super) struct Place {
 pub(super) struct Places {
     seed: u64,
     index: Index,
+    /// The last place has a log.
     places: Chunks<Place>,
+    /// Slots that were freed. Some of them may be behind the last place, or in use again.
     free: Chunks<Slot>,
     stamp: u64,
     /// The least recently written logs at the last sort, oldest first, with their stamps at that
@@ -52,7 +54,7 @@ impl Places {
         self.index.len()
     }
 
-    /// Returns one more than the largest slot that was ever used.
+    /// Returns one more than the largest slot in use.
     pub fn end(&self) -> Slot {
         self.places.len() as Slot
     }
@@ -92,7 +94,7 @@ impl Places {
         let hash = self.hash(key);
         self.stamp += 1;
         let place = Place { key: Key::from(key), log, changed, created, stamp: self.stamp };
-        let slot = match self.free.pop() {
+        let slot = match self.take_free() {
             Some(slot) => {
                 self.places[slot as usize] = place;
                 slot
@@ -106,6 +108,16 @@ impl Places {
         slot
     }
 
+    /// Takes a slot without a log, if there is one.
+    fn take_free(&mut self) -> Option<Slot> {
+        loop {
+            let slot = self.free.pop()?;
+            if self.places.get(slot as usize).is_some_and(|place| place.key.is_empty()) {
+                return Some(slot);
+            }
+        }
+    }
+
     /// Removes a log.
     pub fn remove(&mut self, slot: Slot) -> Place {
         let nothing =
@@ -113,6 +125,10 @@ impl Places {
         let place = std::mem::replace(&mut self.places[slot as usize], nothing);
         self.index.remove(self.hash(&place.key), slot);
         self.free.push(slot);
+        // The memory of these places does not count any more.
+        while self.end().checked_sub(1).is_some_and(|last| self.occupied(last).is_none()) {
+            self.places.pop();
+        }
         place
     }
 
@@ -134,8 +150,7 @@ impl Places {
                 self.sort();
             }
             while let Some((at, slot)) = self.oldest.pop_front() {
-                let place = &self.places[slot as usize];
-                if place.stamp == at && !place.key.is_empty() {
+                if self.occupied(slot).is_some_and(|place| place.stamp == at) {
                     return (at <= stamp).then_some(slot);
                 }
             }
