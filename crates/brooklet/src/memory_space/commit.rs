@@ -219,6 +219,7 @@ impl Logs {
         }
         if let Some((frozen, created)) = log {
             self.put(key, Log::thaw(frozen), created);
+            self.moved.iter_mut().for_each(|moved| _ = moved.insert(key.to_vec()));
             // The commit deleted the log. A later deletion adds the tombstone again.
             if created < self.generation && self.tombstones.remove(key) {
                 self.memory -= tombstone_cost(key);

@@ -101,6 +101,8 @@ pub(crate) struct Logs {
     aged: usize,
     /// The slot of the next log whose entries may be too old.
     to_expire: Slot,
+    /// While all logs get another retention: the logs that may have changed their slots meanwhile.
+    moved: Option<BTreeSet<Vec<u8>>>,
     pub counts: Counts,
 }
 
@@ -165,6 +167,7 @@ impl MemorySpace {
             cut: None,
             aged: 0,
             to_expire: 0,
+            moved: None,
             counts: Counts::default(),
         };
         let [moving, dumping] = Default::default();
@@ -180,10 +183,12 @@ impl MemorySpace {
     /// Sets the retention of the space on all logs, some at a time: commits and reads continue in
     /// between. Logs that are created meanwhile have the retention already.
     pub fn retain_all(&self, now: &dyn Fn() -> u64) {
+        self.logs().moved = Some(BTreeSet::new());
         let mut next = Some(0);
         while let Some(slot) = next {
             next = self.logs().retain_some(slot, now);
         }
+        self.logs().retain_moved(now);
     }
 
     /// Returns the prefix of the keys of its logs.
@@ -393,13 +398,27 @@ impl Logs {
     fn retain_some(&mut self, from: Slot, now: &dyn Fn() -> u64) -> Option<Slot> {
         let end = self.places.end().min(from.saturating_add(SLOTS));
         for slot in from..end {
-            if let Some(place) = self.places.occupied(slot) {
-                let retention = self.space.retention_of(&place.key[self.prefix.len()..]);
-                self.change(slot, |log| -(log.retain(retention, now) as i64));
-            }
+            self.retain(slot, now);
         }
         self.changed = true;
         (end < self.places.end()).then_some(end)
+    }
+
+    /// Sets the retention of the space on the logs that may have changed their slots since the
+    /// first ones got it.
+    fn retain_moved(&mut self, now: &dyn Fn() -> u64) {
+        for key in self.moved.take().unwrap_or_default() {
+            if let Some(slot) = self.places.find(&key) {
+                self.retain(slot, now);
+            }
+        }
+    }
+
+    fn retain(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
+        if let Some(place) = self.places.occupied(slot) {
+            let retention = self.space.retention_of(&place.key[self.prefix.len()..]);
+            self.change(slot, |log| -(log.retain(retention, now) as i64));
+        }
     }
 
     /// Drops the entries of a log that are too old.

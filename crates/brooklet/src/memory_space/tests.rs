@@ -310,6 +310,27 @@ fn a_retention_is_set_on_some_logs_at_a_time() {
     assert_eq!(trimmed(), keys.len());
 }
 
+/// A refused commit puts the last log back into a slot whose log would have the retention by now.
+#[test]
+fn a_retention_is_set_on_a_log_that_moves_meanwhile() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    let keys: Vec<Vec<u8>> = (0..5000).map(|n| format!("s/{n}").into_bytes()).collect();
+    for key in keys.iter().chain(&keys) {
+        assert!(logs.commit(&[Op { key, action: Action::Append(b"entry") }], &|| 0).is_ok());
+    }
+    assert!(logs.commit(&[Op { key: b"s/3", action: Action::Delete }], &|| 0).is_ok());
+    logs.space = logs.space.clone().retention(Retention::new().entries(1));
+    logs.moved = Some(BTreeSet::new());
+    let next = logs.retain_some(0, &|| 0);
+    let delete = Op { key: b"s/4999", action: Action::Delete };
+    assert!(logs.commit(&[delete, Op { key: b"s/none", action: Action::Delete }], &|| 0).is_err());
+    assert_eq!(logs.places.find(b"s/4999"), Some(3));
+    assert_eq!(logs.retain_some(next.unwrap(), &|| 0), None);
+    logs.retain_moved(&|| 0);
+    assert_eq!(logs.bounds(b"s/4999").unwrap().len(), 1);
+}
+
 /// A trim or a truncation frees the memory of the entries that it drops.
 #[test]
 fn what_is_dropped_leaves_memory() {
