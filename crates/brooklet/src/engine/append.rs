@@ -504,11 +504,12 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::cell::Cell;
 
     use brooklet_io::MemVolume;
 
-    use crate::Options;
+    use super::*;
+    use crate::{Options, Retention};
 
     /// A commit that looks up many logs would begin again after each step of a merge.
     #[test]
@@ -542,5 +543,32 @@ mod tests {
         forget(b"log/2/0");
         assert!(inner.state().learn(&before, late.0.as_bytes(), late.1));
         assert_eq!(inner.state().active.find(b"log/2/0"), None, "the log has another entry now");
+    }
+
+    /// Only runs hold the sizes. In an earlier state, each log took a try of its own, under the lock.
+    #[test]
+    fn the_sizes_of_many_logs_are_looked_up_at_once() {
+        let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+        let store = options.threads(false).rng_seed(5).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let keys: Vec<String> = (0..50).map(|n| format!("log/{n}")).collect();
+        for key in &keys {
+            drop(store.set_retention(key, Retention::new().bytes(1 << 20)).unwrap());
+            drop(store.append_many(key, vec![[7; 100]; 9]).unwrap());
+        }
+        store.checkpoint().unwrap();
+        let inner = store.inner();
+        let ops: Vec<Op<'_>> =
+            keys.iter().map(|key| Op { key: key.as_bytes(), action: Action::Trim(4) }).collect();
+        let mut attempt = Attempt::new(inner, inner.writable().unwrap(), &ops, None, Patience::Room);
+        let tries = Cell::new(0);
+        let tried = attempt.until(|attempt, state| {
+            tries.set(tries.get() + 1);
+            attempt.append(state)
+        });
+        assert!(matches!(tried, Ok(Tried::Done(_))));
+        drop(attempt);
+        assert!(tries.get() <= 4, "{} tries", tries.get());
+        store.flush().unwrap();
+        assert!(keys.iter().all(|key| store.bounds(key).unwrap().first == 4));
     }
 }
