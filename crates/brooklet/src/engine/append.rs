@@ -3,6 +3,7 @@
 //! by a wait for room. Then the commit is tried again.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +31,12 @@ use crate::sync::{MutexGuard, held, thread};
 /// sizes, until the commit has appended or was finally refused.
 struct Counting<'a> {
     inner: &'a Inner,
-    keys: Vec<&'a [u8]>,
+    keys: BTreeSet<&'a [u8]>,
 }
 
 impl<'a> Counting<'a> {
     fn begin(&mut self, state: &mut StoreState, key: &'a [u8]) {
-        if !self.keys.contains(&key) {
-            self.keys.push(key);
+        if self.keys.insert(key) {
             state.begin_count(key);
         }
     }
@@ -129,7 +129,7 @@ impl<'a> Attempt<'a> {
             durability,
             patience,
             rehearsal: None,
-            counting: Counting { inner, keys: Vec::new() },
+            counting: Counting { inner, keys: BTreeSet::new() },
             stall: Stall::new(&inner.counters.stalls, &*inner.options.clock),
             looked: false,
             found: None,
@@ -182,8 +182,10 @@ impl<'a> Attempt<'a> {
         let looks = matches!(refused, Retry::Unknown(_) | Retry::Sizes(..));
         let runs = if looks { state.runs.clone() } else { Arc::default() };
         self.looked |= looks;
-        if let Retry::Sizes(i, _) = refused {
-            self.counting.begin(&mut state, self.ops[i].key);
+        if let Retry::Sizes(missing) = &refused {
+            for (i, _) in missing {
+                self.counting.begin(&mut state, self.ops[*i].key);
+            }
         }
         // Failed commits leave looked-up logs in memory, which also count.
         let (full, used) = match refused {
@@ -321,7 +323,7 @@ impl<'a> Attempt<'a> {
                 false => return Ok(Some(Tried::MustRead)),
             },
             Retry::Sizes(..) if self.patience == Patience::None => return Ok(Some(Tried::MustRead)),
-            Retry::Sizes(i, missing) => self.look_up_sizes(&runs, i, &missing)?,
+            Retry::Sizes(missing) => self.look_up_sizes(&runs, &missing)?,
             Retry::NoRoom(WalError::TooLarge { .. }) if !wait => {
                 return Err(self.inner.needs_larger_ring());
             }
@@ -364,11 +366,13 @@ impl<'a> Attempt<'a> {
         Ok(true)
     }
 
-    /// Looks up the sizes of a log's entries in the runs.
-    fn look_up_sizes(&self, runs: &RunSet, i: usize, missing: &SizeQuery) -> Result<(), Error> {
-        let key = self.ops[i].key;
-        let found = missing.look(runs, key)?;
-        self.inner.state().learn_sizes(key, found);
+    /// Looks up the sizes of entries in the runs, for the logs of some operations.
+    fn look_up_sizes(&self, runs: &RunSet, missing: &[(usize, SizeQuery)]) -> Result<(), Error> {
+        for (i, missing) in missing {
+            let key = self.ops[*i].key;
+            let found = missing.look(runs, key)?;
+            self.inner.state().learn_sizes(key, found);
+        }
         Ok(())
     }
 

@@ -17,6 +17,7 @@
 //! heap.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
@@ -45,8 +46,8 @@ const MANY: usize = 1_000;
 pub(crate) enum Retry {
     /// The bounds of these logs (by operation) must be looked up in the runs first.
     Unknown(Vec<usize>),
-    /// The sizes of some entries, of the log of this operation, must be looked up first.
-    Sizes(usize, SizeQuery),
+    /// The sizes of some entries, of the logs of these operations, must be looked up first.
+    Sizes(Vec<(usize, SizeQuery)>),
     /// The commit is refused for good.
     Error(Error),
     /// A log of the commit is in a memory space.
@@ -62,6 +63,13 @@ pub(crate) enum Retry {
 impl From<Error> for Retry {
     fn from(error: Error) -> Self {
         Retry::Error(error)
+    }
+}
+
+impl Retry {
+    /// Requests a look-up of sizes for the log of operation `i`.
+    pub(super) fn sizes(i: usize, missing: SizeQuery) -> Self {
+        Retry::Sizes(vec![(i, missing)])
     }
 }
 
@@ -224,67 +232,92 @@ impl StoreState {
                 check(op.key, expected, self.active.log(slot).appended)?;
             }
         }
+        let (mut missing, mut incomplete) = (Vec::new(), BTreeSet::new());
         for (i, op) in ops.iter().enumerate() {
             let slot = self.slots[i];
-            let bounds = self.active.log(slot).appended;
-            let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
-            match op.action {
-                Action::Expect(_) => {}
-                Action::Append(_) | Action::Snapshot(_) => {
-                    let seq = bounds.map_or(0, |b| b.next);
-                    if bounds.is_none()
-                        && let Some((retention, space)) = self.spaces.given(op.key)
-                    {
-                        self.give(op, i, slot, retention, space, moment)?;
-                    }
-                    self.mark(op, i, slot, moment)?;
-                    self.effect(op, i, slot, Effect::Append(seq))?;
-                    // A log without entries so far has none to trim.
-                    if matches!(op.action, Action::Snapshot(_)) && seq > 0 {
-                        self.cut(op, i, slot, Effect::Trim(seq))?;
-                    }
-                    self.limit(op, i, slot, moment)?;
-                }
-                Action::Trim(before) => {
-                    known()?;
-                    // Trimming entries that are already trimmed changes nothing, and is not an
-                    // error.
-                    let before = before.max(self.kept(slot, moment));
-                    self.cut(op, i, slot, Effect::Trim(before))?;
-                }
-                Action::Begin(first) => self.begin(op, i, slot, first, moment)?,
-                Action::KeepLast(n) => {
-                    let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
-                    self.cut(op, i, slot, Effect::Trim(before))?;
-                }
-                Action::Truncate(from) => {
-                    known()?;
-                    // Entries that readers do not see any more are gone. A truncation cannot cut
-                    // them off.
-                    self.limit(op, i, slot, moment)?;
-                    self.cut(op, i, slot, Effect::Truncate(from))?;
-                }
-                Action::Retain(retention) => {
-                    if !retention.is_limited() {
-                        known()?;
-                    }
-                    let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
-                    let space = self.spaces.given(op.key).map_or(counts, |(_, space)| space.max(counts));
-                    self.give(op, i, slot, retention, space, moment)?;
-                }
-                Action::Enroll(gives) => self.enroll(op, i, slot, gives, moment)?,
-                Action::ExpiryPass => self.limit(op, i, slot, moment)?,
-                Action::Delete => {
-                    known()?;
-                    self.effect(op, i, slot, Effect::Delete)?;
-                }
+            // Later operations on a log depend on the sizes, too.
+            if incomplete.contains(&slot) {
+                continue;
             }
+            match self.plan_one(op, i, slot, moment) {
+                Err(Retry::Sizes(more)) => {
+                    missing.extend(more);
+                    incomplete.insert(slot);
+                }
+                planned => planned?,
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Retry::Sizes(missing));
         }
         // Logs that are older than a quota are counted, and not refused.
         if ops.iter().any(|op| matches!(op.action, Action::Enroll(_))) {
             return Ok(());
         }
         Ok(self.spaces.check_quotas()?)
+    }
+
+    /// Computes the effects of one operation.
+    fn plan_one(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
+        let bounds = self.active.log(slot).appended;
+        let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
+        match op.action {
+            Action::Expect(_) => {}
+            Action::Append(_) | Action::Snapshot(_) => {
+                let seq = bounds.map_or(0, |b| b.next);
+                if bounds.is_none()
+                    && let Some((retention, space)) = self.spaces.given(op.key)
+                {
+                    self.give(op, i, slot, retention, space, moment)?;
+                }
+                self.mark(op, i, slot, moment)?;
+                self.effect(op, i, slot, Effect::Append(seq))?;
+                // A log without entries so far has none to trim.
+                if matches!(op.action, Action::Snapshot(_)) && seq > 0 {
+                    self.cut(op, i, slot, Effect::Trim(seq))?;
+                }
+                self.limit(op, i, slot, moment)?;
+            }
+            Action::Trim(before) => {
+                known()?;
+                // Trimming entries that are already trimmed changes nothing, and is not an error.
+                let before = before.max(self.kept(slot, moment));
+                self.cut(op, i, slot, Effect::Trim(before))?;
+            }
+            Action::Begin(first) => self.begin(op, i, slot, first, moment)?,
+            Action::KeepLast(n) => {
+                let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
+                self.cut(op, i, slot, Effect::Trim(before))?;
+            }
+            Action::Truncate(from) => {
+                known()?;
+                // Entries that readers do not see any more are gone. A truncation cannot cut
+                // them off.
+                self.limit(op, i, slot, moment)?;
+                self.cut(op, i, slot, Effect::Truncate(from))?;
+            }
+            Action::Retain(retention) => {
+                if !retention.is_limited() {
+                    known()?;
+                }
+                let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
+                let space = self.spaces.given(op.key).map_or(counts, |(_, space)| space.max(counts));
+                self.give(op, i, slot, retention, space, moment)?;
+            }
+            Action::Enroll(gives) => self.enroll(op, i, slot, gives, moment)?,
+            Action::ExpiryPass => self.limit(op, i, slot, moment)?,
+            Action::Delete => {
+                known()?;
+                self.effect(op, i, slot, Effect::Delete)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes a log begin at `first`. Creates the log if it does not exist.

@@ -18,7 +18,7 @@ pub mod subscribers;
 pub mod undo;
 pub mod watchers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,9 +88,9 @@ pub(crate) struct StoreState {
     pub last_deferred: u64,
     pub reads: ReadStats,
     pending: VecDeque<PendingBlock>,
-    /// Logs whose sizes are being looked up for a commit. These logs stay in the active memtable
-    /// until the lookup ends. A log occurs once for each such commit.
-    counting: Vec<Box<[u8]>>,
+    /// Logs whose sizes are being looked up for commits, with the number of these commits. These
+    /// logs stay in the active memtable until the lookup ends.
+    counting: BTreeMap<Box<[u8]>, usize>,
     /// Number of `EntrySizes` made so far.
     counted: u64,
     /// The current commit: the log of each operation, the effects, and the state of each log before
@@ -123,7 +123,7 @@ impl StoreState {
             last_deferred: 0,
             reads: ReadStats::default(),
             pending: VecDeque::new(),
-            counting: Vec::new(),
+            counting: BTreeMap::new(),
             counted: 0,
             slots: Vec::new(),
             plan: Vec::new(),

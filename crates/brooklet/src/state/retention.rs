@@ -73,7 +73,7 @@ impl StoreState {
                     // another commit needs them.
                     let mut others = ops.iter().zip(&self.slots);
                     let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
-                    if wanted || self.counting.iter().any(|key| **key == *op.key) {
+                    if wanted || self.counting.contains_key(op.key) {
                         sizes.begin(first);
                     } else {
                         *log.limited_mut().sizes_mut() = None;
@@ -127,19 +127,22 @@ impl StoreState {
     /// Records that the sizes of a log are being looked up for a commit. The commit must call
     /// [`end_count`](Self::end_count) later.
     pub fn begin_count(&mut self, key: &[u8]) {
-        self.counting.push(key.into());
+        *self.counting.entry(key.into()).or_default() += 1;
     }
 
     pub fn end_count(&mut self, key: &[u8]) {
-        let at = self.counting.iter().position(|other| **other == *key).expect("it was begun");
-        self.counting.swap_remove(at);
+        let commits = self.counting.get_mut(key).expect("it was begun");
+        *commits -= 1;
+        if *commits == 0 {
+            self.counting.remove(key);
+        }
     }
 
     /// Carries the logs whose sizes are being looked up over to a new memtable, with the sizes
     /// known so far.
     pub(super) fn carry_counted(&mut self) {
         let counting = mem::take(&mut self.counting);
-        for key in &counting {
+        for key in counting.keys() {
             // A deleted log has no sizes. And the bounds of a log that moved to memory meanwhile
             // would be wrong once it leaves memory.
             if !self.is_absent(key) && !self.spaces.is_in_memory(key) {
@@ -180,7 +183,7 @@ impl StoreState {
         let Some(&RetentionState { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
         let bounds = self.bounds(slot);
         let left = self.counted(slot).left(bounds, held, first, next);
-        left.map(Some).map_err(|missing| Retry::Sizes(i, missing))
+        left.map(Some).map_err(|missing| Retry::sizes(i, missing))
     }
 
     /// Applies a trim or a truncation, and sets the sum of the bytes that are left.
@@ -250,7 +253,7 @@ impl StoreState {
         {
             // The newest entry stays.
             let counted = self.counted(slot).walk(first..bounds.next - 1, false, *left - most - 1);
-            let (kept, gone) = counted.map_err(|missing| Retry::Sizes(i, missing))?;
+            let (kept, gone) = counted.map_err(|missing| Retry::sizes(i, missing))?;
             *left = left.saturating_sub(gone);
             first = kept;
         }
@@ -305,7 +308,7 @@ impl StoreState {
         let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
         if let Some(most) = retention.bytes.filter(anew) {
             let newest = self.counted(slot).walk(bounds.first..bounds.next, true, most);
-            let (first, held) = newest.map_err(|missing| Retry::Sizes(i, missing))?;
+            let (first, held) = newest.map_err(|missing| Retry::sizes(i, missing))?;
             self.drop_before(op, i, slot, first, None)?;
             self.effect(op, i, slot, Effect::Held(held))?;
         }
