@@ -114,6 +114,25 @@ fn entries_that_are_too_old_make_room() {
     assert_eq!(space.bounds("new/0").unwrap().len(), 1);
 }
 
+/// Nothing dumps the space, no commit comes to its logs, and its memory is not full.
+#[test]
+fn a_compaction_drops_entries_in_memory_that_are_too_old() {
+    let clock = Arc::new(ManualClock::default());
+    let store = options().clock(clock.clone()).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let config = in_memory(1 << 20).retention(Retention::new().age(Duration::from_secs(60)));
+    let space = store.create_space("s", config).unwrap();
+    for n in 0..50 {
+        space.append(format!("{n}"), [7; 2000]).unwrap().wait().unwrap();
+    }
+    store.compact().unwrap();
+    let used = || space.info().unwrap().memory.unwrap().used;
+    let before = used();
+    clock.advance(Duration::from_secs(120));
+    store.compact().unwrap();
+    assert!(used() < before / 2, "{} of {before} bytes", used());
+    assert_eq!((space.info().unwrap().logs, space.info().unwrap().bytes), (Some(50), Some(0)));
+}
+
 /// Returns a space in memory whose logs are larger than the heap.
 fn larger_than_the_heap(store: &Store) -> Space {
     let mut rng = Rng::new(1);
