@@ -191,6 +191,14 @@ impl MemorySpace {
         self.logs().retain_moved(now);
     }
 
+    /// Drops the entries that are too old from all logs, some logs at a time.
+    pub fn expire_all(&self, now: &dyn Fn() -> u64) {
+        let mut next = Some(0);
+        while let Some(slot) = next {
+            next = self.logs().expire_slots(slot, now);
+        }
+    }
+
     /// Returns the prefix of the keys of its logs.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
@@ -427,6 +435,21 @@ impl Logs {
         if place.log.is_aged() && place.log.kept(now) > place.log.bounds().first {
             self.alter(slot, |log| -(log.limit(now) as i64));
         }
+    }
+
+    /// Drops the entries that are too old from the logs of some slots, from `from` on. Returns the
+    /// slot to continue at.
+    fn expire_slots(&mut self, from: Slot, now: &dyn Fn() -> u64) -> Option<Slot> {
+        if self.aged == 0 {
+            return None;
+        }
+        let end = self.places.end().min(from.saturating_add(SLOTS));
+        for slot in from..end {
+            if self.places.occupied(slot).is_some() {
+                self.expire(slot, now);
+            }
+        }
+        (end < self.places.end()).then_some(end)
     }
 
     /// Drops the entries that are too old from the next logs, until there is no

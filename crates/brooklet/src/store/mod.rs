@@ -357,6 +357,9 @@ impl Store {
     /// - an hour later; the wait grows each time that such a round finds little;
     /// - with [`compact`](Self::compact).
     ///
+    /// In a [memory space](crate::Class::Memory), a dump removes them too, and the store does not
+    /// look for them by itself before the memory is full.
+    ///
     /// Until the removal, a wrong clock does no lasting harm: if the clock jumped ahead and is set
     /// back, readers see the left-out entries again. Entries dated in the future by a wrong clock
     /// stay until they reach the age. Entries that the log held before its first age was set count
@@ -482,6 +485,7 @@ impl Store {
             done => done?,
         }
         let inner = self.inner();
+        inner.memory_spaces.all().iter().for_each(|space| space.expire_all(&|| inner.now()));
         let mut unread = None;
         if inner.is_ageing() && !inner.follows {
             unread = inner.expire_all()?;
