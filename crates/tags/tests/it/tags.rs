@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brooklet::io::MemVolume;
+use brooklet::io::{ManualClock, MemVolume, Rng};
 use brooklet::{Class, MemoryConfig, SpaceConfig, Store};
 use brooklet_tags::{Error, MAX_ID, MAX_TAG, MAX_TAGS, Options, Query, Tags};
 
@@ -90,6 +90,29 @@ fn records_without_tags_are_settled() {
         }
         assert_eq!(tags.len(), if removes { 80 } else { 150 });
     }
+}
+
+/// A removal adds a note to the journal. In an earlier state, a full store refused it.
+#[test]
+fn a_full_store_takes_removals() {
+    let options = brooklet::Options::new().ring_size(256 << 10).memory_budget(256 << 10);
+    let options = options.max_payload(32 << 10);
+    let options = options.threads(false).clock(Arc::new(ManualClock::default())).rng_seed(1);
+    let store = options.capacity(4 << 20).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let tags = Tags::open(&store, "t", Options::new()).unwrap();
+    let mut rng = Rng::new(1);
+    let mut noise = || (0..8 << 10).map(|_| rng.next() as u8).collect::<Vec<_>>();
+    let mut records = 0;
+    while tags.put(format!("{records}"), ["tag"], noise()).is_ok() {
+        records += 1;
+    }
+    // Not even the least of entries finds room now.
+    while store.append("small", "x").is_ok() {}
+    for n in 0..records {
+        assert!(tags.remove(format!("{n}")).unwrap().is_some(), "{n} of {records}");
+    }
+    store.flush().unwrap();
+    assert!(records > 100 && tags.is_empty());
 }
 
 /// Nothing is put while very many records are removed.
