@@ -35,8 +35,8 @@ impl Tags {
 
 impl Shared {
     /// Settles once the index is large, unless another thread does so. If the index is far too
-    /// large, waits for that thread. A failure does not concern the caller, whose change is written:
-    /// a later change tries again.
+    /// large, waits for that thread. A failure does not concern the caller, whose change is
+    /// written: a later change tries again.
     pub fn settle_if_much(&self) {
         if let Err(error) = self.try_to_settle() {
             tracing::warn!(%error, "the store could not write tags from memory to their logs");

@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(inner.state().active.find(b"log/2/0"), None, "the log has another entry now");
     }
 
-    /// Only runs hold the sizes. In an earlier state, each log took a try of its own, under the lock.
+    /// Only runs hold the sizes. In an earlier state, each log took its own try, under the lock.
     #[test]
     fn the_sizes_of_many_logs_are_looked_up_at_once() {
         let options = Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);

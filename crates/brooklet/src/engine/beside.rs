@@ -122,8 +122,8 @@ pub enum Cut {
     /// any. 0 if the log was deleted, or if the file now holds another store.
     From(u64),
     /// The ring does not hold all commits in between: the writer overwrites them after one lap of
-    /// the ring, and commits on a space in memory are in no ring. Or the two stores are not openings
-    /// beside a writer, the earlier one first.
+    /// the ring, and commits on a space in memory are in no ring. Or the two stores are not
+    /// openings beside a writer, the earlier one first.
     Unknown,
 }
 

@@ -471,8 +471,8 @@ mod tests {
         assert_eq!(store.inner().state().most_memory(BUDGET), BUDGET);
     }
 
-    /// The ring grows, for which the log writes all blocks. In an earlier state, their callbacks ran
-    /// under the lock of maintenance: one that asked for a checkpoint never ended.
+    /// The ring grows, for which the log writes all blocks. In an earlier state, their callbacks
+    /// ran under the lock of maintenance: one that asked for a checkpoint never ended.
     #[test]
     fn no_callback_runs_under_the_lock_of_maintenance() {
         let options = Options::new().ring_size(4 << 20).with_first_ring(128 << 10).max_payload(9 << 10);

@@ -51,9 +51,9 @@ impl StoreState {
         space.little = space.freeing || space.little && is_little();
     }
 
-    /// Returns whether the planned operations drop entries or logs, or limit what logs keep, and add
-    /// [little](LITTLE) beside that. The deletion of a record with a note in a journal is such a
-    /// commit. A log without entries is not little: see
+    /// Returns whether the planned operations drop entries or logs, or limit what logs keep, and
+    /// add [little](LITTLE) beside that. The deletion of a record with a note in a journal is such
+    /// a commit. A log without entries is not little: see
     /// [`creates_no_more_than_it_deletes`](Self::creates_no_more_than_it_deletes).
     fn drops_and_adds_little(&self, ops: &[Op<'_>]) -> bool {
         let (mut drops, mut added) = (false, 0);

@@ -244,8 +244,8 @@ fn a_store_without_threads_is_never_stuck() {
     }
 }
 
-/// These commits drop entries, or limit what a log keeps, and record so in a few bytes: a journal of
-/// removals, a state that names what was purged. In an earlier state, a full store refused them.
+/// These commits drop entries, or limit what a log keeps, and record so in a few bytes: a journal
+/// of removals, a state that names what was purged. In an earlier state, a full store refused them.
 #[test]
 fn a_full_store_takes_little_beside_what_frees() {
     let clock = Arc::new(ManualClock::default());

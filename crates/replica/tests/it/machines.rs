@@ -319,8 +319,8 @@ fn trims_keep_the_fences_of_all_epochs() {
     assert_eq!((found.len(), opened.end.lsn, opened.writer.epoch), (0, 5, Epoch(5)));
 }
 
-/// The log has very many objects. In an earlier state, the recorder first made a list of all of their
-/// places.
+/// The log has very many objects. In an earlier state, the recorder first made a list of all of
+/// their places.
 #[test]
 fn a_long_log_is_trimmed_place_by_place() {
     let mut bucket = bucket();
