@@ -1,6 +1,7 @@
 //! What `archive` promises, tested from outside: one binary, a module for each subject.
 
 mod archive;
+mod archiver;
 mod common;
 mod damage;
 mod faults;
@@ -11,3 +12,4 @@ mod mutations;
 mod offload;
 #[cfg(feature = "aws")]
 mod s3;
+mod shipping;

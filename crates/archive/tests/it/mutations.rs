@@ -5,14 +5,14 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{archive, damage, hanging, moments};
+use crate::{archive, damage, hanging, moments, shipping};
 
 /// Breaks, and a test that catches each.
 const BUGS: &[(&str, fn())] = &[
     ("chain-is-not-closed", moments::every_moment_between_backups_is_restored),
     ("next-chain-begins-late", hanging::what_is_committed_while_a_backup_looks_around_is_shipped_behind_it),
     ("chain-outlives-its-base", moments::a_backup_whose_answer_is_lost_is_gone_on_from),
-    ("outage-has-no-bound", archive::an_outage_fills_no_memory_and_no_object),
+    ("outage-has-no-bound", shipping::an_outage_fills_no_memory_and_no_object),
     ("unsent-is-forgotten", moments::every_moment_between_backups_is_restored),
     ("hole-is-not-looked-for", moments::what_was_lost_to_shipping_is_a_hole),
     ("restore-trusts-dates", moments::clocks_that_are_set_hide_nothing),

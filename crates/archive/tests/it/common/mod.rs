@@ -9,7 +9,9 @@ use std::sync::Arc;
 use brooklet::io::MemVolume;
 use brooklet::{Options, Store, View, WalkItem};
 use brooklet_archive::object_store::ObjectStore;
+use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::{Archive, Archived, Bucket, Error, Which};
+use futures_util::{FutureExt, TryStreamExt};
 
 /// A store in memory in which nothing happens by itself.
 pub fn store(seed: u64) -> Store {
@@ -69,4 +71,12 @@ pub fn restored(bucket: &Bucket, which: Which) -> Logs {
     let new = store(77);
     new.import().view(&bucket.backup(which).unwrap().view(1 << 20).unwrap(), "").unwrap();
     contents(&new)
+}
+
+/// Returns the names of all objects.
+pub fn names(memory: &InMemory) -> Vec<String> {
+    let listed = memory.list(None).map_ok(|object| object.location.to_string()).try_collect();
+    let mut names: Vec<String> = listed.now_or_never().unwrap().unwrap();
+    names.sort();
+    names
 }
