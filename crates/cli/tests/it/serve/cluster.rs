@@ -455,6 +455,19 @@ fn the_doctor_finds_what_was_removed() {
     without(log.join("claims").join(format!("{:020}", 1)), "claims-missing");
     without(log.join("log").join(format!("{:020}", 1)), "fences-missing");
     without(log.join("backups"), "no-backup");
+    // Of hosts with --backups, they are there at all times.
+    let elsewhere = cluster.bucket.path().join("elsewhere");
+    std::fs::rename(log.join("backups"), &elsewhere).unwrap();
+    let of_shard = format!("a={}", elsewhere.display());
+    let output = place.run(&cluster.args("doctor", &["--json", "--backups", &of_shard]));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("no-host") && !printed.contains("no-backup"), "{printed}");
+    assert_eq!(output.status.code(), Some(1));
+    std::fs::rename(&elsewhere, log.join("backups")).unwrap();
+    for (wrong, code) in [("elsewhere", 2), ("=elsewhere", 2), ("c=elsewhere", 3)] {
+        let output = place.run(&cluster.args("doctor", &["--backups", wrong]));
+        assert_eq!(output.status.code(), Some(code), "{wrong}");
+    }
     without(cluster.bucket.path().join("map").join(format!("{:020}", 1)), "maps-missing");
     let map = cluster.bucket.path().join("map");
     let newest = std::fs::read_dir(&map).unwrap().count();
