@@ -197,7 +197,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "brooklet cluster move s3://bucket/cluster a --cancel",
         ],
     ),
-    ("cluster doctor", &["brooklet cluster doctor s3://bucket/cluster"]),
+    (
+        "cluster doctor",
+        &[
+            "brooklet cluster doctor s3://bucket/cluster",
+            "brooklet cluster doctor s3://bucket/cluster --backups a=s3://other/backups",
+        ],
+    ),
     ("codex", &["brooklet codex build words.codex words.tsv", "brooklet codex scan words.codex --prefix a"]),
     (
         "codex build",

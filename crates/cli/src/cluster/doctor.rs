@@ -1,19 +1,38 @@
 //! `cluster doctor`: findings, and an exit code.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::SystemTime;
 
+use brooklet_archive::Bucket;
 use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map};
-use brooklet_replica::{Error, Refusal};
+use brooklet_replica::{Error, Map, Refusal};
 use serde::Serialize;
 
-use super::{Opened, goes_on};
+use super::{Opened, PLACES, goes_on};
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
-use crate::serve::replicate::refused;
+use crate::serve::replicate::{refusal, refused};
 
-pub fn run(place: &str, out: &mut Output) -> Result<(), Failure> {
-    let opened = Opened::at(place)?;
+#[derive(clap::Args)]
+#[command(after_help = PLACES)]
+pub struct Args {
+    /// The place of the cluster
+    place: String,
+    /// The place of the backups of a shard whose hosts run with --backups; name each such shard
+    #[arg(long, value_name = "SHARD=BUCKET", value_parser = of_shard)]
+    backups: Vec<(String, String)>,
+}
+
+fn of_shard(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((shard, bucket)) if !shard.is_empty() && !bucket.is_empty() => Ok((shard.into(), bucket.into())),
+        _ => Err("it is no SHARD=BUCKET, such as a=s3://bucket/backups".into()),
+    }
+}
+
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
+    let opened = Opened::at(&args.place)?;
     let map = match opened.cluster.look_now(None, &goes_on) {
         Ok(Some(map)) => map,
         Ok(None) => {
@@ -31,6 +50,7 @@ pub fn run(place: &str, out: &mut Output) -> Result<(), Failure> {
         }
         Err(error) => return Err(refused(error)),
     };
+    let elsewhere = elsewhere(args.backups, &map)?;
     let mut count = 0;
     let mut put = |shard: Option<&str>, found: Result<Vec<Finding>, Error>| {
         let found = match found {
@@ -46,13 +66,25 @@ pub fn run(place: &str, out: &mut Output) -> Result<(), Failure> {
     put(None, examine_creates(&opened.bucket, &goes_on))?;
     put(None, examine_map(&opened.bucket, Some(map.number), &goes_on))?;
     for (name, shard) in &map.shards {
-        let (log, backups) = opened.shard(name)?;
-        put(Some(name), examine(&log, &backups, name, shard, SystemTime::now(), &goes_on))?;
+        let (log, below) = opened.shard(name)?;
+        let backups = elsewhere.get(name).unwrap_or(&below);
+        put(Some(name), examine(&log, backups, name, shard, SystemTime::now(), &goes_on))?;
     }
     match count {
         0 => out.line(format_args!("sound: {} shards", map.shards.len())),
         n => Err(Failure::no(format!("the doctor has {n} findings"))),
     }
+}
+
+/// Opens the named places of backups.
+fn elsewhere(named: Vec<(String, String)>, map: &Map) -> Result<BTreeMap<String, Bucket>, Failure> {
+    let open = |(shard, address): (String, String)| {
+        if !map.shards.contains_key(&shard) {
+            return Err(refusal(&Refusal::NoShard(shard)));
+        }
+        Ok((shard, Bucket::open(&address)?))
+    };
+    named.into_iter().map(open).collect()
 }
 
 #[derive(Serialize)]

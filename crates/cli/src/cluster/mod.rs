@@ -34,7 +34,7 @@ pub enum Command {
     /// Move a shard to another host, without copying it
     Move(moving::Args),
     /// Look for what no host would notice in time: missing objects, shards without a host
-    Doctor(Place),
+    Doctor(doctor::Args),
 }
 
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ pub fn run(command: Command, out: &mut Output) -> Result<(), Failure> {
         Command::Forget(Forget { place, shard, host }) => change(&place, Change::Forget { shard, host }, out),
         Command::Status(Place { place }) => status::run(&place, out),
         Command::Move(args) => moving::run(args, out),
-        Command::Doctor(Place { place }) => doctor::run(&place, out),
+        Command::Doctor(args) => doctor::run(args, out),
     }
 }
 
