@@ -354,6 +354,43 @@ fn a_replica_outlives_a_bucket_that_fails() {
     running.kill();
 }
 
+/// One write fails, and the file is sound again. In the old state the replica ended.
+#[test]
+fn a_replica_whose_store_stopped_opens_its_file_again() {
+    let memory = Arc::new(InMemory::new());
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..5);
+    let reader = Reader::new(&memory);
+    let replica = reader.open();
+    let (store, spare) = (replica.store(), reader.folder.path().join("spare"));
+    std::fs::hard_link(reader.path(), &spare).unwrap();
+    // The file has two names at this write.
+    append(&running, 5..10);
+    shows(&replica, &running);
+    store.checkpoint().unwrap();
+    let mut next = 10;
+    loop {
+        append(&running, next..next + 1);
+        next += 1;
+        shows(&replica, &running);
+        // Without its own name, the file takes no write.
+        std::fs::remove_file(reader.path()).unwrap();
+        let is_stopped = store.checkpoint().is_err();
+        std::fs::hard_link(&spare, reader.path()).unwrap();
+        if is_stopped {
+            break;
+        }
+    }
+    assert_eq!(entries(&replica.store()), numbered(next), "it shows what it has");
+    append(&running, next..next + 5);
+    assert_eq!(shows(&replica, &running), numbered(next + 5));
+    assert_eq!((replica.lag().made_anew, reader.has_put_away()), (1, 0));
+    // A handle of the former store has not kept the file.
+    drop(store);
+    replica.close().unwrap();
+    running.kill();
+}
+
 /// Opens the store at a path as the owner of its log.
 fn own(path: &Path, memory: &Arc<InMemory>) -> Running {
     let replica = Replica::new(journal(memory, 0, 0), lazy());
