@@ -81,7 +81,8 @@ pub struct Lag {
     pub silence: Option<Duration>,
     /// Name and address of the owner, as its claim says.
     pub owner: Option<(String, String)>,
-    /// Number of times that the file was made anew, because the log was trimmed past it.
+    /// Number of times that the file was made anew, because the log was trimmed past it, or opened
+    /// again, because its store had stopped. The store is another one since.
     pub made_anew: u64,
 }
 
@@ -155,7 +156,8 @@ impl ReadReplica {
     /// While the bucket does not answer, the call waits, with a warning.
     ///
     /// If the bucket fails later, or the disk is full, the replica shows the state that it has, and
-    /// tries again: [`lag`](Self::lag) returns the age of this state.
+    /// tries again: [`lag`](Self::lag) returns the age of this state. If the disk fails a write, the
+    /// replica opens its file again, as another store.
     ///
     /// If the log was trimmed past the file, the replica makes the file anew from the backup, with
     /// a warning; also later, at any time.
@@ -198,7 +200,8 @@ impl ReadReplica {
 
     /// Returns the store. It shows the commits of the log, and refuses writes with
     /// [`brooklet::Error::ReadOnly`]. After the file was made anew, the call returns another store.
-    /// The earlier store then keeps its last state: so call this again at times.
+    /// The earlier store then keeps its last state: so call this again at times. If the file was
+    /// opened again after a failed write, the earlier store is closed.
     ///
     /// # Panics
     /// Never: an open replica has a store.
@@ -210,7 +213,7 @@ impl ReadReplica {
     /// [`Following::take_beside`](brooklet::Following::take_beside), and returns the store. For a
     /// program that caches data of logs: it drops outdated data together with the block. `beside`
     /// replaces the function that was attached before. The call of `beside` does not report that
-    /// the file was made anew, and so the store is another one: [`Lag::made_anew`] counts this.
+    /// the store is another one: [`Lag::made_anew`] counts this.
     pub fn attach(&self, beside: impl Fn(&[Bytes], &mut dyn FnMut()) + Send + 'static) -> Store {
         let mut attached = self.shared.beside.lock().unwrap_or_else(PoisonError::into_inner);
         *attached = Some(Box::new(beside));
@@ -425,6 +428,8 @@ impl Following<'_> {
 fn may_pass(error: &Error) -> bool {
     match error {
         Error::Archive(error) => matches!(error, brooklet_archive::Error::Bucket { .. }),
+        // The file can be opened again, once nobody reads in it any more.
+        Error::Store(brooklet::Error::Stopped { .. } | brooklet::Error::Locked { .. }) => true,
         Error::Store(error) => matches!(error.kind(), ErrorKind::Full | ErrorKind::Io),
         error => error.is_temporary(),
     }

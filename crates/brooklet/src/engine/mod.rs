@@ -490,8 +490,13 @@ impl Inner {
     fn go(self: &Arc<Self>) {
         self.close_at_last();
         if self.close_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
-            self.tethers.iter().for_each(|tether| tether.let_go());
+            self.release();
         }
+    }
+
+    /// Releases the volumes of a closed store, also while handles remain.
+    pub fn release(&self) {
+        self.tethers.iter().for_each(|tether| tether.let_go());
     }
 
     fn close(self: &Arc<Self>) -> Result<(), Error> {

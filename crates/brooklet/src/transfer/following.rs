@@ -159,6 +159,16 @@ impl Following {
         Ok(CaughtUp::Done)
     }
 
+    /// Closes a store that has stopped, and releases its file, so that the file can be opened again.
+    /// Handles of the store, iterators and views may remain. They use the data that they hold in
+    /// memory, and then return [`Error::Closed`].
+    pub fn release(self) {
+        if let Err(error) = self.store.close() {
+            tracing::debug!(%error, "the store was closed after it had stopped");
+        }
+        self.store.inner().release();
+    }
+
     /// Takes a checkpoint, so that the file has all that the store shows, and closes the store.
     ///
     /// # Errors

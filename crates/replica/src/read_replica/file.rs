@@ -28,6 +28,8 @@ pub(super) struct File {
     beside: Arc<Mutex<Option<Beside>>>,
     log: Option<Log>,
     following: Option<Following>,
+    /// Whether the file is opened again, after its store had stopped.
+    is_reopened: bool,
     /// The end of what was read.
     read: u64,
     made_anew: u64,
@@ -62,11 +64,27 @@ impl File {
         ends: Arc<AtomicBool>,
         beside: Arc<Mutex<Option<Beside>>>,
     ) -> Self {
-        Self { path: path.into(), options, ends, beside, log: None, following: None, read: 0, made_anew: 0 }
+        Self {
+            path: path.into(),
+            options,
+            ends,
+            beside,
+            log: None,
+            following: None,
+            is_reopened: false,
+            read: 0,
+            made_anew: 0,
+        }
     }
 
     /// Takes the begin of the log: what comes next may not continue what was read before.
     pub fn begin(&mut self, store: StoreId, backup: Option<u64>) {
+        // A store that has stopped shows nothing more. Its file has what its last checkpoint had.
+        let has_stopped = |it: &mut Following| it.store().activity().stopped.is_some();
+        if let Some(stopped) = self.following.take_if(has_stopped) {
+            stopped.release();
+            self.is_reopened = true;
+        }
         let held = match &self.following {
             Some(_) => Held::Nothing,
             None if self.path.exists() => Held::Compared { blocks: Vec::new(), is_whole: true },
@@ -126,6 +144,7 @@ impl File {
                 log.held = Held::Nothing;
                 let following = options.clone().follow(&self.path, log.store.0).map_err(Error::Store)?;
                 self.following = Some(following);
+                self.made_anew += u64::from(std::mem::take(&mut self.is_reopened));
                 Ok(())
             }
             CaughtUp::Ahead if !is_all => {
