@@ -290,6 +290,41 @@ fn old_backups_go() {
     assert_eq!(left.len(), needed + 1 + 6, "and tombstones");
 }
 
+/// No backup can ever need them. In the old state they stayed for as long as the first backup that
+/// was made after them, and without a removal of old backups for ever.
+#[test]
+fn uploads_that_were_given_up_go_with_the_next_backup() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let (store, note) = (store(1), dir.path().join("note"));
+    let mut archive = archive(&memory, &note);
+    fill(&store, "a", 3, 3000);
+    back_up(&mut archive, &store).unwrap();
+    fill(&store, "b", 3, 3000);
+    // All is uploaded, and no record is created.
+    let mut ends = 0;
+    let cut = archive.backup(&store, |progress| {
+        ends += u32::from(Some(progress.bytes) == progress.total_bytes);
+        if ends == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(cut, Err(Error::Cancelled { .. })));
+    assert_eq!(bundles(&memory).len(), 2);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    assert_eq!(bundles(&memory).len(), 2);
+    // A process was killed, and another one goes on. Of a later number nobody knows yet.
+    let [killed, later] = [2, 9].map(|number| {
+        let name = format!("some/where/bundles/{number:020}-00000000000000000000000000000001/00000000");
+        memory.put(&Path::from(name.clone()), "left over".into()).now_or_never().unwrap().unwrap();
+        name
+    });
+    let mut archive = common::archive(&memory, &note);
+    fill(&store, "c", 3, 3000);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 2);
+    let left = names(&memory);
+    assert!(!left.contains(&killed) && left.contains(&later), "{left:?}");
+    assert!(restored(archive.bucket(), Which::Latest) == contents(&store));
+    assert!(restored(archive.bucket(), Which::Number(0)).len() == 3);
+}
+
 #[expect(clippy::disallowed_methods, reason = "the bucket's clock goes by itself")]
 fn wait(time: Duration) {
     std::thread::sleep(time);
@@ -396,4 +431,33 @@ fn a_folder_is_a_bucket() {
     assert!(restored(&again, Which::Latest) == contents(&store));
     let mut other = Archive::new(again, dir.path().join("other"), "another").unwrap();
     assert!(matches!(back_up(&mut other, &store), Err(Error::Owned { .. })));
+}
+
+/// A process was killed while it wrote into the folder. Lists do not show such files.
+#[test]
+fn files_that_a_killed_process_was_writing_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("there");
+    let bucket = Bucket::open(place.to_str().unwrap()).unwrap();
+    let written = |name: &str, age: Duration| {
+        let path = place.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_modified(file.metadata().unwrap().modified().unwrap() - age).unwrap();
+        path
+    };
+    let upload = "bundles/00000000000000000000-00000000000000000000000000000001";
+    let week = Duration::from_secs(7 * 24 * 3600);
+    let record = "backups/00000000000000000000";
+    let old = [format!("{upload}/00000000#1"), format!("{record}#12")].map(|name| written(&name, week));
+    let young = written(&format!("{record}#2"), Duration::ZERO);
+    let other = written("other#7", week);
+    let store = Store::in_memory(1).unwrap();
+    fill(&store, "a", 4, 100);
+    let mut archive = Archive::new(bucket, dir.path().join("note"), "a host").unwrap();
+    back_up(&mut archive, &store).unwrap();
+    old.iter().for_each(|path| assert!(!path.exists(), "{}", path.display()));
+    assert!(!place.join(upload).exists(), "an empty folder");
+    assert!(young.exists() && other.exists());
+    assert!(restored(archive.bucket(), Which::Latest) == contents(&store));
 }
