@@ -16,8 +16,11 @@ const TIMEOUT: &str = "300 seconds";
 
 type Settings = BTreeMap<String, String>;
 
-/// Opens the object store that an address names; returns it with the path in it.
-pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
+/// An object store, the path in it, and the folder of this machine that it is, if it is one.
+type Opened = (Arc<dyn ObjectStore>, Path, Option<PathBuf>);
+
+/// Opens the object store that an address names.
+pub fn open(address: &str) -> Result<Opened, Error> {
     let wrong = |why: String| Error::Address { address: address.into(), why };
     let url = match Url::parse(address) {
         Ok(url) if url.scheme() == "file" => {
@@ -59,7 +62,7 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
     provide_cryptography();
     let (store, path) =
         object_store::parse_url_opts(&url, settings).map_err(|error| wrong(error.to_string()))?;
-    Ok((Arc::from(store), path))
+    Ok((Arc::from(store), path, None))
 }
 
 /// Installs a provider of cryptography for TLS, unless the program installed its own.
@@ -71,11 +74,13 @@ fn provide_cryptography() {
     }
 }
 
-fn folder(path: &FilePath) -> Result<(Arc<dyn ObjectStore>, Path), String> {
+fn folder(path: &FilePath) -> Result<Opened, String> {
     std::fs::create_dir_all(path)
         .map_err(|error| format!("the folder does not exist and cannot be created: {error}"))?;
     let store = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;
-    Ok((Arc::new(store.with_fsync(true).with_automatic_cleanup(true)), Path::default()))
+    // A relative path must not lead elsewhere later.
+    let path = path.canonicalize().map_err(|error| error.to_string())?;
+    Ok((Arc::new(store.with_fsync(true).with_automatic_cleanup(true)), Path::default(), Some(path)))
 }
 
 /// Takes keys, region and endpoint from the current profile in the files of the AWS tools.

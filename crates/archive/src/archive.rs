@@ -6,6 +6,7 @@
 //! itself, under names of its own. So an abandoned or interrupted backup leaves the archive whole.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use brooklet::{Moment, OffloadReport, Part, PartName, Progress, Store, View};
 use crate::backups::{find_latest, moment_of};
 use crate::bucket::Bucket;
 use crate::error::Error;
+use crate::leftovers;
 use crate::note::{Memory, Note};
 use crate::objects::Created;
 use crate::parts::Parts;
 use crate::prune::{self, Pruned};
-use crate::record::{HEAD, Place, Record, RecordHead, Upload, name_of};
+use crate::record::{HEAD, Object, Place, Record, RecordHead, Upload, name_of};
 use crate::records::{expect_no_next, read_record};
 use crate::request::PAUSES;
 use crate::shipping::{Beginning, Shipped, Shipping};
@@ -45,6 +47,9 @@ pub struct Archive {
     shipping: Option<Shipping>,
     parts: Option<Parts>,
     opened: bool,
+    /// Whether an upload may have been given up that left objects: by this process, or by an
+    /// earlier one.
+    has_leftovers: bool,
 }
 
 /// A backup of a store: its number, its moment and its size.
@@ -98,6 +103,7 @@ impl Archive {
             shipping: None,
             parts: None,
             opened: false,
+            has_leftovers: true,
         })
     }
 
@@ -143,6 +149,10 @@ impl Archive {
     /// Reports to `progress`; if `progress` returns `Break`, nothing is backed up. The store does
     /// not reuse the space of the parts during the call. Takes up to 100 MiB of memory.
     ///
+    /// The first backup of an archive, and one after a backup that failed, also removes the objects
+    /// that were uploaded for its number, and for the number before, by backups that were given up.
+    /// That takes a list, and is left to a later backup where the bucket refuses it.
+    ///
     /// # Errors
     /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];
     /// [`Error::Store`] where the store cannot be read, or has no room for a checkpoint;
@@ -169,6 +179,7 @@ impl Archive {
         let beginning = beginning.map_err(|error| self.unless_own(error))?;
         archived.is_covered = beginning.as_ref().is_some_and(Beginning::is_closed);
         let upload = Upload { number: archived.number, drawn: draw() };
+        let has_leftovers = mem::replace(&mut self.has_leftovers, true);
         let mut uploading = Uploading::new(&self.bucket, upload);
         let mut done = 0;
         let (mut parts, mut damaged) = (BTreeMap::new(), BTreeSet::new());
@@ -191,17 +202,7 @@ impl Archive {
         let mut objects = uploading.finish()?;
         archived.new_objects = objects.len() as u64;
         archived.damaged_parts = damaged.len();
-        for part in view.parts() {
-            let name = part.name();
-            if let (false, Some((latest, place))) = (parts.contains_key(&name), self.there(&name)) {
-                let bytes = place.start..place.start + name.len;
-                for (at, _) in Record::pieces(OBJECT as u64, bytes) {
-                    let key = (place.upload, at);
-                    objects.insert(key, latest.objects[&key]);
-                }
-                parts.insert(name, place.clone());
-            }
-        }
+        self.add_known(&view, &mut parts, &mut objects);
         let record = Record {
             number: upload.number,
             drawn: upload.drawn,
@@ -220,11 +221,33 @@ impl Archive {
         if progress(Progress::of_bytes(archived.new_bytes, archived.new_bytes)).is_break() {
             return Err(cancelled());
         }
+        let before = self.latest.as_ref().map(Record::upload);
         self.create(record)?;
         if let (Some(shipping), Some(beginning)) = (&mut self.shipping, beginning) {
             shipping.rebase(upload, Moment { lsn: archived.lsn, time_ms: archived.taken_ms }, beginning);
         }
+        self.has_leftovers = has_leftovers && !leftovers::remove(&self.bucket, before, upload);
         Ok(archived)
+    }
+
+    /// Adds the parts of a view that the last backup has, and that were not uploaded anew.
+    fn add_known(
+        &self,
+        view: &View,
+        parts: &mut BTreeMap<PartName, Place>,
+        objects: &mut BTreeMap<(Upload, u32), Object>,
+    ) {
+        for part in view.parts() {
+            let name = part.name();
+            if let (false, Some((latest, place))) = (parts.contains_key(&name), self.there(&name)) {
+                let bytes = place.start..place.start + name.len;
+                for (at, _) in Record::pieces(OBJECT as u64, bytes) {
+                    let key = (place.upload, at);
+                    objects.insert(key, latest.objects[&key]);
+                }
+                parts.insert(name, place.clone());
+            }
+        }
     }
 
     /// Begins to follow a store: [`ship`](Self::ship) and [`backup`](Self::backup) then ship its

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub struct Bucket(Arc<Shared>);
 struct Shared {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
+    /// The folder of this machine that the place is, if it is one.
+    folder: Option<PathBuf>,
     name: String,
     /// `Some` until this is dropped.
     runtime: Option<Runtime>,
@@ -58,8 +61,8 @@ impl Bucket {
     /// # Errors
     /// [`Error::Address`].
     pub fn open(address: &str) -> Result<Self, Error> {
-        let (store, prefix) = address::open(address)?;
-        Self::with(store, prefix, address.trim_end_matches('/').into())
+        let (store, prefix, folder) = address::open(address)?;
+        Self::with(store, prefix, folder, address.trim_end_matches('/').into())
     }
 
     /// Opens a place in an object store that the caller has set up.
@@ -72,10 +75,15 @@ impl Bucket {
             why: error.to_string(),
         };
         let name = format!("{store}/{prefix}");
-        Self::with(store, Path::parse(prefix).map_err(wrong)?, name)
+        Self::with(store, Path::parse(prefix).map_err(wrong)?, None, name)
     }
 
-    fn with(store: Arc<dyn ObjectStore>, prefix: Path, name: String) -> Result<Self, Error> {
+    fn with(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        folder: Option<PathBuf>,
+        name: String,
+    ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("brooklet-bucket")
@@ -85,7 +93,13 @@ impl Bucket {
                 address: name.clone(),
                 why: format!("its thread cannot start: {error}"),
             })?;
-        Ok(Self(Arc::new(Shared { store, prefix, name, runtime: Some(runtime), costs: Arc::default() })))
+        let (runtime, costs) = (Some(runtime), Arc::default());
+        Ok(Self(Arc::new(Shared { store, prefix, folder, name, runtime, costs })))
+    }
+
+    /// Returns the folder of this machine that the place is, if it is one.
+    pub(crate) fn folder(&self) -> Option<&FilePath> {
+        self.0.folder.as_deref()
     }
 
     /// Returns the object store below this place, for requests that this crate does not know. They

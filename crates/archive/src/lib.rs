@@ -68,6 +68,7 @@ mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod leftovers;
 mod moments;
 mod note;
 mod objects;

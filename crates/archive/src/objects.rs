@@ -78,11 +78,21 @@ impl Bucket {
 
     /// Lists the objects in the folder `prefix`, in the order of names.
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
+        self.list_behind(prefix, None)
+    }
+
+    /// Lists the objects in the folder `prefix` whose names come behind a name, if one is given.
+    pub(crate) fn list_behind(&self, prefix: &str, name: Option<&str>) -> Result<Vec<Listed>, Error> {
         let request = self.request(prefix);
+        let behind = name.map(|name| self.request(name).path);
         let found = self.begin(async move {
             let list = || {
                 count(&request.costs.lists, 1);
-                request.store.list(Some(&request.path)).try_collect::<Vec<_>>()
+                let listed = match &behind {
+                    Some(behind) => request.store.list_with_offset(Some(&request.path), behind),
+                    None => request.store.list(Some(&request.path)),
+                };
+                listed.try_collect::<Vec<_>>()
             };
             let found = again(list).await.map_err(request.failed("listing"))?;
             count(&request.costs.lists, found.len() as u64 / LISTED_AT_ONCE);

@@ -54,7 +54,12 @@ pub(crate) struct Upload {
 impl Upload {
     /// Returns the name of one of its objects.
     pub fn object(self, place: u32) -> String {
-        format!("{BUNDLES}/{:020}-{:032x}/{place:08}", self.number, self.drawn)
+        format!("{}{place:08}", self.folder())
+    }
+
+    /// Returns the begin of the names of its objects.
+    pub fn folder(self) -> String {
+        format!("{BUNDLES}/{:020}-{:032x}/", self.number, self.drawn)
     }
 }
 

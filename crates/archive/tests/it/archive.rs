@@ -259,13 +259,14 @@ fn old_backups_go() {
     let all = names(&memory);
     assert_eq!(archive.prune(Duration::from_secs(3600), false).unwrap(), Default::default());
     let would = archive.prune(Duration::ZERO, true).unwrap();
-    assert!(would.backups == 5 && would.objects >= 4, "{would:?}");
+    assert!(would.backups == 5 && would.objects >= 3, "{would:?}");
     assert_eq!(names(&memory), all);
     // Up to when the fourth was written.
     let written: Vec<u64> =
         archive.bucket().backups().unwrap().iter().map(|backup| backup.written_ms).collect();
     let pruned = archive.prune(Duration::from_millis(written[5] - written[3]), false).unwrap();
-    assert!(pruned.backups == 3 && pruned.objects == 4, "{pruned:?}");
+    // The leftover object went with the backup behind it.
+    assert!(pruned.backups == 3 && pruned.objects == 3, "{pruned:?}");
     let bucket = bucket(&memory);
     for number in 3..6u64 {
         assert!(
