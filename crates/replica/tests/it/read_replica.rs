@@ -1,6 +1,8 @@
 //! Read replicas: they show what the log keeps, in order and each commit as a whole, and nothing
 //! that the log may yet lose.
 
+mod making;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,10 @@
 use std::cell::{Cell, RefCell};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use brooklet::Waits;
+use brooklet::io::{FileOptions, Files, OpenMode, SystemFiles, Volume};
 
 use super::*;
 use crate::serve::replicate::tests::{append_kept, aside, host, open, options};
@@ -409,7 +413,7 @@ fn a_file_stays_if_a_block_of_the_log_is_missing() {
     append_kept(&store, &first.replica);
     let mut second = host(folder.path(), Waits::Kept);
     second.path = folder.path().join("second");
-    assert_eq!(stand_by(&second), (true, false));
+    stand_by_until(&second, (true, false));
     for _ in 0..3 {
         append_kept(&store, &first.replica);
     }
@@ -426,4 +430,90 @@ fn a_file_stays_if_a_block_of_the_log_is_missing() {
     file.take(Followed::Blocks(blocks));
     assert!(file.is_cold() && !file.begins_again());
     assert_eq!(aside(folder.path()), 0);
+}
+
+/// Files of which no new one is made while the gate is closed. It opens after a minute at most.
+#[derive(Debug)]
+struct Gate {
+    is_closed: AtomicBool,
+    since: Instant,
+}
+
+impl Files for Gate {
+    fn open(&self, path: &Path, mode: OpenMode, options: FileOptions) -> io::Result<Arc<dyn Volume>> {
+        let is_closed = || self.is_closed.load(Ordering::Acquire) && self.since.elapsed().as_secs() < 60;
+        while matches!(mode, OpenMode::Create) && is_closed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        SystemFiles.open(path, mode, options)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        SystemFiles.exists(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemFiles.link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemFiles.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemFiles.remove(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        SystemFiles.sync_folder(path)
+    }
+}
+
+/// The copy of a backup may take longer than the owner keeps the log behind it. In the old state
+/// nothing was read meanwhile, and the copy was of no use.
+#[test]
+fn blocks_that_come_while_a_file_is_made_are_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    (0..3).for_each(|_| append_kept(&store, &first.replica));
+    let has_records = |block: &&SealedBlock| block.begin < block.end;
+    let read = loop {
+        let read = blocks(&first);
+        if read.iter().filter(has_records).count() >= 3 {
+            break read;
+        }
+    };
+    let begin = Followed::Begin { store: StoreId(store.info().unwrap().id), backup: None };
+    for is_taken_over in [false, true] {
+        let mut second = host(folder.path(), Waits::Kept);
+        second.path = folder.path().join(format!("second, {is_taken_over}"));
+        let gate = Arc::new(Gate { is_closed: AtomicBool::new(true), since: Instant::now() });
+        let options = options().files(gate.clone());
+        let mut file = Warm::new(&second, &options, 1);
+        file.take(begin.clone());
+        for block in &read {
+            file.take(Followed::Blocks(vec![block.clone()]));
+            assert!(!file.is_cold() && !file.approach() && !second.path.exists());
+        }
+        gate.is_closed.store(false, Ordering::Release);
+        if is_taken_over {
+            // The takeover makes a file itself, and does not wait for this one.
+            file.finish();
+            assert!(!second.path.exists() || (1..=3).any(|next| has(&second, next)));
+            continue;
+        }
+        let begin = Instant::now();
+        while !file.approach() {
+            assert!(begin.elapsed() < Duration::from_secs(60) && !file.is_cold());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(has(&second, 3));
+        // It goes on with what comes later.
+        file.take(Followed::Blocks(Vec::new()));
+        assert!(file.approach() && !file.is_cold());
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = names.map(|found| found.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| !name.contains(".new") && !name.contains(".later")), "{names:?}");
 }
