@@ -17,6 +17,7 @@
 //! - [`Replica`]: the mirror of a store; and the wait of a standby.
 //! - [`Cluster`]: a map of many stores on many hosts, and [`Changer`], which changes it.
 //! - [`ReadReplica`]: a store that follows the log, and serves reads.
+//! - [`Making`]: the file of a host that reads the log on while the file is made.
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,7 @@ mod followed;
 mod jetstream;
 mod journal;
 mod machine;
+mod making;
 mod map;
 mod object;
 mod place;
@@ -65,6 +67,7 @@ pub use machine::owner::{Owner, OwnerLimits, OwnerState};
 pub use machine::recorder::Recorder;
 pub use machine::takeover::{Found, Opened, Takeover, TakeoverEnd, TakeoverLimits};
 pub use machine::{Reply, Request};
+pub use making::Making;
 pub use map::{Map, Moving, Shard};
 pub use object::{Kind, Object, Payload};
 pub use place::{Drawn, Epoch, Mark, Place, StoreId, Writer};

@@ -375,7 +375,7 @@ impl Following<'_> {
     /// Follows the log from its begin, until it was trimmed past the replica.
     async fn follow_from_begin<J: Journal>(&mut self, journal: &Arc<J>, store: StoreId) -> Result<(), Error> {
         let Begin { mut at, mut record, backup, claim } = begin(&**journal, store).await?;
-        self.file.begin(store, backup);
+        self.file.begin(store, backup)?;
         self.sure = None;
         claim.iter().for_each(|claim| self.claimed(claim));
         loop {
@@ -407,7 +407,7 @@ impl Following<'_> {
     fn had_all(&mut self, then: Instant) -> Result<(), Error> {
         self.file.read_all()?;
         self.show();
-        if self.file.store().is_some() {
+        if self.file.is_current() {
             self.shared.change(|state| state.had_all = Some(then));
             self.again = AGAIN[0];
         }

@@ -1,8 +1,6 @@
 //! The file of a read replica: it follows the log, or is made from the backup and the log behind
 //! it.
 
-use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +10,7 @@ use brooklet_archive::Which;
 
 use super::{Beside, ReadReplicaOptions};
 use crate::error::Error;
+use crate::making::{Making, io_error, remove, with_suffix};
 use crate::place::StoreId;
 
 /// Memory for the table of a backup's parts, in bytes.
@@ -28,6 +27,8 @@ pub(super) struct File {
     beside: Arc<Mutex<Option<Beside>>>,
     log: Option<Log>,
     following: Option<Following>,
+    /// The file that is made, or that has yet to show the blocks that came meanwhile.
+    making: Option<Making>,
     /// Whether the file is opened again, after its store had stopped.
     is_reopened: bool,
     /// The end of what was read.
@@ -71,6 +72,7 @@ impl File {
             beside,
             log: None,
             following: None,
+            making: None,
             is_reopened: false,
             read: 0,
             made_anew: 0,
@@ -78,7 +80,12 @@ impl File {
     }
 
     /// Takes the begin of the log: what comes next may not continue what was read before.
-    pub fn begin(&mut self, store: StoreId, backup: Option<u64>) {
+    pub fn begin(&mut self, store: StoreId, backup: Option<u64>) -> Result<(), Error> {
+        while self.making.as_ref().is_some_and(Making::is_used) {
+            self.go_on_making(PORTION)?;
+        }
+        // The log was trimmed past what was read for it.
+        self.making = None;
         // A store that has stopped shows nothing more. Its file has what its last checkpoint had.
         let has_stopped = |it: &mut Following| it.store().activity().stopped.is_some();
         if let Some(stopped) = self.following.take_if(has_stopped) {
@@ -91,6 +98,7 @@ impl File {
             None => Held::Made(Vec::new()),
         };
         self.log = Some(Log { store, backup, view: None, is_new: true, held });
+        Ok(())
     }
 
     /// Takes the next blocks of the log.
@@ -98,6 +106,10 @@ impl File {
         let (Some(last), Some(log)) = (new.last(), &mut self.log) else { return Ok(()) };
         self.read = last.end;
         let is_new = std::mem::replace(&mut log.is_new, false);
+        if let Some(making) = &mut self.making {
+            making.hold(&new)?;
+            return self.go_on_making(PORTION.max(2 * bytes_of(&new)));
+        }
         match (&mut log.held, &mut self.following) {
             (Held::Made(blocks), _) => {
                 blocks.extend(new);
@@ -105,8 +117,7 @@ impl File {
             }
             (Held::Compared { blocks, .. }, _) => {
                 blocks.extend(new);
-                let bytes: usize = blocks.iter().map(|block| block.bytes.len()).sum();
-                if bytes < PORTION { Ok(()) } else { self.compare(false) }
+                if bytes_of(blocks) < PORTION { Ok(()) } else { self.compare(false) }
             }
             (Held::Nothing, Some(following)) => match take_beside(following, &new, &self.beside)? {
                 CaughtUp::Done | CaughtUp::Ahead => Ok(()),
@@ -125,6 +136,7 @@ impl File {
 
     /// Takes that the log has nothing more at the moment.
     pub fn read_all(&mut self) -> Result<(), Error> {
+        self.go_on_making(PORTION)?;
         match &self.log {
             Some(Log { held: Held::Compared { .. }, is_new: false, .. }) => self.compare(true),
             _ => Ok(()),
@@ -163,7 +175,7 @@ impl File {
         }
     }
 
-    /// Makes the file, once the log reaches the backup.
+    /// Begins to make the file, once the log reaches the backup.
     fn make(&mut self) -> Result<(), Error> {
         let Some(log) = &mut self.log else { return Ok(()) };
         let Held::Made(blocks) = &mut log.held else { return Ok(()) };
@@ -180,20 +192,45 @@ impl File {
         blocks.drain(..needed.unwrap_or(blocks.len() - 1));
         let kept = Kept { store: log.store.0, backup: log.view.take(), blocks: std::mem::take(blocks) };
         log.held = Held::Nothing;
-        let part = with_suffix(&self.path, ".new");
+        let (part, ends) = (self.part(), self.ends.clone());
         remove(&part)?;
-        let options = self.options.store.clone();
-        let ends = &self.ends;
-        let goes_on = |_| match ends.load(Ordering::Relaxed) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        };
-        let made = options.clone().succeed(&part, &kept, goes_on).and_then(|store| store.close());
-        made.map_err(Error::Store)?;
-        self.put_away()?;
-        std::fs::rename(&part, &self.path).map_err(|cause| io("renaming", &part, cause))?;
-        self.following = Some(options.follow(&self.path, kept.store).map_err(Error::Store)?);
+        let goes_on = move || !ends.load(Ordering::Relaxed);
+        self.making = Some(Making::start(&self.options.store, &part, kept, goes_on)?);
         Ok(())
+    }
+
+    /// Follows with the file once it is made, and shows the next of the blocks that came meanwhile.
+    fn go_on_making(&mut self, most: usize) -> Result<(), Error> {
+        let (Some(log), Some(mut making)) = (&self.log, self.making.take()) else { return Ok(()) };
+        if !making.is_made()? {
+            self.making = Some(making);
+            return Ok(());
+        }
+        let store = log.store.0;
+        if making.is_first_use() {
+            self.put_away()?;
+            let part = self.part();
+            std::fs::rename(&part, &self.path).map_err(|cause| io_error("renaming", &part, cause))?;
+            let following = self.options.store.clone().follow(&self.path, store);
+            self.following = Some(following.map_err(Error::Store)?);
+        }
+        let blocks = making.next_held(most)?;
+        let shown = match &mut self.following {
+            Some(following) if !blocks.is_empty() => take_beside(following, &blocks, &self.beside)?,
+            _ => CaughtUp::Done,
+        };
+        if matches!(shown, CaughtUp::Outdated | CaughtUp::Apart) {
+            return Err(Error::Diverged { from: blocks[0].begin, end: self.shown() });
+        }
+        if making.holds() {
+            self.making = Some(making);
+        }
+        Ok(())
+    }
+
+    /// Returns the name of the file while it is made.
+    fn part(&self) -> PathBuf {
+        with_suffix(&self.path, ".new")
     }
 
     /// Moves a file aside that ends before the log begins, if the log may lack some of it.
@@ -212,16 +249,23 @@ impl File {
         let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
         let aside = names.into_iter().find(is_free).expect("some number is free");
         tracing::warn!(file = %self.path.display(), aside = %aside.display(), "{what}");
-        std::fs::rename(&self.path, &aside).map_err(|cause| io("renaming", &self.path, cause))
+        std::fs::rename(&self.path, &aside).map_err(|cause| io_error("renaming", &self.path, cause))
     }
 
     /// Closes the store, with all that it shows in the file.
     pub fn close(&mut self) -> Result<(), Error> {
-        self.following.take().map_or(Ok(()), |following| following.close().map_err(Error::Store))
+        let is_made = self.making.take().is_none();
+        let closed = self.following.take().map_or(Ok(()), Following::close).map_err(Error::Store);
+        closed.and(if is_made { Ok(()) } else { remove(&self.part()) })
     }
 
     pub fn store(&self) -> Option<Store> {
         Some(self.following.as_ref()?.store().clone())
+    }
+
+    /// Returns whether readers see all that was read.
+    pub fn is_current(&self) -> bool {
+        self.making.is_none() && self.following.is_some()
     }
 
     /// Returns the end of what readers see.
@@ -262,20 +306,6 @@ fn end_of(options: &Options, path: &Path) -> Result<u64, brooklet::Error> {
     Ok(end)
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => Err(io("removing", path, cause)),
-        _ => Ok(()),
-    }
-}
-
-fn io(doing: &str, path: &Path, cause: std::io::Error) -> Error {
-    let doing = format!("{doing} {}", path.display());
-    Error::Store(brooklet::Error::Io { doing, cause: Arc::new(cause) })
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
+fn bytes_of(blocks: &[SealedBlock]) -> usize {
+    blocks.iter().map(|block| block.bytes.len()).sum()
 }

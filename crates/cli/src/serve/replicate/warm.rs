@@ -4,12 +4,11 @@
 mod tests;
 
 use std::cell::OnceCell;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use brooklet::{CaughtUp, Kept, Options, SealedBlock, View, Waits};
-use brooklet_replica::{Error, Followed, StoreId};
+use brooklet_replica::{Error, Followed, Making, StoreId};
 
 use super::{APART, OUTDATED, Replication, UNREADABLE, are_whole, is_unreadable, with_suffix};
 
@@ -34,6 +33,8 @@ pub(super) struct Warm<'a> {
     options: &'a Options,
     portion: usize,
     log: Option<Log>,
+    /// The file that is made, or that has yet to catch up with what came meanwhile.
+    making: Option<Making>,
     /// What the file may lack.
     blocks: Vec<SealedBlock>,
     bytes: usize,
@@ -75,6 +76,7 @@ impl<'a> Warm<'a> {
             options,
             portion,
             log,
+            making: None,
             blocks,
             bytes: 0,
             last,
@@ -99,8 +101,9 @@ impl<'a> Warm<'a> {
             }
             Followed::Owner { .. } => {}
             Followed::Blocks(_) if self.is_cold => {}
+            Followed::Blocks(blocks) if self.making.is_some() => self.go_on_making(&blocks, true),
             Followed::Blocks(blocks) => {
-                self.bytes += blocks.iter().map(|block| block.bytes.len()).sum::<usize>();
+                self.bytes += bytes_of(&blocks);
                 self.blocks.extend(blocks);
                 let is_due = self.bytes >= self.portion || self.last.elapsed() >= LONGEST;
                 let is_next = self.next_try <= Instant::now();
@@ -112,8 +115,11 @@ impl<'a> Warm<'a> {
     }
 
     /// Brings the file, if there is one, to the end of what was read, at the end of the wait. The
-    /// store merges its runs once it is open. A takeover makes a file only while it gives signs.
+    /// store merges its runs once it is open. A takeover makes a file only while it gives signs: a
+    /// file that is not whole yet is given up.
     pub fn finish(&mut self) {
+        self.catch_up_with_held();
+        self.making = None;
         self.log.iter_mut().for_each(|log| log.is_whole = false);
         if self.host.path.exists() {
             self.catch_up(false);
@@ -125,12 +131,63 @@ impl<'a> Warm<'a> {
     /// here. Returns whether the file has nearly all of it.
     pub fn approach(&mut self) -> bool {
         self.approaches = true;
+        self.catch_up_with_held();
+        if self.making.is_some() {
+            return false;
+        }
         // A file that the log was trimmed past would be made anew while nobody serves.
         let is_due = !self.follows || self.bytes >= NEAR || self.last.elapsed() >= NEARLY;
         if is_due && self.next_try <= Instant::now() {
             self.catch_up(false);
         }
         self.follows && !self.is_cold && self.bytes < NEAR && self.host.path.exists()
+    }
+
+    /// Holds blocks for the file that is made. Once it is made, lets it catch up with the rest of
+    /// them.
+    fn go_on_making(&mut self, blocks: &[SealedBlock], merges: bool) {
+        if let Err(error) = self.try_to_go_on(blocks, merges) {
+            tracing::warn!(%error, "the file of the store could not be made: a takeover takes longer");
+            self.making = None;
+            (self.is_cold, self.cold_since) = (true, Some(Instant::now()));
+            self.forget();
+        }
+    }
+
+    fn try_to_go_on(&mut self, blocks: &[SealedBlock], merges: bool) -> Result<(), Error> {
+        let Some(making) = &mut self.making else { return Ok(()) };
+        making.hold(blocks)?;
+        if !making.is_made()? {
+            return Ok(());
+        }
+        if making.is_first_use() {
+            (self.follows, self.is_of_the_log) = (true, written(&self.host.path));
+            tracing::info!("the file of the store was made from the bucket");
+        }
+        // They stay if the file could not be opened for the moment.
+        if self.blocks.is_empty() {
+            self.blocks = making.next_held(self.portion.max(2 * bytes_of(blocks)))?;
+            self.bytes = bytes_of(&self.blocks);
+        }
+        if self.next_try <= Instant::now() {
+            self.catch_up(merges);
+        }
+        let is_done = |making: &Making| !making.holds();
+        if self.is_cold || self.blocks.is_empty() && self.making.as_ref().is_some_and(is_done) {
+            self.making = None;
+        }
+        Ok(())
+    }
+
+    /// Lets a file that is made catch up with all that came meanwhile.
+    fn catch_up_with_held(&mut self) {
+        loop {
+            self.go_on_making(&[], false);
+            // An error may have left blocks.
+            if !self.making.as_ref().is_some_and(Making::is_used) || !self.blocks.is_empty() {
+                break;
+            }
+        }
     }
 
     /// Returns the options of the file.
@@ -158,18 +215,21 @@ impl<'a> Warm<'a> {
         // Merges would take the time in which the store is to move here.
         let done = self.follow(merges && !self.approaches);
         // A file that is ahead may have commits that the log lacks.
-        self.follows |= matches!(done, Ok(CaughtUp::Done));
+        self.follows |= matches!(done, Ok(Some(CaughtUp::Done)));
         match done {
-            Ok(CaughtUp::Done) => {
+            Ok(None) => self.forget(),
+            Ok(Some(CaughtUp::Done)) => {
                 tracing::debug!(bytes = self.bytes, "the file of the store has caught up with the log");
                 self.is_of_the_log = written(&self.host.path);
                 self.forget();
             }
-            Ok(CaughtUp::Ahead) => self.forget(),
+            Ok(Some(CaughtUp::Ahead)) => self.forget(),
             // More blocks of the log are needed.
-            Ok(CaughtUp::Outdated) if !self.has_most() => {}
-            Ok(CaughtUp::Apart) if self.is_apart && self.host.waits == Waits::Kept => self.put_aside(APART),
-            Ok(CaughtUp::Outdated | CaughtUp::Apart) => {
+            Ok(Some(CaughtUp::Outdated)) if !self.has_most() => {}
+            Ok(Some(CaughtUp::Apart)) if self.is_apart && self.host.waits == Waits::Kept => {
+                self.put_aside(APART);
+            }
+            Ok(Some(CaughtUp::Outdated | CaughtUp::Apart)) => {
                 tracing::warn!(
                     "the file of the store does not continue in the log: a takeover looks at it, and may make it anew"
                 );
@@ -222,10 +282,11 @@ impl<'a> Warm<'a> {
     }
 
     /// Returns [`CaughtUp::Outdated`] if a file would have to be made, and cannot be made yet.
-    fn follow(&mut self, merges: bool) -> Result<CaughtUp, Error> {
+    /// Returns `None` once a file is being made of all that was read.
+    fn follow(&mut self, merges: bool) -> Result<Option<CaughtUp>, Error> {
         let host = self.host;
         let goes_on = || !host.stop.is_cancelled();
-        let Some(log) = &mut self.log else { return Ok(CaughtUp::Ahead) };
+        let Some(log) = &mut self.log else { return Ok(Some(CaughtUp::Ahead)) };
         if host.path.exists() {
             let begin = OnceCell::new();
             let is_early = || begin.get_or_init(Instant::now).elapsed() < MERGING;
@@ -234,14 +295,14 @@ impl<'a> Warm<'a> {
             let done = file.catch_up(&host.path, log.store.0, &self.blocks, merges).map_err(Error::Store)?;
             self.is_apart = done == CaughtUp::Apart;
             if done != CaughtUp::Outdated {
-                return Ok(done);
+                return Ok(Some(done));
             }
         }
         if !log.is_whole {
-            return Ok(CaughtUp::Apart);
+            return Ok(Some(CaughtUp::Apart));
         }
         if !goes_on() {
-            return Ok(CaughtUp::Outdated);
+            return Ok(Some(CaughtUp::Outdated));
         }
         if let (None, Some(number)) = (&log.view, log.backup) {
             log.view = Some(host.backup(number)?);
@@ -250,19 +311,18 @@ impl<'a> Warm<'a> {
         let from = log.view.as_ref().map_or(0, View::lsn);
         let needed = self.blocks.iter().position(|block| block.end > from);
         self.blocks.drain(..needed.unwrap_or(self.blocks.len() - 1));
-        self.bytes = self.blocks.iter().map(|block| block.bytes.len()).sum();
+        self.bytes = bytes_of(&self.blocks);
         if self.blocks.last().is_none_or(|last| last.end < from) {
-            return Ok(CaughtUp::Outdated);
+            return Ok(Some(CaughtUp::Outdated));
         }
         if host.path.exists() {
             let has_nothing_else = self.is_of_the_log.is_some_and(|at| written(&host.path) == Some(at));
             host.put_away(has_nothing_else).map_err(Error::Store)?;
         }
         let kept = Kept { store: log.store.0, backup: log.view.clone(), blocks: self.blocks.clone() };
-        let progress = |_| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
-        let made = self.options.clone().succeed(&host.path, &kept, progress);
-        made.and_then(|store| store.close()).map_err(Error::Store)?;
-        Ok(CaughtUp::Done)
+        let stop = host.stop.clone();
+        self.making = Some(Making::start(self.options, &host.path, kept, move || !stop.is_cancelled())?);
+        Ok(None)
     }
 
     /// Returns whether the file does not follow the log.
@@ -275,6 +335,10 @@ impl<'a> Warm<'a> {
         (self.blocks, self.bytes) = (Vec::new(), 0);
         self.log.iter_mut().for_each(|log| (log.is_whole, log.view) = (false, None));
     }
+}
+
+fn bytes_of(blocks: &[SealedBlock]) -> usize {
+    blocks.iter().map(|block| block.bytes.len()).sum()
 }
 
 /// Returns when a file was last written.
