@@ -136,6 +136,25 @@ fn a_block_is_acknowledged_and_shown_when_it_is_kept() {
     an_acknowledgement_waits_for_the_mirror();
 }
 
+/// A mirror keeps many blocks at once. The waiters of the first one go on before the next one is
+/// shown.
+#[test]
+fn blocks_that_are_kept_at_once_end_one_after_the_other() {
+    let mut world = World::new(Waits::Kept);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..3 {
+        let ack = world.append(b"record");
+        let (tells, seen) = (told.clone(), world.seen.clone());
+        ack.on_done(move |result| {
+            let shown = seen.0.load(Ordering::Relaxed);
+            tells.lock().unwrap().push((result.is_ok(), shown));
+        });
+    }
+    assert!(told.lock().unwrap().is_empty());
+    world.mirror.keep_all();
+    assert_eq!(*told.lock().unwrap(), [(true, 1), (true, 2), (true, 3)]);
+}
+
 #[test]
 fn a_local_acknowledgement_waits_for_nobody_and_the_second_one_can_be_had() {
     let mut world = World::new(Waits::Local);
