@@ -149,8 +149,8 @@ impl Core {
     }
 
     /// Takes the completed blocks at the front of the window for the mirror, and the blocks that
-    /// may be shown. Only one driver releases at a time: returns `None` if another driver does so,
-    /// or if there is nothing to do.
+    /// may be shown; one of these, if they waited for the mirror. Only one driver releases at a
+    /// time: returns `None` if another driver does so, or if there is nothing to do.
     pub fn release(&mut self) -> Option<Released> {
         if self.releasing || self.failure.is_some() {
             return None;
@@ -172,6 +172,11 @@ impl Core {
         while let Some((block, times)) = self.mirror.as_mut().and_then(|mirror| mirror.show()) {
             self.ending.extend(times);
             released.shown.push(block);
+            // A mirror keeps many blocks at once. The waiters of the first one go on while the next
+            // one is shown, and writers get the sink's lock in between.
+            if self.may_hide() {
+                break;
+            }
         }
         self.releasing = !released.given.is_empty() || !released.shown.is_empty();
         self.releasing.then_some(released)
