@@ -200,3 +200,22 @@ fn a_payload_has_no_more_bytes_than_a_cut_or_is_one_block() {
     assert_eq!((last.begin, last.end, cutter.bytes()), (4, 6, 0));
     assert!(cutter.flush().is_none());
 }
+
+/// A client that waits for each object appends again once it is created. In the old state the time
+/// of that request came on top of each cut.
+#[test]
+fn cuts_of_a_busy_store_keep_their_pace() {
+    let millis = std::time::Duration::from_millis;
+    let mut cutter = Cutter::new(Cuts { time: millis(10), bytes: 100 });
+    let mut block = |at: u64, due: u64| {
+        cutter.push(at, at + 1, b"x", millis(at));
+        assert_eq!(cutter.due(), Some(millis(due)), "of the block at {at}");
+        assert!(cutter.cut(millis(due - 1)).is_none() && cutter.cut(millis(due)).is_some());
+    };
+    block(100, 110);
+    block(113, 120);
+    block(129, 130);
+    // The store rested.
+    block(140, 150);
+    block(200, 210);
+}
