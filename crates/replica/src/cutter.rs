@@ -18,7 +18,8 @@ pub(crate) const LENGTH: usize = 4;
 /// When a payload is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuts {
-    /// Time after the first block of the payload.
+    /// Time after the first block of the payload; after the last cut, if that block came within
+    /// this time of it. So a busy store is cut each time, however long a request takes.
     pub time: Duration,
     /// Size of the payload in bytes. A longer payload is one block.
     pub bytes: usize,
@@ -48,6 +49,8 @@ pub struct Cutter {
     cuts: Cuts,
     blocks: VecDeque<Collected>,
     data: BytesMut,
+    /// When a cut that was due was made, last.
+    last: Option<Duration>,
 }
 
 /// A block in the data of a cutter.
@@ -64,7 +67,7 @@ struct Collected {
 impl Cutter {
     /// Returns an empty cutter.
     pub fn new(cuts: Cuts) -> Self {
-        Self { cuts, blocks: VecDeque::new(), data: BytesMut::new() }
+        Self { cuts, blocks: VecDeque::new(), data: BytesMut::new(), last: None }
     }
 
     /// Returns the number of collected bytes.
@@ -81,13 +84,23 @@ impl Cutter {
 
     /// Returns when the next cut is due, if blocks wait for it.
     pub fn due(&self) -> Option<Duration> {
+        let Cuts { time, bytes } = self.cuts;
         let since = self.blocks.front()?.at;
-        Some(if self.data.len() >= self.cuts.bytes { since } else { since + self.cuts.time })
+        if self.data.len() >= bytes {
+            return Some(since);
+        }
+        // A block may be left from before the last cut.
+        let busy = self.last.filter(|last| since < *last + time);
+        Some(busy.map_or(since, |last| last.min(since)) + time)
     }
 
     /// Returns a payload if a cut is due. Another one may be due then.
     pub fn cut(&mut self, now: Duration) -> Option<Cut> {
-        if self.due()? > now { None } else { self.flush() }
+        if self.due()? > now {
+            return None;
+        }
+        self.last = Some(now);
+        self.flush()
     }
 
     /// Returns the next payload, due or not: of all collected blocks, or of as many as it may have.
