@@ -155,9 +155,9 @@ impl ReadReplica {
     ///
     /// While the bucket does not answer, the call waits, with a warning.
     ///
-    /// If the bucket fails later, or the disk is full, the replica shows the state that it has, and
-    /// tries again: [`lag`](Self::lag) returns the age of this state. If the disk fails a write, the
-    /// replica opens its file again, as another store.
+    /// If the bucket fails later, or the disk is full, the replica shows the state that it has,
+    /// and tries again: [`lag`](Self::lag) returns the age of this state. If the disk fails a
+    /// write, the replica opens its file again, as another store.
     ///
     /// If the log was trimmed past the file, the replica makes the file anew from the backup, with
     /// a warning; also later, at any time.

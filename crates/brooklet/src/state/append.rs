@@ -258,13 +258,7 @@ impl StoreState {
     }
 
     /// Computes the effects of one operation.
-    fn plan_one(
-        &mut self,
-        op: &Op<'_>,
-        i: usize,
-        slot: Slot,
-        moment: &CommitClock<'_>,
-    ) -> Result<(), Retry> {
+    fn plan_one(&mut self, op: &Op<'_>, i: usize, slot: Slot, moment: &CommitClock<'_>) -> Result<(), Retry> {
         let bounds = self.active.log(slot).appended;
         let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
         match op.action {

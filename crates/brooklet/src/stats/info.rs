@@ -131,7 +131,7 @@ impl Inner {
         let runs = state.runs.clone();
         let bounds_cache = (state.bounds_cache.hits, state.bounds_cache.bytes());
         drop(state);
-        // Not under the state's lock, for which commits wait: the cache may be busy with its entries.
+        // Not under the state's lock, for which commits wait: the cache may be busy.
         let lookups = table_cache.stats(bounds_cache);
         let merge = runs.merge().into_iter();
         let merging: Vec<u64> = merge

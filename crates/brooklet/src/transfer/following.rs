@@ -159,8 +159,8 @@ impl Following {
         Ok(CaughtUp::Done)
     }
 
-    /// Closes a store that has stopped, and releases its file, so that the file can be opened again.
-    /// Handles of the store, iterators and views may remain. They use the data that they hold in
+    /// Closes a store that has stopped, and releases its file, so that the file can be opened
+    /// again. Handles of the store, iterators and views may remain. They use the data that they hold in
     /// memory, and then return [`Error::Closed`].
     pub fn release(self) {
         if let Err(error) = self.store.close() {
