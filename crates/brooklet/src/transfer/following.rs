@@ -160,8 +160,8 @@ impl Following {
     }
 
     /// Closes a store that has stopped, and releases its file, so that the file can be opened
-    /// again. Handles of the store, iterators and views may remain. They use the data that they hold in
-    /// memory, and then return [`Error::Closed`].
+    /// again. Handles of the store, iterators and views may remain. They use the data that they
+    /// hold in memory, and then return [`Error::Closed`].
     pub fn release(self) {
         if let Err(error) = self.store.close() {
             tracing::debug!(%error, "the store was closed after it had stopped");
