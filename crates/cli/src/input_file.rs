@@ -21,10 +21,17 @@ const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const BULK: usize = 32 << 10;
 /// Longest time that a read of many bytes waits for more of them.
 const SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Most times that a read waits so: a writer that always brings a few bytes just in time does not
+/// hold up what was read before.
+const TIMES: usize = 64;
 
 /// An input; its reads fail once the command was asked to stop. A read of many bytes goes on while
 /// more of them come soon: a command that waits for the store after each read waits less often.
-pub struct InputFile(File);
+pub struct InputFile {
+    file: File,
+    /// An error behind the bytes of the last read. A socket reports it once, and then its end.
+    failure: Option<io::Error>,
+}
 
 impl InputFile {
     /// Opens a file, or for `-` the standard input, with so many bytes of buffer.
@@ -33,20 +40,22 @@ impl InputFile {
             true => File::from(stdin().as_fd().try_clone_to_owned()?),
             false => File::open(path)?,
         };
-        Ok(BufReader::with_capacity(buffer, Self(file)))
+        Ok(BufReader::with_capacity(buffer, Self::of(file)))
     }
-}
 
-impl InputFile {
+    fn of(file: File) -> Self {
+        Self { file, failure: None }
+    }
+
     /// Waits for bytes, and reads those that are there.
     fn read_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while !signals::asked() {
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&TICK)) {
+            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&TICK)) {
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }
-            match self.0.read(into) {
+            match self.file.read(into) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => return read,
             }
@@ -56,19 +65,28 @@ impl InputFile {
 
     /// Returns whether more bytes, or the end, come soon.
     fn has_more(&self) -> bool {
-        let polled = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&SOON));
+        let polled = poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&SOON));
         !signals::asked() && polled.is_ok_and(|ready| ready > 0)
     }
 }
 
 impl Read for InputFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut len = self.read_some(into)?;
-        while len >= BULK && len < into.len() && self.has_more() {
-            match self.0.read(&mut into[len..]) {
-                Ok(more @ 1..) => len += more,
-                // The next read returns the end, or the error.
-                _ => break,
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let (mut len, mut times) = (self.read_some(into)?, 0);
+        while len >= BULK && len < into.len() && times < TIMES && self.has_more() {
+            times += 1;
+            match self.file.read(&mut into[len..]) {
+                // The next read returns the end again.
+                Ok(0) => break,
+                Ok(more) => len += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.failure = Some(error);
+                    break;
+                }
             }
         }
         Ok(len)
@@ -79,6 +97,8 @@ impl Read for InputFile {
 mod tests {
     use std::io::{BufRead, Write};
     use std::os::fd::OwnedFd;
+    #[cfg(target_os = "linux")]
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -87,7 +107,8 @@ mod tests {
     fn a_pipe_is_read_whole() {
         for size in [1_000, 40_000, 300_000] {
             let (reader, mut writer) = io::pipe().unwrap();
-            let mut input = BufReader::with_capacity(1 << 20, InputFile(File::from(OwnedFd::from(reader))));
+            let mut input =
+                BufReader::with_capacity(1 << 20, InputFile::of(File::from(OwnedFd::from(reader))));
             let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
             let read = std::thread::scope(|scope| {
                 let bytes = &bytes;
@@ -102,5 +123,27 @@ mod tests {
             });
             assert!(read == bytes, "{size}: {} bytes", read.len());
         }
+    }
+
+    /// A socket reports once that its peer broke off. In an earlier state that was taken for the
+    /// end, if many bytes came before.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn an_input_that_breaks_off_has_no_end() {
+        let (mut reader, mut writer) = UnixStream::pair().unwrap();
+        writer.write_all(&vec![b'x'; 2 * BULK]).unwrap();
+        // A peer that closes with bytes that it has not read breaks off.
+        reader.write_all(b"x").unwrap();
+        drop(writer);
+        let mut input = InputFile::of(File::from(OwnedFd::from(reader)));
+        let (mut into, mut len) = (vec![0; 1 << 20], 0);
+        let end = loop {
+            match input.read(&mut into) {
+                Ok(0) => break None,
+                Ok(more) => len += more,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!((end, len), (Some(io::ErrorKind::ConnectionReset), 2 * BULK));
     }
 }
