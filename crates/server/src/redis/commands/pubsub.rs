@@ -88,12 +88,17 @@ fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
     }
     let names = call.args[1..].to_vec();
     call.engine.topics.check(&call.client.subscriptions, kind, &names).map_err(Fail::err)?;
-    in_portions(call, names, move |call, name| {
-        let subscriptions = &mut call.client.subscriptions;
-        let done = call.engine.topics.subscribe(call.client.id, subscriptions, kind, name);
-        done.map_err(Fail::err)?;
-        tell(call, kind, kind.commands().0, Some(name));
-        Ok(())
+    in_portions(call, names, move |call, names| {
+        // Others may have begun subscriptions since the last portion. What is refused here has not
+        // begun, because its reports would not be sent.
+        call.engine.topics.check(&call.client.subscriptions, kind, names).map_err(Fail::err)?;
+        names.iter().try_for_each(|name| {
+            let subscriptions = &mut call.client.subscriptions;
+            let done = call.engine.topics.subscribe(call.client.id, subscriptions, kind, name);
+            done.map_err(Fail::err)?;
+            tell(call, kind, kind.commands().0, Some(name));
+            Ok(())
+        })
     })
 }
 
@@ -108,9 +113,11 @@ fn end(call: &mut Call<'_>, kind: Kind) -> Done {
         tell(call, kind, kind.commands().1, None);
         return Ok(());
     }
-    in_portions(call, all, move |call, name| {
-        call.engine.topics.unsubscribe(call.client.id, &mut call.client.subscriptions, kind, name);
-        tell(call, kind, kind.commands().1, Some(name));
+    in_portions(call, all, move |call, names| {
+        for name in names {
+            call.engine.topics.unsubscribe(call.client.id, &mut call.client.subscriptions, kind, name);
+            tell(call, kind, kind.commands().1, Some(name));
+        }
         Ok(())
     })
 }
@@ -119,22 +126,21 @@ fn end(call: &mut Call<'_>, kind: Kind) -> Done {
 fn in_portions(
     call: &mut Call<'_>,
     names: Vec<Bytes>,
-    mut change: impl FnMut(&mut Call<'_>, &Bytes) -> Done + Send + 'static,
+    mut change: impl FnMut(&mut Call<'_>, &[Bytes]) -> Done + Send + 'static,
 ) -> Done {
     check_room(call, &names)?;
     call.engine.keep_before(call.client);
     if names.len() <= PORTION || call.is_whole() {
-        return names.iter().try_for_each(|name| change(call, name));
+        return change(call, &names);
     }
     call.client.work_bytes = size_of_args(&names);
     let (mut at, mut user) = (0, call.client.user.clone());
     call.in_portions(move |call| {
         has_other_rights(call, &mut user)?;
-        for name in names.iter().skip(at).take(PORTION) {
-            change(call, name)?;
-        }
-        at += PORTION;
-        Ok(at >= names.len())
+        let end = names.len().min(at + PORTION);
+        change(call, &names[at..end])?;
+        at = end;
+        Ok(at == names.len())
     })
 }
 

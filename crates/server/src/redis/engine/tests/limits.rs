@@ -205,3 +205,39 @@ fn a_step_of_a_scan_reads_few_large_values() {
     assert_eq!(found, 40);
     assert!((2..=4).contains(&steps), "{steps} steps");
 }
+
+/// In the old state some of the portion that met the limit began, and the client did not learn it.
+#[test]
+fn subscriptions_up_to_the_limit_of_all_clients_are_those_that_are_reported() {
+    let (mut world, id) = world();
+    let subscribe = |start: &str, count: usize, len: usize| {
+        let mut request = words("PSUBSCRIBE");
+        request.extend((0..count).map(|n| Bytes::from(format!("{start}{n:0len$}"))));
+        request
+    };
+    let begun = |world: &mut World| world.engine.client(id).unwrap().subscriptions.of(Kind::Pattern).len();
+    let others: Vec<ClientId> =
+        (0..8).map(|_| world.engine.connect(String::new(), String::new()).unwrap()).collect();
+    for other in &others[1..] {
+        let said = say(&mut world, *other, subscribe(&format!("{other}:"), 32, 3_990));
+        assert!(said.starts_with('*') && !said.contains("-ERR"), "{said:.100}");
+    }
+    let mut requests = [subscribe("long:", 2_500, 35)].into();
+    while begun(&mut world) == 0 {
+        world.engine.run(id, &mut requests, || false);
+    }
+    let first = begun(&mut world);
+    assert!(first < 2_500);
+    // The room that this leaves is less than the next portion takes.
+    let said = say(&mut world, others[0], subscribe("other:", 25, 3_990));
+    assert!(said.starts_with('*') && !said.contains("-ERR"), "{said:.100}");
+    while world.engine.client(id).unwrap().work.is_some() {
+        world.engine.run(id, &mut requests, || true);
+    }
+    world.store.flush().unwrap();
+    world.engine.note_durable();
+    let told = String::from_utf8_lossy(&world.engine.take_ready(id)).into_owned();
+    assert!(told.contains("\r\n-ERR the patterns of all clients have at most"), "{told:.100}");
+    assert_eq!(told.matches("psubscribe").count(), first);
+    assert_eq!(begun(&mut world), first);
+}
