@@ -15,6 +15,7 @@ use super::headers::{self as names, Expiry, ForkFrom};
 use super::metadata::{Change, Closing, Fork, Form, Identity, Metadata};
 use super::name::Name;
 use super::offset::{Offset, Position};
+use super::remove::Why;
 use super::stream::{Stream, Written};
 use super::{Streams, time};
 use crate::http::OverTls;
@@ -74,16 +75,36 @@ impl Streams {
             Some(source) if source != stream.name => {
                 let source = self.open(&source, false).await?;
                 let from = source.clone();
-                let made = self.write(stream, move |streams, stream| streams.fork(stream, &from, &request));
+                let made = self.write(stream, move |streams, stream| {
+                    streams.clear(stream)?;
+                    streams.fork(stream, &from, &request)
+                });
                 match made.await {
                     Ok(made) => made,
                     Err(refusal) => return Err(source.once_durable(refusal).await),
                 }
             }
-            _ => self.write(stream, move |streams, stream| streams.create(stream, &request)).await?,
+            _ => {
+                let made = self.write(stream, move |streams, stream| {
+                    streams.clear(stream)?;
+                    streams.create(stream, &request)
+                });
+                made.await?
+            }
         };
         stream.settled(made.version).await?;
         Ok(made.reply(&url(head)))
+    }
+
+    /// Removes a stream that has expired since it was opened, so that a new one is made. It may have
+    /// waited for its turn for a while.
+    fn clear(&self, stream: &Arc<Stream>) -> Result<(), Refusal> {
+        let there = stream.turn(&self.store)?.metadata.as_ref().map(|metadata| metadata.identity.clone());
+        if there.is_some_and(|identity| stream.is_expired(&identity)) {
+            // The version of the new stream is later than those of the removal.
+            self.remove(stream, Why::Expired)?;
+        }
+        Ok(())
     }
 
     fn create(&self, stream: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
@@ -350,5 +371,39 @@ impl Made {
             set(headers, names::CLOSED, "true");
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Config;
+    use crate::http::limits::Limits;
+
+    /// In the old state the reply was that there is such a stream, and the next request found none.
+    #[tokio::test]
+    async fn a_stream_that_expires_while_a_client_puts_it_is_made_anew() {
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let stream = streams.open(&Name::new("s").unwrap(), false).await.unwrap();
+        let mut request = axum::http::Request::new(());
+        request.headers_mut().insert(names::TTL, "60".parse().unwrap());
+        let (parts, ()) = request.into_parts();
+        let put = async || {
+            let response = streams.put(&stream, &parts, Bytes::from_static(b"x")).await.unwrap();
+            (response.status(), stream.seen().identity.unwrap().id)
+        };
+        let (status, first) = put().await;
+        assert_eq!(status, StatusCode::CREATED);
+        assert_eq!(put().await, (StatusCode::OK, first));
+        // It was opened before, and was used last in 1970.
+        stream.begin(0);
+        let (status, second) = put().await;
+        assert_eq!(status, StatusCode::CREATED);
+        assert_ne!(first, second);
+        assert_eq!(put().await, (StatusCode::OK, second));
+        assert_eq!(stream.seen().end.0, 1);
     }
 }
