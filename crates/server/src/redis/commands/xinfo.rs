@@ -99,7 +99,7 @@ fn tell_consumers(call: &mut Call<'_>, id: SlotId) -> Done {
     let (now, reply) = (call.engine.keys.now, &mut call.client.reply);
     let pending = pending_of(group);
     reply.array(group.consumers.len());
-    for (name, seen) in &group.consumers {
+    for (name, seen) in group.consumers.iter() {
         reply.map(3);
         reply.bulk("name");
         reply.bulk(name);

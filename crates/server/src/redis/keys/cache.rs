@@ -76,6 +76,7 @@ impl Slot {
         let texts = match &self.value {
             Value::String(text) => text.len(),
             Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len()).sum(),
+            Value::Stream(stream) => stream.kept.texts(),
             _ => 0,
         };
         self.measure_parts() + texts
@@ -286,6 +287,9 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
+    use super::super::stream::{Delta, Id, Stream};
     use super::*;
 
     fn slot(key: u32, changed_at: u64) -> Slot {
@@ -317,6 +321,30 @@ mod tests {
             assert!(cache.age(1, usize::MAX));
         }
         assert_eq!((cache.len(), cache.bytes()), (0, 0));
+    }
+
+    /// In the old state names of groups and consumers took no memory, whatever their length.
+    #[test]
+    fn names_of_groups_and_consumers_count() {
+        let name = |text: &str| Bytes::from(text.repeat(10_000));
+        let mut stream = Stream::default();
+        let measure = |stream: &Stream| {
+            let value = Value::Stream(Box::new(stream.clone()));
+            Slot { value, ..Slot::default() }.measure()
+        };
+        let (empty, group, consumer) = (measure(&stream), name("g"), name("c"));
+        stream.kept.apply(Delta::Group { name: group.clone(), last: Id::MIN, read: None });
+        stream.kept.apply(Delta::Consumer { group: group.clone(), name: consumer.clone(), seen: 1 });
+        for ms in 1..=50 {
+            let ids = vec![(Id { ms, seq: 0 }, 1, 1)];
+            let (group, consumer) = (group.clone(), consumer.clone());
+            stream.kept.apply(Delta::Deliver { group, consumer, ids });
+        }
+        let more = measure(&stream) - empty;
+        assert!((30_000..40_000).contains(&more), "{more} bytes, as the entries share one name");
+        stream.kept.apply(Delta::NoConsumer { group, name: consumer });
+        let more = measure(&stream) - empty;
+        assert!((10_000..11_000).contains(&more), "{more} bytes");
     }
 
     /// In the old state all clients waited while all keys had their turns.

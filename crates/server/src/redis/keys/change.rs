@@ -144,8 +144,8 @@ impl Keyspace {
             return false;
         }
         let whole = match &slot.value {
-            // The memory of a stream does not count the names of its groups and consumers. To count
-            // them takes as long as there are consumers, so only heads that may be long come here.
+            // A head has names of groups and consumers more often than the memory. To count them
+            // takes as long as there are consumers, so only heads that may be long come here.
             Value::Stream(stream) => bytes_as_whole(&stream.kept),
             _ => slot.bytes.saturating_sub(SPARE * size),
         };

@@ -132,7 +132,7 @@ pub fn bytes_as_whole(kept: &Kept) -> usize {
     }
     let group = |(name, group): (&Bytes, &Group)| {
         let record = |consumer: &Bytes| name.len() + consumer.len() + FRAME;
-        let consumers: usize = group.consumers.keys().map(record).sum();
+        let consumers = group.consumers.bytes() + group.consumers.len() * (name.len() + FRAME);
         let deliveries = group.pending.counts().map(|(consumer, count)| {
             let ids = count * DELIVERY;
             ids + (1 + ids / PART) * record(consumer)

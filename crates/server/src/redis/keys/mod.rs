@@ -32,6 +32,7 @@ pub mod head;
 mod list;
 mod load;
 mod loading;
+mod named;
 pub mod names;
 mod pending;
 mod scan;

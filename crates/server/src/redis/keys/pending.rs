@@ -6,6 +6,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::named::Named;
 use super::stream::{Id, Pending};
 
 /// The entries of a group that were delivered and not acknowledged.
@@ -13,19 +14,27 @@ use super::stream::{Id, Pending};
 pub struct PendingEntries {
     all: BTreeMap<Id, Pending>,
     /// The ids of each consumer that has some. A head does not have them.
-    by_consumer: BTreeMap<Bytes, BTreeSet<Id>>,
+    by_consumer: Named<BTreeSet<Id>>,
 }
 
 impl PendingEntries {
     /// Makes an entry pending, for this consumer alone.
-    pub fn insert(&mut self, id: Id, pending: Pending) {
+    pub fn insert(&mut self, id: Id, mut pending: Pending) {
+        // All entries of a consumer share its name.
+        if let Some((name, _)) = self.by_consumer.get_key_value(&pending.consumer) {
+            pending.consumer = name.clone();
+        }
         let consumer = pending.consumer.clone();
         if let Some(old) = self.all.insert(id, pending)
             && old.consumer != consumer
         {
             self.forget(id, &old.consumer);
         }
-        self.by_consumer.entry(consumer).or_default().insert(id);
+        if let Some(ids) = self.by_consumer.get_mut(&consumer) {
+            ids.insert(id);
+        } else {
+            self.by_consumer.insert(consumer, BTreeSet::from([id]));
+        }
     }
 
     /// Makes an entry pending no more.
@@ -60,6 +69,11 @@ impl PendingEntries {
     pub fn of(&self, consumer: &Bytes, from: Id) -> impl Iterator<Item = (Id, &Pending)> {
         let ids = self.by_consumer.get(consumer).into_iter().flat_map(move |ids| ids.range(from..));
         ids.filter_map(|id| Some((*id, self.all.get(id)?)))
+    }
+
+    /// Returns the bytes that the names of the consumers take here.
+    pub fn names(&self) -> usize {
+        self.by_consumer.bytes()
     }
 
     /// Returns the consumers that have pending entries, each with the number of its entries.

@@ -16,6 +16,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 use super::body::Body;
+use super::named::Named;
 use super::pending::PendingEntries;
 
 /// The id of an entry: a time in milliseconds, and a number among those of that time.
@@ -177,7 +178,7 @@ pub struct Group {
     /// Entries that were delivered and not acknowledged.
     pub pending: PendingEntries,
     /// Consumers, each with the time of its last request, in milliseconds since the Unix epoch.
-    pub consumers: BTreeMap<Bytes, u64>,
+    pub consumers: Named<u64>,
 }
 
 /// A delivered entry that is not acknowledged.
@@ -312,13 +313,20 @@ impl Kept {
         (Self { meta: self.meta, ..Self::default() }, changes)
     }
 
-    /// Returns the bytes of the names in the state: each pending entry has that of its consumer.
+    /// Returns the bytes of the names in the state as one record: there, each pending entry has that
+    /// of its consumer.
     pub fn names(&self) -> usize {
         let group = |(name, group): (&Bytes, &Group)| {
-            let consumers: usize = group.consumers.keys().map(Bytes::len).sum();
             let pending = group.pending.counts().map(|(consumer, count)| consumer.len() * count);
-            name.len() + consumers + pending.sum::<usize>()
+            name.len() + group.consumers.bytes() + pending.sum::<usize>()
         };
+        self.groups.iter().map(group).sum()
+    }
+
+    /// Returns the bytes of the names in memory.
+    pub fn texts(&self) -> usize {
+        let group =
+            |(name, group): (&Bytes, &Group)| name.len() + group.consumers.bytes() + group.pending.names();
         self.groups.iter().map(group).sum()
     }
 
