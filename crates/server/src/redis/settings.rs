@@ -78,6 +78,9 @@ const MOST_REFUSALS: u64 = 10_000;
 /// Least bytes of a request, and of an argument: so many that a client can send a request that
 /// changes the setting again.
 const LEAST_REQUEST: u64 = 1000;
+/// Least bytes of memory for all clients: so many that a client can stay to change that again, also
+/// beside many scripts.
+const LEAST_MEMORY: u64 = 1 << 20;
 
 /// Settings that clients of Redis change, without effect here.
 const WITHOUT_EFFECT: [(&str, &str); 24] = [
@@ -195,7 +198,10 @@ impl Settings {
                     most.ok_or_else(|| wrong("argument must be between 0 and 10000 inclusive"))? as usize;
             }
             "latency-monitor-threshold" => self.latency_threshold = number()?,
-            "maxmemory-clients" => self.client_memory = limit(number()?),
+            "maxmemory-clients" => {
+                let has_limit = number()? > 0;
+                self.client_memory = if has_limit { at_least(LEAST_MEMORY)? } else { usize::MAX };
+            }
             "tracking-table-max-keys" => self.tracking_keys = limit(number()?),
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
                 wrong(
@@ -292,5 +298,11 @@ mod tests {
             assert!(settings.set(name, "0").is_err(), "{name}");
         }
         assert_eq!(settings.max_clients, Settings::default().max_clients);
+        // Each client would have to leave.
+        assert!(settings.set("maxmemory-clients", "100kb").is_err());
+        for (value, bytes) in [("1mb", 1 << 20), ("0", usize::MAX)] {
+            settings.set("maxmemory-clients", value).unwrap();
+            assert_eq!(settings.client_memory, bytes);
+        }
     }
 }
