@@ -96,8 +96,8 @@ impl Streams {
         Ok(made.reply(&url(head)))
     }
 
-    /// Removes a stream that has expired since it was opened, so that a new one is made. It may have
-    /// waited for its turn for a while.
+    /// Removes a stream that has expired since it was opened, so that a new one is made. The
+    /// request may have waited for a while.
     fn clear(&self, stream: &Arc<Stream>) -> Result<(), Refusal> {
         let there = stream.turn(&self.store)?.metadata.as_ref().map(|metadata| metadata.identity.clone());
         if there.is_some_and(|identity| stream.is_expired(&identity)) {

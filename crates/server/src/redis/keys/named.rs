@@ -40,6 +40,7 @@ impl<T> Named<T> {
     }
 
     /// Returns all values, for changes.
+    #[cfg(fuzzing)]
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.all.values_mut()
     }

@@ -313,8 +313,8 @@ impl Kept {
         (Self { meta: self.meta, ..Self::default() }, changes)
     }
 
-    /// Returns the bytes of the names in the state as one record: there, each pending entry has that
-    /// of its consumer.
+    /// Returns the bytes of the names in the state as one record: there, each pending entry has
+    /// that of its consumer.
     pub fn names(&self) -> usize {
         let group = |(name, group): (&Bytes, &Group)| {
             let pending = group.pending.counts().map(|(consumer, count)| consumer.len() * count);
