@@ -316,10 +316,15 @@ func TestGroupsEndInAnyOrder(t *testing.T) {
 	left, _ := table.at(2)
 	table.end(3, ErrIO)
 	table.end(4, nil)
+	table.end(6, ErrIO)
+	// Somebody begins to wait between the last completions and the close.
+	begun, _ := table.at(6)
 	table.close()
 	<-left.done
 	must(t, left.err)
-	for tag, want := range map[uint64]error{2: nil, 3: ErrIO, 4: nil, 5: nil} {
+	<-begun.done
+	equal(t, begun.err, ErrIO)
+	for tag, want := range map[uint64]error{2: nil, 3: ErrIO, 4: nil, 5: nil, 6: ErrIO} {
 		late, isFirst := table.at(tag)
 		<-late.done
 		equal(t, late.err, want)
