@@ -65,12 +65,14 @@ func (a *acks) end(tag uint64, err error) {
 	}
 }
 
-// close ends the groups that are left. They are acknowledged: each one that failed has ended.
+// close ends the groups that are left. They are acknowledged, but for those that failed before somebody
+// waited for them.
 func (a *acks) close() {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	for tag, g := range a.groups {
 		delete(a.groups, tag)
+		g.err = a.failed[tag]
 		close(g.done)
 	}
 	a.closed = true
@@ -179,7 +181,7 @@ func (c *core) take() {
 				c.acks.end(tag, err)
 			}
 		}
-		// The descriptor tells of completions that come behind the last ones.
+		// The descriptor reports completions that come behind the last ones.
 		if int(count) < len(completions) {
 			return
 		}
