@@ -130,9 +130,16 @@ static void requests(const char *path) {
         ok(brooklet_queue_append(queue, store, KEY("doc"), "x", 1, true, NULL, &group, &error), &error);
     }
     ok(brooklet_flush(store, &error), &error);
-    ok(brooklet_queue_request(queue, group ? group : 1, &acknowledged, &error), &error);
-    assert(acknowledged);
+    if (group != 0) {
+        ok(brooklet_queue_request(queue, group, &acknowledged, &error), &error);
+        assert(acknowledged);
+    }
     ok(brooklet_queue_request(queue, 0, NULL, &error), &error);
+    /* Nobody may take a tag of no write for that of an acknowledged one. */
+    static const uint64_t unknown[] = {1, UINT64_C(1) << 63, UINT64_MAX};
+    for (int i = 0; i < 3; i++) {
+        refused(brooklet_queue_request(queue, unknown[i], &acknowledged, &error), &error, BROOKLET_INVALID, "tag");
+    }
     assert(brooklet_queue_take(queue, &one, 1, 0, &count, &error) == BROOKLET_TIMEOUT && count == 0);
     do {
         ok(brooklet_queue_append(queue, store, KEY("doc"), "x", 1, true, NULL, &group, &error), &error);
@@ -158,6 +165,30 @@ static void requests(const char *path) {
     brooklet_queue_free(queue);
 }
 
+/* A queue that completes all its groups knows of none whether it is acknowledged. */
+static void requests_of_no_use(const char *path) {
+    brooklet_error *error = NULL;
+    brooklet_store *store = opened(path);
+    brooklet_queue *queue = NULL;
+    brooklet_completion one;
+    uint64_t group = 0;
+    size_t count = 0;
+    bool acknowledged = false;
+    ok(brooklet_queue_new(&queue, &error), &error);
+    while (group == 0) {
+        ok(brooklet_queue_append(queue, store, KEY("doc"), "x", 1, true, NULL, &group, &error), &error);
+    }
+    /* Too late. */
+    brooklet_queue_on_request(queue);
+    refused(brooklet_queue_request(queue, group, &acknowledged, &error), &error, BROOKLET_INVALID, "request");
+    refused(brooklet_queue_request(queue, 0, NULL, &error), &error, BROOKLET_INVALID, "request");
+    assert(!acknowledged);
+    ok(brooklet_queue_take(queue, &one, 1, 60 * SECOND, &count, &error), &error);
+    assert(count == 1 && one.tag == group && one.status == BROOKLET_OK);
+    brooklet_queue_free(queue);
+    brooklet_store_free(store);
+}
+
 int main(int argc, char **argv) {
     assert(argc == 2);
     signal(SIGXFSZ, SIG_IGN);
@@ -169,6 +200,8 @@ int main(int argc, char **argv) {
     char other[1024];
     assert(snprintf(other, sizeof other, "%s.requests", argv[1]) < (int)sizeof other);
     requests(other);
+    assert(snprintf(other, sizeof other, "%s.of_no_use", argv[1]) < (int)sizeof other);
+    requests_of_no_use(other);
     printf("all ends hold\n");
     return 0;
 }
