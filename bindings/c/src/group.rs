@@ -72,7 +72,12 @@ impl Shared {
     /// Requests the completion of a group. Returns whether the group is acknowledged already: then
     /// no completion comes.
     fn request(self: &Arc<Self>, tag: u64) -> Result<bool, Failure> {
-        let kept = self.groups().kept(tag);
+        let groups = self.groups();
+        if !groups.has_made(tag) {
+            return Err(Failure::Argument("the queue gave no write this tag"));
+        }
+        let kept = groups.kept(tag);
+        drop(groups);
         let Some(group) = kept else { return Ok(true) };
         if group.ticket.has_ended() {
             // This does not wait any more.
@@ -237,14 +242,17 @@ pub unsafe extern "C" fn brooklet_queue_commit(
 
 /// Has a queue complete groups of writes on request only (`brooklet_queue_request`). For a caller
 /// that waits for few of its writes: the store then hurries with these, and writes the others in
-/// larger blocks. Call it before the first write.
+/// larger blocks. Call it before the first write: behind that, it does nothing.
 ///
 /// # Safety
 /// `queue` is NULL (the call then does nothing) or a queue that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brooklet_queue_on_request(queue: *const brooklet_queue) {
     // SAFETY: the caller's promise.
-    if let Ok(shared) = unsafe { here(queue) } {
+    let Ok(shared) = (unsafe { here(queue) }) else { return };
+    let groups = shared.groups();
+    // The groups of before complete without requests.
+    if groups.is_new() {
         shared.on_request.store(true, Ordering::Relaxed);
     }
 }
@@ -252,7 +260,8 @@ pub unsafe extern "C" fn brooklet_queue_on_request(queue: *const brooklet_queue)
 /// Requests the completion of a group of writes: `group` is the tag that the queue gave a write.
 /// Stores at `acknowledged` whether the group is acknowledged already: then no completion comes.
 /// None comes either if the writes have failed, whose error the call returns. With the tag 0, it
-/// requests completions of all groups that are not acknowledged.
+/// requests completions of all groups that are not acknowledged. A queue that is not on request,
+/// and a tag that no write of the queue got, are `BROOKLET_INVALID`.
 ///
 /// # Safety
 /// `queue` is a queue that was not freed; `acknowledged` and `error` are NULL or valid for writing.
@@ -266,6 +275,9 @@ pub unsafe extern "C" fn brooklet_queue_request(
     let request = || {
         // SAFETY: the caller's promise.
         let shared = unsafe { here(queue) }?;
+        if !shared.on_request.load(Ordering::Relaxed) {
+            return Err(Failure::Argument("the queue completes all groups without a request"));
+        }
         let is_acknowledged = match group {
             0 => {
                 shared.request_all();

@@ -50,6 +50,16 @@ impl Groups {
         self.kept.insert(group.tag, group);
     }
 
+    /// Returns whether no write has joined a group yet.
+    pub fn is_new(&self) -> bool {
+        self.made == 0
+    }
+
+    /// Returns whether a write got this tag.
+    pub fn has_made(&self, tag: u64) -> bool {
+        tag & GROUP != 0 && (1..=self.made).contains(&(tag & !GROUP))
+    }
+
     /// Returns a group that was kept; `None` if it is acknowledged, and forgotten.
     pub fn kept(&self, tag: u64) -> Option<Group> {
         self.kept.get(&tag).cloned()
