@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import test from 'node:test'
+import { Commit } from 'brooklet'
 import { BrookletPersistence } from 'brooklet/yjs'
 import { createRequire } from 'node:module'
 import { all, folder, opened } from './common.mjs'
 
 // One copy of yjs, that of the library.
 const Y = createRequire(import.meta.url)('yjs')
+
+/** The numbers between two clears: as many as in brooklet-yrs. */
+const NUMBERS = 2 ** 24
 
 /** A document whose updates are stored. */
 function stored (persistence, name) {
@@ -150,7 +154,7 @@ test('a clear of all waits for the calls before, and those after wait for it', a
   const after = persistence.storeUpdate('doc 7', update)
   await Promise.all(writes)
   await cleared
-  assert.equal(await after % 2 ** 32, 0)
+  assert.equal(await after % NUMBERS, 0)
   assert.deepEqual(await persistence.getAllDocNames(), ['doc 7'])
   assert.equal(await persistence.getMeta('doc 7', 'key'), undefined)
   const keys = (await all(store.scan())).map(({ key }) => key.toString())
@@ -172,15 +176,15 @@ test('a document that is made again begins behind all numbers of its name', asyn
   assert.equal((await store.bounds('docs/cc')).next, 1)
   await persistence.clearDocument('cleared')
   assert.equal((await store.bounds('docs/cc')).next, 1, 'nothing was there')
-  assert.equal(await persistence.storeUpdate('cleared', update), 2 ** 32)
-  assert.equal(await persistence.storeUpdate('cleared', update), 2 ** 32 + 1)
-  assert.deepEqual((await persistence.getAllDocStateVectors()).map(({ clock }) => clock), [2 ** 32 + 1])
+  assert.equal(await persistence.storeUpdate('cleared', update), NUMBERS)
+  assert.equal(await persistence.storeUpdate('cleared', update), NUMBERS + 1)
+  assert.deepEqual((await persistence.getAllDocStateVectors()).map(({ clock }) => clock), [NUMBERS + 1])
   await persistence.flushDocument('cleared')
   await persistence.clearAll()
   assert.equal((await store.bounds('docs/cc')).next, 2)
   // A count of brooklet-yrs may have an entry.
   await store.append('docs/cc', '')
-  assert.equal(await persistence.storeUpdate('cleared', update), 3 * 2 ** 32)
+  assert.equal(await persistence.storeUpdate('cleared', update), 3 * NUMBERS)
   // Another part of the documents.
   assert.equal(await persistence.storeUpdate('other', update), 0)
   // Many clears at once, of two documents of one part.
@@ -190,6 +194,25 @@ test('a document that is made again begins behind all numbers of its name', asyn
     await Promise.all([one, other].map(name => persistence.clearDocument(name)))
   }
   assert.equal((await store.bounds(countOf('docs/', one))).next, 10)
+})
+
+test('a clear passes the numbers of its document', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store, { prefix: 'docs/' })
+  const update = Y.encodeStateAsUpdate(new Y.Doc())
+  // More updates than there are numbers between two clears, and numbers of an earlier version.
+  for (const [name, number, clears, clear] of [
+    ['large', 3 * NUMBERS - 2, 4, () => persistence.clearDocument('large')],
+    ['old', 7 * 2 ** 32, 7 * 2 ** 8 + 1, () => persistence.clearAll()]
+  ]) {
+    await store.commit(new Commit().beginAt(`docs/d${name}`, number))
+    for (let n = 0; n < 4; n++) assert.equal(await persistence.storeUpdate(name, update), number + n)
+    await clear()
+    assert.equal(await persistence.storeUpdate(name, update), clears * NUMBERS)
+  }
+  // JavaScript has no greater numbers.
+  await store.beginAt(countOf('docs/', 'late'), 2 ** 40)
+  assert.equal(await persistence.storeUpdate('late', update), 2 ** 53 - NUMBERS)
 })
 
 test('the bytes and values of a caller may change after the call', async t => {
