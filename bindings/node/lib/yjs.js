@@ -3,7 +3,7 @@
 // `<prefix>d<name>` has the updates, each behind a byte, 1 for a merged state and 2 for an update. The log
 // `<prefix>m<length of the name><name><key>` has a value of metadata as its last entry. The next number of the log
 // `<prefix>c<part>` is the number of clears of the documents of a part. The log of a document that is made after so many
-// clears begins at the number that has this count above 32 bits, so that no number of its name comes again.
+// clears begins at this count times 2^24, so that no number of its name comes again.
 
 const Y = require('yjs')
 const any = require('lib0/buffer')
@@ -22,11 +22,14 @@ const MOST_DELETIONS = 1000
 /** How many parts of the documents have a count of clears each. */
 const PARTS = 64
 
-/** The numbers of a document. */
-const NUMBERS = 2 ** 32
+/** The numbers between two clears. A document of more updates uses numbers of later counts. */
+const NUMBERS = 2 ** 24
+
+/** More updates than a store can have that reads do not show yet. */
+const UNSEEN = 2 ** 20
 
 /** Most clears that have numbers of their own: JavaScript has no greater ones. */
-const MOST_CLEARS = 2 ** 21 - 1
+const MOST_CLEARS = 2 ** 29 - 1
 
 /** The calls on the documents below a prefix of a store, one after another on each document. */
 class Turns {
@@ -93,9 +96,11 @@ class BrookletPersistence {
 
   clearDocument (docName) {
     return this.#turn(docName, async (store, log) => {
-      const logs = await store.exists(log) ? [log] : []
+      const bounds = await store.getBounds(log)
+      const logs = bounds === null ? [] : [log]
       for await (const { key } of store.scan(this.#meta(docName, ''))) logs.push(key)
-      if (logs.length > 0) await clear(store, logs, [this.#count(bytesOf(docName))])
+      const ends = new Map([[this.#count(bytesOf(docName)), bounds?.next ?? 0]])
+      if (logs.length > 0) await clear(store, logs, ends)
     })
   }
 
@@ -159,8 +164,12 @@ class BrookletPersistence {
       for (const kind of ['d', 'm']) {
         const prefix = Buffer.from(this.#prefix + kind)
         for (let logs; (logs = await some(store, prefix)).length > 0;) {
-          const names = kind === 'd' ? logs.map(log => log.subarray(prefix.length)) : []
-          await clear(store, logs, [...new Set(names.map(name => this.#count(name)))])
+          const ends = new Map()
+          for (const { key, bounds } of kind === 'd' ? logs : []) {
+            const count = this.#count(key.subarray(prefix.length))
+            ends.set(count, Math.max(bounds.next, ends.get(count) ?? 0))
+          }
+          await clear(store, logs.map(({ key }) => key), ends)
         }
       }
     })()
@@ -219,13 +228,13 @@ function entryOf (update) {
   return entry
 }
 
-/** Returns the keys of the first logs with a prefix. */
+/** Returns the first logs with a prefix. */
 async function some (store, prefix) {
-  const keys = []
-  for await (const { key } of store.scan(prefix)) {
-    if (keys.push(key) === MOST_DELETIONS) break
+  const logs = []
+  for await (const log of store.scan(prefix)) {
+    if (logs.push(log) === MOST_DELETIONS) break
   }
-  return keys
+  return logs
 }
 
 /** Appends an entry to the log of a document, or makes the log with it. Returns its number. */
@@ -256,14 +265,20 @@ async function clearsOf (store, count) {
   return (await store.getBounds(count))?.next ?? 0
 }
 
-/** Deletes logs in one commit, and counts that as a clear in each of these logs. A full store takes the commit. */
-async function clear (store, logs, counts) {
+/**
+ * Deletes logs in one commit, and counts that as a clear. `ends` has the logs that count, each with the greatest next number of
+ * the documents that go: the count passes the numbers that these have used up. A full store takes the commit.
+ */
+async function clear (store, logs, ends) {
   for (;;) {
-    const [commit, clears] = [new Commit(), new Map()]
-    for (const count of counts) clears.set(count, await clearsOf(store, count))
-    clears.forEach((so, count) => commit.expectNext(count, so))
+    const [commit, after] = [new Commit(), new Map()]
+    for (const [count, end] of ends) {
+      const clears = await clearsOf(store, count)
+      commit.expectNext(count, clears)
+      after.set(count, Math.max(clears, Math.floor((end + UNSEEN) / NUMBERS)) + 1)
+    }
     logs.forEach(log => commit.delete(log))
-    clears.forEach((so, count) => commit.beginAt(count, so + 1))
+    after.forEach((clears, count) => commit.beginAt(count, clears))
     try {
       await store.commit(commit)
       return
