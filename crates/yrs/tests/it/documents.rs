@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use brooklet::io::{MemVolume, Rng};
-use brooklet::{Class, ErrorKind, MemoryConfig, Options, SpaceConfig, Store};
+use brooklet::{Class, Commit, ErrorKind, MemoryConfig, Options, SpaceConfig, Store};
 use brooklet_yrs::{DocEvent, Documents};
 use yrs::{Doc, Map, ReadTxn, StateVector, Transact};
 
@@ -171,6 +171,26 @@ fn a_full_store_takes_clears() {
         assert_eq!(documents.get_meta(name, "k").unwrap(), None);
         assert_eq!(updates.try_next().unwrap(), Some(DocEvent::Cleared));
     }
+    assert_eq!(documents.iter_docs().unwrap().count(), 0);
+}
+
+/// In an earlier state, such a document could not be cleared.
+#[test]
+fn a_clear_takes_more_values_than_one_commit() {
+    let options = Options::new().ring_size(256 << 10).memory_budget(256 << 10).max_payload(32 << 10);
+    let store = options.capacity(64 << 20).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let documents = Documents::new(&store, "docs/");
+    documents.push_update("a", &Replica::new(1).insert(0, "x")).unwrap();
+    for n in 0..600 {
+        documents.insert_meta("a", format!("{n:0900}"), b"v").unwrap();
+    }
+    let mut all = Commit::new();
+    for log in store.scan("docs/m").unwrap() {
+        all.delete(log.unwrap().key);
+    }
+    assert!(matches!(store.commit(&all), Err(brooklet::Error::CommitTooLarge { .. })));
+    documents.clear_doc("a").unwrap();
+    assert_eq!(documents.iter_meta("a").unwrap().count(), 0);
     assert_eq!(documents.iter_docs().unwrap().count(), 0);
 }
 
