@@ -3,7 +3,7 @@
 use brooklet::{Commit, ErrorKind, Logs, Store};
 use yrs::{Doc, Options, ReadTxn, StateVector, Transact, TransactionMut};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Decoded, Keys, clears_used_up, decode_entry};
 use crate::merge::{Waiting, load};
 
@@ -166,12 +166,26 @@ impl Documents {
     /// that does not exist is not an error. The next update of the name has a number behind all
     /// numbers that the document had.
     ///
-    /// Metadata that is inserted while the call runs may stay.
+    /// Metadata that is inserted while the call runs may stay. If one commit has no room for all
+    /// metadata, it is deleted before the document.
     ///
     /// # Errors
     /// [`Error::NameTooLong`](crate::Error::NameTooLong); [`Error::Store`](crate::Error::Store).
     pub fn clear_doc(&self, name: impl AsRef<[u8]>) -> Result<()> {
         let name = name.as_ref();
+        loop {
+            let keys = self.keys_of(name)?;
+            match self.clear_at_once(name, &keys) {
+                Err(Error::Store(brooklet::Error::CommitTooLarge { .. })) if keys.len() > 1 => {
+                    self.remove_all(&keys[1..])?;
+                }
+                cleared => return cleared,
+            }
+        }
+    }
+
+    /// Returns the keys of the logs of a document. That of the updates is the first.
+    fn keys_of(&self, name: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut keys = vec![self.keys.updates(name)?];
         // A name that is too long for metadata has none.
         if let Ok(meta) = self.keys.meta(name, b"") {
@@ -179,18 +193,23 @@ impl Documents {
                 keys.push(log?.key);
             }
         }
+        Ok(keys)
+    }
+
+    /// Deletes the logs of a document by one commit, and counts the clear.
+    fn clear_at_once(&self, name: &[u8], keys: &[Vec<u8>]) -> Result<()> {
         let (count, used_up) = (self.keys.clears(name), self.used_up(&keys[0])?);
         let mut commit = Commit::new();
         if used_up > self.clears(name)? {
             commit.begin_at(&count, used_up);
         }
         commit.snapshot(&count, "");
-        for key in &keys {
+        for key in keys {
             // The store deletes only what exists, and another call may just delete this log.
             commit.append(key, "").delete(key);
         }
         match self.store.commit(&commit) {
-            Err(error) if error.kind() == ErrorKind::Full => self.clear_without_room(name, &keys),
+            Err(error) if error.kind() == ErrorKind::Full => self.clear_without_room(name, keys),
             cleared => Ok(cleared?.wait()?),
         }
     }

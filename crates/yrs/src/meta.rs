@@ -1,6 +1,6 @@
 //! Metadata of documents: small values by key.
 
-use brooklet::{Bytes, ErrorKind, Logs, Store};
+use brooklet::{Bytes, Commit, ErrorKind, Logs, Store};
 
 use crate::documents::Documents;
 use crate::error::Result;
@@ -45,9 +45,32 @@ impl Documents {
     /// # Errors
     /// Same errors as [`insert_meta`](Self::insert_meta).
     pub fn remove_meta(&self, name: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<()> {
-        let key = self.keys.meta(name.as_ref(), key.as_ref())?;
+        self.remove(&self.keys.meta(name.as_ref(), key.as_ref())?)
+    }
+
+    /// Removes the log of a value.
+    fn remove(&self, key: &[u8]) -> Result<()> {
         match self.store.delete(key) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => Ok(removed?.wait()?),
+        }
+    }
+
+    /// Removes the logs of values, by as few commits as these have room for.
+    pub(crate) fn remove_all(&self, keys: &[Vec<u8>]) -> Result<()> {
+        let mut commit = Commit::new();
+        for key in keys {
+            // The store deletes only what exists.
+            commit.append(key, "").delete(key);
+        }
+        match self.store.commit(&commit) {
+            Err(brooklet::Error::CommitTooLarge { .. }) if keys.len() > 1 => {
+                let (some, others) = keys.split_at(keys.len() / 2);
+                self.remove_all(some)?;
+                self.remove_all(others)
+            }
+            // A full store takes a deletion alone.
+            Err(error) if error.kind() == ErrorKind::Full => keys.iter().try_for_each(|key| self.remove(key)),
             removed => Ok(removed?.wait()?),
         }
     }
