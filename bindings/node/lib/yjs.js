@@ -16,7 +16,7 @@ const UPDATE = Buffer.of(2)
 /** A document is merged when it is read, and has more updates. */
 const MOST_UPDATES = 500
 
-/** Most logs that one commit of `clearAll` deletes. */
+/** Most logs that one commit deletes. */
 const MOST_DELETIONS = 1000
 
 /** How many parts of the documents have a count of clears each. */
@@ -99,6 +99,8 @@ class BrookletPersistence {
       const bounds = await store.getBounds(log)
       const logs = bounds === null ? [] : [log]
       for await (const { key } of store.scan(this.#meta(docName, ''))) logs.push(key)
+      // No value outlives its document.
+      while (logs.length > MOST_DELETIONS) await clear(store, logs.splice(1 - MOST_DELETIONS), new Map())
       const ends = new Map([[this.#count(bytesOf(docName)), bounds?.next ?? 0]])
       if (logs.length > 0) await clear(store, logs, ends)
     })

@@ -122,6 +122,17 @@ test('metadata, and a clear', async t => {
   assert.deepEqual(keys.filter(key => key[0] !== 'c'), ['dab', 'm\0\u0002abkey'])
 })
 
+test('a clear takes any number of values', async t => {
+  const { store } = await opened(t)
+  const persistence = new BrookletPersistence(store)
+  await persistence.storeUpdate('a', Y.encodeStateAsUpdate(new Y.Doc()))
+  await Promise.all(Array.from({ length: 2100 }, (_, n) => persistence.setMeta('a', `${n}`, n)))
+  await persistence.clearDocument('a')
+  assert.equal((await persistence.getMetas('a')).size, 0)
+  const keys = (await all(store.scan())).map(({ key }) => key.toString())
+  assert.equal(keys.length, 1, 'the count of clears')
+})
+
 test('the state vectors of all documents', async t => {
   const { store } = await opened(t)
   const persistence = new BrookletPersistence(store, { prefix: 'p/' })
