@@ -143,10 +143,18 @@ final class TailSubscription implements Subscription, Runnable {
 
     /** Takes the events that are there, and returns whether there are any. */
     private boolean fill() {
-        ByteBuffer buffer = Buffers.borrow();
-        long[] out = new long[5];
         core.acquire();
         try {
+            return filled();
+        } finally {
+            core.release();
+        }
+    }
+
+    private boolean filled() {
+        ByteBuffer buffer = Buffers.borrow();
+        try {
+            long[] out = new long[5];
             if (!core.fillTail(tail, tag, buffer, out)) {
                 return false;
             }
@@ -164,7 +172,6 @@ final class TailSubscription implements Subscription, Runnable {
             }
             return true;
         } finally {
-            core.release();
             Buffers.give(buffer);
         }
     }
