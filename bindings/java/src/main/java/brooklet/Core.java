@@ -61,6 +61,9 @@ final class Core {
     /** A place for each thread that waits for the device. */
     final Semaphore driving = new Semaphore(MOST_DRIVING);
 
+    /** Makes the calls that may wait for long. */
+    final Patience patience = new Patience();
+
     final Executor executor;
     final Acks acks;
     final Notices notices = new Notices();

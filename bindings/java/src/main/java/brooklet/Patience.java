@@ -8,13 +8,13 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Calls that may wait for long within the C library, which no interrupt ends there: for room, for a checkpoint. A few threads
- * make them, and end when they are idle.
+ * Calls that may wait for long within the C library, which no interrupt ends there: for room, for a checkpoint. A few threads of
+ * each store make them, so that no store waits for the device of another one. They end when they are idle.
  */
 final class Patience {
     static final int THREADS = 8;
 
-    static final ThreadPoolExecutor POOL =
+    final ThreadPoolExecutor pool =
             new ThreadPoolExecutor(THREADS, THREADS, 5, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), call -> {
                 Thread thread = new Thread(null, call, "brooklet call", 0, false);
                 thread.setContextClassLoader(null);
@@ -22,27 +22,25 @@ final class Patience {
                 return thread;
             });
 
-    static {
-        POOL.allowCoreThreadTimeOut(true);
+    Patience() {
+        pool.allowCoreThreadTimeOut(true);
     }
-
-    private Patience() {}
 
     /**
      * Makes a call, and waits for it. If the thread is interrupted meanwhile, a call that has begun goes on without it: the call
      * must own its arguments. One that has not begun never does.
      */
-    static <T> T wait(Callable<T> call) throws InterruptedException {
+    <T> T wait(Callable<T> call) throws InterruptedException {
         if (Thread.interrupted()) {
             throw new InterruptedException();
         }
         FutureTask<T> made = new FutureTask<>(call);
-        POOL.execute(made);
+        pool.execute(made);
         try {
             return made.get();
         } catch (InterruptedException e) {
             made.cancel(false);
-            POOL.remove(made);
+            pool.remove(made);
             throw e;
         } catch (ExecutionException e) {
             if (e.getCause() instanceof BrookletException failure) {

@@ -98,7 +98,7 @@ public final class Store implements AutoCloseable {
         Waited waited = joined(write, Core.How.TRY);
         if (waited == null) {
             Write own = owned.get();
-            waited = Patience.wait(() -> joined(own, Core.How.FOR_ROOM));
+            waited = core.patience.wait(() -> joined(own, Core.How.FOR_ROOM));
         }
         waited.group.await();
         return waited.numbers;
@@ -583,7 +583,7 @@ public final class Store implements AutoCloseable {
      * @throws InterruptedException if the thread is interrupted
      */
     public void flush() throws InterruptedException {
-        Patience.wait(() -> call(core -> {
+        core.patience.wait(() -> call(core -> {
             core.flush();
             return null;
         }));
@@ -595,7 +595,7 @@ public final class Store implements AutoCloseable {
      * @throws InterruptedException if the thread is interrupted; a checkpoint that has begun goes on
      */
     public void checkpoint() throws InterruptedException {
-        Patience.wait(() -> call(core -> {
+        core.patience.wait(() -> call(core -> {
             core.checkpoint();
             return null;
         }));

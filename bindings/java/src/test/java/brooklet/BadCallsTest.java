@@ -186,12 +186,12 @@ class BadCallsTest {
         assertEquals(1, freed[0]);
     }
 
-    /** Has calls occupy all threads for long waits, until the latch is released. */
-    private static CountDownLatch occupied() throws InterruptedException {
+    /** Has calls occupy all threads of a store for long waits, until the latch is released. */
+    private static CountDownLatch occupied(Store store) throws InterruptedException {
         CountDownLatch begun = new CountDownLatch(Patience.THREADS);
         CountDownLatch released = new CountDownLatch(1);
         for (int t = 0; t < Patience.THREADS; t++) {
-            Patience.POOL.execute(() -> {
+            store.core.patience.pool.execute(() -> {
                 begun.countDown();
                 try {
                     released.await();
@@ -205,10 +205,21 @@ class BadCallsTest {
     }
 
     @Test
+    void longWaitsOfAStoreHoldUpNoOther() throws Exception {
+        try (Store one = Stores.open(folder);
+                Store other = Store.open(folder.resolve("other.brooklet"), Stores.small())) {
+            CountDownLatch released = occupied(one);
+            other.flush();
+            other.checkpoint();
+            released.countDown();
+        }
+    }
+
+    @Test
     void anInterruptedCommitNeverWritesWhatItsCallerBuildsNext() throws Exception {
         try (Store store = Stores.open(folder)) {
             // The next write that has to wait is queued: no thread may wait for the device, or for room.
-            CountDownLatch released = occupied();
+            CountDownLatch released = occupied(store);
             int places = store.core.driving.drainPermits();
             // It is not durable for long, so the refusal of a commit that rests on it has to wait.
             store.commitAsync(new Commit().append(K, bytes("a")).defer(Duration.ofDays(1))).get();
@@ -222,7 +233,7 @@ class BadCallsTest {
                 }
             });
             waits.start();
-            while (waits.isAlive() && Patience.POOL.getQueue().isEmpty()) {
+            while (waits.isAlive() && store.core.patience.pool.getQueue().isEmpty()) {
                 Thread.onSpinWait();
             }
             waits.interrupt();
@@ -230,7 +241,7 @@ class BadCallsTest {
             commit.clear().append(key("other"), bytes("c"));
             released.countDown();
             // Once others occupy all threads, nothing of before is left.
-            occupied().countDown();
+            occupied(store).countDown();
             store.core.driving.release(places);
             assertTrue(ended[0] instanceof InterruptedException, String.valueOf(ended[0]));
             store.flush();
