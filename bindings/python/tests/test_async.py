@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import select
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any, Awaitable, Callable, List
 import pytest
 
 import brooklet
-from brooklet import Bounds, Commit, Entry
+from brooklet import Bounds, Commit, Entry, _brooklet
 from conftest import SMALL
 
 Body = Callable[[brooklet.AsyncStore], Awaitable[None]]
@@ -128,6 +129,38 @@ def test_a_cancelled_wait_leaves_its_event_in_the_tail(path: Path) -> None:
         assert await tail.__anext__() == Entry(0, b"x")
 
     run(path, body)
+
+
+def test_a_wait_stays_although_its_future_raises(path: Path) -> None:
+    class Fails:
+        """A future of another event loop."""
+
+        failure: Any = None
+        ended = False
+
+        def done(self) -> bool:
+            if self.failure:
+                raise self.failure
+            return self.ended
+
+        def set_result(self, _: object) -> None:
+            self.ended = True
+
+        def add_done_callback(self, _: object) -> None:
+            pass
+
+    with brooklet.open(path, **SMALL) as store:
+        port, tail, waits = _brooklet.Port(), store.tail_stream("doc", 0), Fails()
+        future: Any = waits
+        port.tail(tail, future)
+        waits.failure = ValueError("nobody knows")
+        with pytest.raises(ValueError, match="nobody knows"):
+            port.tail(tail, future)
+        waits.failure = None
+        store.append("doc", b"x").wait()
+        assert select.select([port.fileno()], [], [], 60)[0]
+        port.drain()
+        assert waits.ended and tail.take() == Entry(0, b"x")
 
 
 def test_a_cancelled_commit_that_waits_for_room_is_not_made(path: Path) -> None:
