@@ -204,10 +204,12 @@ impl Port {
         let former = held(&tail.waits).take();
         let former = former.and_then(|number| held(pending).remove(&number));
         if let Some(wait) = former {
-            if !is_done(wait.future.bind(py))? {
+            let is_over = is_done(wait.future.bind(py));
+            if !matches!(is_over, Ok(true)) {
                 let number = wait.number;
                 held(pending).insert(number, wait);
                 *held(&tail.waits) = Some(number);
+                is_over?;
                 return Err(invalid(py, "another task waits for the tail: give each task its own"));
             }
             drop(wait);
