@@ -291,6 +291,25 @@ fn a_commit_drops_no_more_old_entries_than_it_must() {
     assert_eq!(left, 9);
 }
 
+/// The log with old entries is before the one at which an earlier commit had room.
+#[test]
+fn a_commit_finds_old_entries_wherever_the_last_one_ended() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    let (retention, payload) = (Retention::new().age(Duration::from_secs(1)), [7; 20 << 10]);
+    for (key, time) in [(b"s/old", 0), (b"s/new", 10_000)] {
+        for action in [Action::Retain(retention), Action::Append(&payload)] {
+            assert!(logs.commit(&[Op { key, action }], &|| time).is_ok());
+        }
+    }
+    logs.config.bytes = logs.memory() as u64;
+    logs.to_expire = 1;
+    let append = Op { key: b"s/more", action: Action::Append(&payload[..10 << 10]) };
+    assert!(logs.commit(&[append], &|| 10_000).is_ok());
+    let len = |key: &[u8]| logs.bounds(key).map(|bounds| bounds.len());
+    assert_eq!([len(b"s/old"), len(b"s/new")], [Some(0), Some(1)]);
+}
+
 /// Commits and reads go on while a space gets another retention.
 #[test]
 fn a_retention_is_set_on_some_logs_at_a_time() {
