@@ -458,15 +458,18 @@ impl Logs {
         if self.aged == 0 {
             return;
         }
-        let (mut slot, all) = (self.to_expire, self.places.end());
-        let end = all.min(slot.saturating_add(SLOTS));
-        while slot < end && self.excess() > 0 {
+        let all = self.places.end();
+        for _ in 0..all.min(SLOTS) {
+            if self.excess() == 0 {
+                return;
+            }
+            // Slots at the end may have been given back since.
+            let slot = if self.to_expire < all { self.to_expire } else { 0 };
+            self.to_expire = slot + 1;
             if self.places.occupied(slot).is_some() {
                 self.expire(slot, now);
             }
-            slot += 1;
         }
-        self.to_expire = if slot < all { slot } else { 0 };
     }
 
     fn is_tombstone(&self, key: &[u8]) -> bool {
