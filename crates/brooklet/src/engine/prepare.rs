@@ -242,6 +242,8 @@ mod tests {
         for key in ["a", "b"] {
             store.append_many(key, ["1", "2"]).unwrap().wait().unwrap();
         }
+        drop(store.set_retention("ring", Retention::new().entries(2)).unwrap());
+        store.append_many("ring", ["1", "2"]).unwrap().wait().unwrap();
         let inner = store.inner();
         inner.state().room.set_budget(SpaceBudget { most_freeing: 1 << 20, ..SpaceBudget::default() });
         let is_little = |actions: &[(&str, Action<'_>)]| {
@@ -263,6 +265,8 @@ mod tests {
         assert!(!is_little(&[("a", note)]) && !is_little(&[("a", Action::Trim(0)), ("a", note)]));
         assert!(!is_little(&[("a", Action::Delete), ("b", Action::Append(&[7; 4000]))]));
         assert!(!is_little(&[("new", limit)]));
+        assert!(!is_little(&[("ring", note)]), "the log drops as much as it gets");
+        assert!(is_little(&[("ring", note), ("a", Action::Delete)]));
         assert!(!is_little(&[("a", Action::Delete), ("longer", Action::Begin(5)), ("b", note)]));
     }
 
