@@ -54,16 +54,19 @@ impl StoreState {
     /// Returns whether the planned operations drop entries or logs, or limit what logs keep, and
     /// add [little](LITTLE) beside that. The deletion of a record with a note in a journal is such
     /// a commit. A log without entries is not little: see
-    /// [`creates_no_more_than_it_deletes`](Self::creates_no_more_than_it_deletes).
+    /// [`creates_no_more_than_it_deletes`](Self::creates_no_more_than_it_deletes). An append to a
+    /// log that drops older entries by its limits is not, either: a full store would rewrite its
+    /// runs for a few bytes of garbage, again and again.
     fn drops_and_adds_little(&self, ops: &[Op<'_>]) -> bool {
         let (mut drops, mut added) = (false, 0);
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let (action, len) = (ops[planned.op].action, planned.payload(ops).len());
             let adds_entry = matches!(action, Action::Append(_) | Action::Snapshot(_));
+            let is_append = matches!(action, Action::Append(_));
             drops |= match (planned.effect, undo.bounds) {
                 (_, None) if !adds_entry => return false,
                 (Effect::Delete, Some(_)) => true,
-                (Effect::Trim(first), Some(before)) => first > before.first,
+                (Effect::Trim(first), Some(before)) => !is_append && first > before.first,
                 (Effect::Truncate(next), Some(before)) => next < before.next,
                 (Effect::Entries(_), Some(_)) => !adds_entry,
                 _ => false,
