@@ -44,20 +44,19 @@ impl Shared {
     }
 
     fn try_to_settle(&self) -> Result<()> {
-        let (entries, patience) = {
+        let is_due = || {
             let index = &self.state().index;
-            (index.recent.entries, index.patience)
+            let entries = index.recent.entries;
+            (entries >= self.options.recent.max(index.patience)).then_some(entries)
         };
-        if entries < self.options.recent.max(patience) {
-            return Ok(());
-        }
+        let Some(entries) = is_due() else { return Ok(()) };
         let alone = match self.settling.try_lock() {
             Ok(alone) => alone,
             Err(_) if entries < 4 * self.options.recent => return Ok(()),
             Err(_) => self.settling.lock().expect("no panics"),
         };
-        let again = self.state().index.recent.entries >= self.options.recent;
-        let settled = if again { self.settle() } else { Ok(()) };
+        // The other thread may have settled meanwhile, or failed to.
+        let settled = if is_due().is_some() { self.settle() } else { Ok(()) };
         drop(alone);
         settled
     }
