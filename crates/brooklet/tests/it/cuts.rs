@@ -107,6 +107,29 @@ fn what_was_cut_in_memory_is_not_known() {
     assert_eq!(fifth.cut_since(&fourth, "tick").unwrap(), Cut::Nothing);
 }
 
+/// The readers cannot read which spaces there are, so that any may be in memory.
+#[test]
+fn without_a_table_of_spaces_no_log_of_a_space_is_known() {
+    let volume = MemVolume::new(1);
+    let writer = small::open_new(&volume);
+    let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+    let space = writer.create_space("space", memory).unwrap();
+    writer.checkpoint().unwrap();
+    writer.append("tick", "x").unwrap().wait().unwrap();
+    // The run begins with the log that holds the table.
+    let run = writer.info().unwrap().runs[0];
+    volume.flip(run.offset as usize + 8, 1);
+    space.append_many("log", ["a", "b", "c"]).unwrap().wait().unwrap();
+    space.dump().unwrap();
+    let first = look(&writer, &volume);
+    assert!(first.spaces_error().is_some());
+    space.truncate("log", 1).unwrap().wait().unwrap();
+    space.dump().unwrap();
+    let second = look(&writer, &volume);
+    assert_eq!(second.cut_since(&first, "space/log").unwrap(), Cut::Unknown);
+    assert_eq!(second.cut_since(&first, "tick").unwrap(), Cut::Nothing);
+}
+
 /// The ring of the later reader begins behind the place of the earlier one.
 #[test]
 fn a_ring_that_has_grown_since_does_not_tell() {
