@@ -165,8 +165,11 @@ impl Inner {
         }
         // Readers see commits in memory once a dump has changed the runs.
         let same_runs = before.manifest == superblock.manifest;
-        let is_in_memory = |reader: &Self| reader.state().spaces.is_in_memory(key);
-        if !same_runs && (is_in_memory(earlier) || is_in_memory(self)) {
+        let may_be_in_memory = |reader: &Self| {
+            let spaces = &reader.state().spaces;
+            spaces.is_in_memory(key) || spaces.unread().is_some() && key.contains(&SEPARATOR)
+        };
+        if !same_runs && (may_be_in_memory(earlier) || may_be_in_memory(self)) {
             return Ok(Cut::Unknown);
         }
         if from.seq == to.seq {
