@@ -246,7 +246,7 @@ mod tests {
         store.append_many("ring", ["1", "2"]).unwrap().wait().unwrap();
         let inner = store.inner();
         inner.state().room.set_budget(SpaceBudget { most_freeing: 1 << 20, ..SpaceBudget::default() });
-        let is_little = |actions: &[(&str, Action<'_>)]| {
+        let needs = |actions: &[(&str, Action<'_>)]| {
             let ops = actions.iter().map(|&(key, action)| Op { key: key.as_bytes(), action });
             let ops: Vec<Op<'_>> = ops.collect();
             let mut rehearsal = Rehearsal::default();
@@ -254,8 +254,11 @@ mod tests {
             assert!(inner.state().rehearse(&ops, &clock, &mut rehearsal).is_ok());
             let space = rehearsal.needs.space;
             assert!(space.little || !space.freeing);
-            space.little && !space.freeing
+            assert!(space.little || !space.frees_much);
+            (space.little && !space.freeing).then_some(space.frees_much)
         };
+        let frees_much = |actions: &[(&str, Action<'_>)]| needs(actions) == Some(true);
+        let is_little = |actions: &[(&str, Action<'_>)]| needs(actions).is_some();
         let (note, limit) = (Action::Append(b"note"), Action::Retain(Retention::new().entries(1)));
         assert!(is_little(&[("a", Action::Trim(1)), ("b", note)]));
         assert!(is_little(&[("a", Action::Delete), ("journal", note)]));
@@ -267,6 +270,12 @@ mod tests {
         assert!(!is_little(&[("new", limit)]));
         assert!(!is_little(&[("ring", note)]), "the log drops as much as it gets");
         assert!(is_little(&[("ring", note), ("a", Action::Delete)]));
+        // Any work is worthwhile for these, and not for what drops as much as it adds.
+        assert!(frees_much(&[("a", Action::Delete), ("b", note)]) && frees_much(&[("a", limit)]));
+        assert!(frees_much(&[("a", Action::Trim(2)), ("b", note)]));
+        assert!(frees_much(&[("a", Action::Snapshot(b"state"))]));
+        assert!(!frees_much(&[("a", Action::Trim(1)), ("b", note)]));
+        assert!(!frees_much(&[("a", Action::Truncate(1)), ("a", note)]));
         assert!(!is_little(&[("a", Action::Delete), ("longer", Action::Begin(5)), ("b", note)]));
     }
 
