@@ -27,7 +27,7 @@ pub(crate) struct Needs {
 impl Default for Needs {
     /// Returns the needs of a commit without operations.
     fn default() -> Self {
-        let space = SpaceRequest { claim: 0, largest: 0, freeing: true, little: true };
+        let space = SpaceRequest { claim: 0, largest: 0, freeing: true, little: true, frees_much: true };
         Self { space, record: 0, entries: 0 }
     }
 }
@@ -43,4 +43,7 @@ pub(crate) struct SpaceRequest {
     pub freeing: bool,
     /// Whether the commit only frees space, or room is short and it frees space and adds little.
     pub little: bool,
+    /// Whether such a commit deletes a log, drops more entries than it adds, or limits what logs
+    /// keep: any work that makes room for it is worthwhile.
+    pub frees_much: bool,
 }

@@ -69,7 +69,7 @@ pub(crate) struct SpaceDemand {
 pub(crate) struct SpacePressure {
     /// Whether a waiting commit only frees space.
     pub frees: bool,
-    /// Whether a waiting commit frees space: any work that makes room is then worthwhile.
+    /// Whether a waiting commit frees much: any work that makes room is then worthwhile.
     pub any: bool,
     /// The number of the last request that this pressure includes. A later look resolves a later
     /// request.
@@ -86,7 +86,7 @@ pub(crate) struct Room {
     /// Number of refused commits that did not want to wait.
     refusals: u64,
     request: Option<SpaceRequest>,
-    /// Whether one of the waiting commits only frees space, or frees space and adds little.
+    /// Whether one of the waiting commits only frees space, or frees much.
     frees: bool,
     any: bool,
     requested: u64,
@@ -142,7 +142,7 @@ impl Room {
         all.freeing &= request.freeing;
         all.little &= request.little;
         self.frees |= request.freeing;
-        self.any |= request.little;
+        self.any |= request.frees_much;
         Ok(requested.unwrap_or_else(|| {
             self.waiting += 1;
             self.requested += 1;
@@ -312,7 +312,7 @@ mod tests {
     };
 
     fn request(claim: u64, freeing: bool) -> SpaceRequest {
-        SpaceRequest { claim, largest: 10, freeing, little: freeing }
+        SpaceRequest { claim, largest: 10, freeing, little: freeing, frees_much: freeing }
     }
 
     #[test]
@@ -334,11 +334,8 @@ mod tests {
         let first = room.request_space(None, request(5, true)).unwrap();
         let second = room.request_space(None, request(7, false)).unwrap();
         assert!(room.is_requested() && first < second);
-        assert_eq!(
-            room.request,
-            Some(SpaceRequest { claim: 7, largest: 10, freeing: false, little: false }),
-            "the most that is wished"
-        );
+        let most = room.request.map(|most| (most.claim, most.largest, most.freeing, most.little));
+        assert_eq!(most, Some((7, 10, false, false)), "the most that is wished");
         assert_eq!(room.request_space(Some(first), request(5, true)).unwrap(), first);
         room.resolve_request(second, "too small");
         assert!(!room.is_requested());

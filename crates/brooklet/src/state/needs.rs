@@ -46,36 +46,47 @@ impl StoreState {
             *record += commit_record::bound(key, payload) + terms;
         }
         // Only where room is short does the difference matter.
-        let claim = space.claim;
-        let is_little = || self.is_short_of(claim) && self.drops_and_adds_little(ops);
-        space.little = space.freeing || space.little && is_little();
+        let is_short = || self.is_short_of(space.claim);
+        let drops = match space.freeing {
+            true => Some(true),
+            false if space.little && is_short() => self.drops_beside_little(ops),
+            false => None,
+        };
+        (space.little, space.frees_much) = (drops.is_some(), drops == Some(true));
     }
 
-    /// Returns whether the planned operations drop entries or logs, or limit what logs keep, and
-    /// add [little](LITTLE) beside that. The deletion of a record with a note in a journal is such
-    /// a commit. A log without entries is not little: see
+    /// Returns whether the planned operations free much, if they drop entries or logs, or limit
+    /// what logs keep, and add [little](LITTLE) beside that. The deletion of a record with a note
+    /// in a journal is such a commit. A log without entries is not little: see
     /// [`creates_no_more_than_it_deletes`](Self::creates_no_more_than_it_deletes). An append to a
-    /// log that drops older entries by its limits is not, either: a full store would rewrite its
-    /// runs for a few bytes of garbage, again and again.
-    fn drops_and_adds_little(&self, ops: &[Op<'_>]) -> bool {
-        let (mut drops, mut added) = (false, 0);
+    /// log that drops older entries by its limits is not, either.
+    ///
+    /// Commits that drop as many entries as they add, such as a new state for an old one, do not
+    /// free much: a full store would rewrite its runs for a few bytes of garbage, again and again.
+    fn drops_beside_little(&self, ops: &[Op<'_>]) -> Option<bool> {
+        // The table of spaces seldom changes.
+        let mut frees = matches!(ops.first(), Some(Op { key: [], .. }));
+        let (mut dropped, mut entries, mut added) = (0, 0, 0);
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let (action, len) = (ops[planned.op].action, planned.payload(ops).len());
-            let adds_entry = matches!(action, Action::Append(_) | Action::Snapshot(_));
             let is_append = matches!(action, Action::Append(_));
-            drops |= match (planned.effect, undo.bounds) {
-                (_, None) if !adds_entry => return false,
-                (Effect::Delete, Some(_)) => true,
-                (Effect::Trim(first), Some(before)) => !is_append && first > before.first,
-                (Effect::Truncate(next), Some(before)) => next < before.next,
-                (Effect::Entries(_), Some(_)) => !adds_entry,
-                _ => false,
-            };
+            let adds_entry = is_append || matches!(action, Action::Snapshot(_));
+            match (planned.effect, undo.bounds) {
+                (_, None) if !adds_entry => return None,
+                (Effect::Append(_), _) => entries += 1,
+                (Effect::Delete, Some(_)) => frees = true,
+                (Effect::Trim(first), Some(before)) if !is_append => {
+                    dropped += first.saturating_sub(before.first);
+                }
+                (Effect::Truncate(next), Some(before)) => dropped += before.next.saturating_sub(next),
+                (Effect::Entries(_), Some(_)) => frees |= !adds_entry,
+                _ => {}
+            }
             if action.adds() {
                 added += self.active.claim_of(undo.slot, planned.effect, len, !undo.touched);
             }
         }
-        drops && added <= LITTLE
+        ((frees || dropped > 0) && added <= LITTLE).then_some(frees || dropped > entries)
     }
 
     /// Returns whether the planned operations create no more logs than they delete, and logs that
