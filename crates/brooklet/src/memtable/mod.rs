@@ -68,6 +68,8 @@ pub(crate) struct LogState {
     /// Whether this memtable has an appended effect of the log. With the first one, the ring
     /// records the log's state before it.
     pub touched: bool,
+    /// Number of zero bytes of the key. The maximum also stands for all greater numbers.
+    zeros: u8,
     /// Bytes of the entries that were appended in this memtable, at most as many as fit in one
     /// chunk.
     added: u16,
@@ -112,11 +114,11 @@ pub(crate) struct Pending {
 /// entries includes the keys of chunks.
 fn log_claim(log: &LogState) -> u64 {
     let terms = log.terms().map_or(0, RetentionState::bound);
-    (escaped(&log.key) + terms + 76) as u64 * 3 / 2
+    (log.escaped() + terms + 76) as u64 * 3 / 2
 }
 
-fn escaped(key: &[u8]) -> usize {
-    key.len() + key.iter().filter(|&&byte| byte == 0).count()
+fn zeros(key: &[u8]) -> usize {
+    key.iter().filter(|&&byte| byte == 0).count()
 }
 
 /// Returns the maximum number of bytes that a run takes for an entry with a payload of `payload`
@@ -188,7 +190,7 @@ impl Memtable {
     pub fn largest_with(&self, slot: Slot, more: usize, entry: usize) -> usize {
         let log = self.log(slot);
         let terms = log.terms().map_or(0, RetentionState::bound);
-        6 * escaped(&log.key) + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
+        6 * log.escaped() + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
     }
 
     /// Returns the bytes that an effect on a log adds to the [claim](Self::claim). `is_first`: this
@@ -291,6 +293,7 @@ impl Memtable {
         let slot =
             Slot::try_from(self.logs.len()).expect("a tier is checkpointed long before 4 billion logs");
         self.index.add(hash, slot);
+        let zeros = u8::try_from(zeros(key)).unwrap_or(u8::MAX);
         let key = Key::from(key);
         self.bytes += LOG_COST + key.bytes_apart();
         self.bytes += terms.as_deref().map_or(0, |terms| size_of::<Limited>() + terms.bound());
@@ -302,6 +305,7 @@ impl Memtable {
                 Box::new(Limited { visible, appended, ..Limited::default() })
             }),
             touched: false,
+            zeros,
             added: 0,
             in_flight: 0,
             origin,
@@ -408,6 +412,13 @@ fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
 }
 
 impl LogState {
+    /// Returns the bytes of the key in a run, where each zero byte takes two bytes. Each commit on
+    /// the log asks for them, so the zero bytes are counted once.
+    fn escaped(&self) -> usize {
+        let zeros = if self.zeros < u8::MAX { usize::from(self.zeros) } else { zeros(&self.key) };
+        self.key.len() + zeros
+    }
+
     /// Records an appended effect, whose part of the memtable's claims is recorded already.
     pub fn adds(&mut self, effect: Effect, payload: usize) {
         let entry = entry_bytes(effect, payload).min(CHUNK);
@@ -529,6 +540,27 @@ impl Limited {
         if matches!(effect, Effect::Age(_)) {
             // Effects that recovery applies have no time here.
             self.changes.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_zero_byte_of_a_key_claims_two_bytes() {
+        let mut memtable = Memtable::new(1);
+        for zeros in [0, 1, 3, 254, 255, 256, 600, 1024] {
+            for others in [0, 1, 22, 400] {
+                let key = [vec![0; zeros], vec![b'k'; others]].concat();
+                let slot = memtable.find(&key).unwrap_or_else(|| memtable.add(&key, State::default()));
+                let escaped = 2 * zeros + others;
+                assert_eq!(memtable.log(slot).escaped(), escaped);
+                assert_eq!(memtable.largest_with(slot, 0, 0), 6 * escaped + LENGTHS);
+                let claim = memtable.claim_of(slot, Effect::Delete, 0, true);
+                assert_eq!(claim, (escaped as u64 + 76) * 3 / 2);
+            }
         }
     }
 }
