@@ -91,6 +91,18 @@ pub(crate) struct Accepted {
     pub deferred: bool,
 }
 
+/// The steps that a commit needs beside its effects. They are found in the one pass that reads all
+/// operations and logs anyway: of a long commit, no cache holds these for a second pass.
+#[derive(Default)]
+struct Extras {
+    /// Whether an operation expects a state of its log.
+    expects: bool,
+    /// Whether an operation counts a log in the totals of its space.
+    enrolls: bool,
+    /// Whether the sizes of entries may have to be counted.
+    sizes: bool,
+}
+
 pub(super) struct Planned {
     pub(super) op: usize,
     pub(super) effect: Effect,
@@ -225,12 +237,12 @@ impl StoreState {
         slots: &[Slot],
         moment: &CommitClock<'_>,
     ) -> Result<(), Retry> {
-        self.find_all(ops, slots)?;
-        self.count_sizes(ops);
-        for (op, &slot) in ops.iter().zip(&self.slots) {
-            if let Action::Expect(expected) = op.action {
-                check(op.key, expected, self.active.log(slot).appended)?;
-            }
+        let extras = self.find_all(ops, slots)?;
+        if extras.sizes {
+            self.count_sizes(ops);
+        }
+        if extras.expects {
+            self.check_all(ops)?;
         }
         let (mut missing, mut incomplete) = (Vec::new(), BTreeSet::new());
         for (i, op) in ops.iter().enumerate() {
@@ -251,7 +263,7 @@ impl StoreState {
             return Err(Retry::Sizes(missing));
         }
         // Logs that are older than a quota are counted, and not refused.
-        if ops.iter().any(|op| matches!(op.action, Action::Enroll(_))) {
+        if extras.enrolls {
             return Ok(());
         }
         Ok(self.spaces.check_quotas()?)
@@ -309,6 +321,16 @@ impl StoreState {
             Action::Delete => {
                 known()?;
                 self.effect(op, i, slot, Effect::Delete)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks all expectations.
+    fn check_all(&self, ops: &[Op<'_>]) -> Result<(), Error> {
+        for (op, &slot) in ops.iter().zip(&self.slots) {
+            if let Action::Expect(expected) = op.action {
+                check(op.key, expected, self.active.log(slot).appended)?;
             }
         }
         Ok(())
@@ -381,23 +403,33 @@ impl StoreState {
     }
 
     /// Finds the log of every operation: in its slot, if that is known and still right. Adds the
-    /// logs that are certainly new.
-    fn find_all(&mut self, ops: &[Op<'_>], slots: &[Slot]) -> Result<(), Retry> {
+    /// logs that are certainly new. Returns the steps that the commit needs beside its effects.
+    fn find_all(&mut self, ops: &[Op<'_>], slots: &[Slot]) -> Result<Extras, Retry> {
         if self.ingesting && ops.iter().any(|op| self.is_absent(op.key)) {
             return Err(Retry::NoRoom(WalError::Busy));
         }
         self.slots.clear();
         let mut unknown = Vec::new();
         let nothing = self.runs.is_empty() && !self.ingesting;
+        let mut extras = Extras { sizes: self.spaces.any_gives(), ..Extras::default() };
         for (i, op) in ops.iter().enumerate() {
+            match op.action {
+                Action::Expect(_) => extras.expects = true,
+                Action::Enroll(_) => extras.enrolls = true,
+                Action::Retain(_) => extras.sizes = true,
+                _ => {}
+            }
             let known = slots.get(i).copied().filter(|&slot| self.active.is_at(slot, op.key));
             match known.or_else(|| self.slot(op.key)) {
-                Some(slot) => self.slots.push(slot),
+                Some(slot) => {
+                    extras.sizes |= self.active.log(slot).limited.is_some();
+                    self.slots.push(slot);
+                }
                 None if nothing => self.slots.push(self.active.add(op.key, State::default())),
                 None => unknown.push(i),
             }
         }
-        if unknown.is_empty() { Ok(()) } else { Err(Retry::Unknown(unknown)) }
+        if unknown.is_empty() { Ok(extras) } else { Err(Retry::Unknown(unknown)) }
     }
 
     pub(super) fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {

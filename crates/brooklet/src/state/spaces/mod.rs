@@ -438,9 +438,14 @@ impl Spaces {
         (counts > 0 || retention.is_limited()).then_some((retention, counts))
     }
 
+    /// Returns whether a space may limit or count its logs.
+    pub fn any_gives(&self) -> bool {
+        self.sums.giving > 0
+    }
+
     /// Returns whether the space of a log limits or counts the log's bytes.
     pub fn sizes(&self, key: &[u8]) -> bool {
-        self.sums.giving > 0
+        self.any_gives()
             && self.of(key).is_some_and(|at| {
                 let space = self.get(at);
                 space.config.has_quota() || space.retention_of(key).bytes.is_some()

@@ -128,3 +128,28 @@ fn a_refused_commit_leaves_no_trace_in_what_is_counted() {
     store.append("log", [5; 10]).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 11));
 }
+
+/// The store looks once for the logs and operations of a commit that need more than their effects.
+#[test]
+fn a_limit_or_an_expectation_is_found_among_other_operations() {
+    let (store, ..) = store();
+    store.append_many("old", [[1; 10]; 9]).unwrap().wait().unwrap();
+    store.set_retention("small", Retention::new().bytes(20)).unwrap().wait().unwrap();
+    for round in 0..3 {
+        let mut commit = Commit::new();
+        (0..9u8).for_each(|n| _ = commit.append(format!("log/{n}"), [n; 10]));
+        commit.append("small", [7; 15]);
+        store.commit(&commit).unwrap().wait().unwrap();
+        assert_eq!(store.bounds("small").unwrap(), bounds(round, round + 1));
+        store.checkpoint().unwrap();
+    }
+    let mut commit = Commit::new();
+    commit.append("log/0", "x").set_retention("old", Retention::new().bytes(35));
+    store.commit(&commit).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("old").unwrap(), bounds(6, 9));
+    let mut commit = Commit::new();
+    commit.append("log/0", "x").append("small", "x").expect_absent("old");
+    assert!(matches!(store.commit(&commit), Err(Error::Conflict { .. })));
+    assert_eq!(store.bounds("small").unwrap(), bounds(2, 3));
+    assert_eq!(store.bounds("log/0").unwrap(), bounds(0, 4));
+}
