@@ -34,6 +34,9 @@ const SAME_KEY: u8 = 0x80;
 const WITH_BOUNDS: u8 = 0x40;
 const WITH_TERMS: u8 = 0x20;
 
+/// Maximum bytes of pieces of an effect that are gathered before they are written.
+const GATHERED: usize = 64;
+
 /// One effect of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
@@ -70,24 +73,63 @@ pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: b
     let terms = terms.as_deref().filter(|_| bounds.is_some());
     let same = if same_key { SAME_KEY } else { 0 };
     let with = bounds.map_or(0, |_| WITH_BOUNDS) | terms.map_or(0, |_| WITH_TERMS);
-    out(&[kind | same | with]);
+    let mut pieces = Pieces { out, gathered: [0; GATHERED], len: 0 };
+    pieces.put(&[kind | same | with]);
     if !same_key {
-        put_varint(out, entry.key.len() as u64);
-        out(entry.key);
+        pieces.number(entry.key.len() as u64);
+        pieces.put(entry.key);
     }
     if kind != 4 {
-        put_varint(out, number);
+        pieces.number(number);
     }
     if let Some(before) = bounds {
-        put_varint(out, before.first);
-        put_varint(out, before.next);
+        pieces.number(before.first);
+        pieces.number(before.next);
     }
     if let Some(terms) = terms {
-        terms.encode(out);
+        terms.encode(&mut |piece: &[u8]| pieces.put(piece));
     }
     if kind == 1 {
-        put_varint(out, entry.payload.len() as u64);
-        out(entry.payload);
+        pieces.number(entry.payload.len() as u64);
+        pieces.put(entry.payload);
+    }
+    pieces.flush();
+}
+
+/// The pieces of an effect, some of which are gathered before they are written: a call of `out`
+/// costs more than the few bytes of most pieces.
+struct Pieces<'a, F> {
+    out: &'a mut F,
+    gathered: [u8; GATHERED],
+    len: usize,
+}
+
+impl<F: FnMut(&[u8])> Pieces<'_, F> {
+    #[inline]
+    fn put(&mut self, piece: &[u8]) {
+        if let Some(place) = self.gathered.get_mut(self.len..self.len + piece.len()) {
+            place.copy_from_slice(piece);
+            self.len += piece.len();
+        } else {
+            self.flush();
+            (self.out)(piece);
+        }
+    }
+
+    #[inline]
+    fn number(&mut self, number: u64) {
+        if number < 0x80 {
+            self.put(&[number as u8]);
+        } else {
+            put_varint(&mut |piece: &[u8]| self.put(piece), number);
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.len > 0 {
+            (self.out)(&self.gathered[..self.len]);
+            self.len = 0;
+        }
     }
 }
 
@@ -187,6 +229,31 @@ mod tests {
             previous = Some(key);
         }
         assert!(rest.is_empty());
+    }
+
+    /// The bytes do not depend on the pieces that are gathered.
+    #[test]
+    fn an_effect_follows_the_format_for_any_lengths() {
+        let (bytes, lens) = ([0x5a; 3 * GATHERED], 0..3 * GATHERED);
+        for (key, payload) in lens.clone().flat_map(|key| lens.clone().map(move |payload| (key, payload))) {
+            let (key, payload) = (&bytes[..key], &bytes[..payload]);
+            let effect = Effect::Append(900);
+            let before = State { bounds: Some(Bounds { first: 5, next: 900 }), terms: None };
+            let (mut written, mut calls) = (Vec::new(), 0);
+            let mut out = |piece: &[u8]| {
+                written.extend_from_slice(piece);
+                calls += 1;
+            };
+            encode(&mut out, &Entry { key, effect, before, payload }, false);
+            let mut wanted = vec![1 | WITH_BOUNDS];
+            let mut put = |piece: &[u8]| wanted.extend_from_slice(piece);
+            put_varint(&mut put, key.len() as u64);
+            put(key);
+            [900, 5, 900, payload.len() as u64].into_iter().for_each(|number| put_varint(&mut put, number));
+            put(payload);
+            assert_eq!(written, wanted);
+            assert!(calls <= if written.len() <= GATHERED { 1 } else { 4 }, "{calls} calls");
+        }
     }
 
     #[test]
