@@ -422,8 +422,10 @@ impl Maintenance {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut state = context.state();
         let Some(cut) = state.freeze(context.wal, context.seed) else { return false };
-        // A span calls the code of a subscriber.
+        let unused = state.take_unused();
+        // To free memory takes long, and a span calls the code of a subscriber.
         drop(state);
+        drop(unused);
         self.checkpoint = Some(Checkpoint {
             cut,
             cursor: None,

@@ -99,6 +99,8 @@ pub(crate) struct StoreState {
     plan: Vec<Planned>,
     undo: Vec<Undo>,
     effects: Vec<Pending>,
+    /// The generation of the active memtable when a long commit was rehearsed last.
+    rehearsed: Option<u64>,
 }
 
 impl StoreState {
@@ -129,6 +131,7 @@ impl StoreState {
             plan: Vec::new(),
             undo: Vec::new(),
             effects: Vec::new(),
+            rehearsed: None,
         }
     }
 
