@@ -20,6 +20,7 @@ pub mod chunks;
 pub mod entry_sizes;
 pub mod index;
 pub mod payloads;
+pub mod pending;
 pub mod seqs;
 pub mod size_span;
 pub mod sort;
@@ -45,6 +46,7 @@ use crate::model::{Bounds, Effect, Piece};
 use crate::sync::Mutex;
 
 pub(crate) use crate::memtable::index::Slot;
+pub(crate) use crate::memtable::pending::Pending;
 
 /// The place of an entry's payload: a block of the memtable, and a range in it.
 #[derive(Clone, Copy, Debug)]
@@ -97,15 +99,6 @@ pub(crate) struct Limited {
     sizes: Mutex<Option<EntrySizes>>,
     /// The append times of the changes of terms that are not visible yet.
     changes: VecDeque<u64>,
-}
-
-/// An effect that waits for its block to become durable.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
-    pub slot: Slot,
-    pub effect: Effect,
-    pub offset: u32,
-    pub len: u32,
 }
 
 /// Returns the maximum number of bytes that a run takes for a log without its entries. These are
@@ -340,12 +333,7 @@ impl Memtable {
             log.in_flight -= 1;
             let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
             piece.apply(pending.effect)?;
-            if let Some(limited) = Limited::of(&mut log.limited, pending.effect) {
-                limited.record(pending.effect, piece.bounds, pending.len);
-                if limited.sizes_mut().is_some() {
-                    self.bytes += size_of::<u32>();
-                }
-            }
+            self.bytes += Limited::record(&mut log.limited, pending.effect, piece.bounds, pending.len);
             match pending.effect {
                 Effect::Append(_) => {
                     log.entries.push_back(EntryRef {
@@ -353,12 +341,15 @@ impl Memtable {
                         offset: pending.offset,
                         len: pending.len,
                     });
+                    if let Some(trim) = pending.trim() {
+                        piece.apply(trim)?;
+                        // Replay counts the trim by itself.
+                        self.bytes += size_of::<EntryRef>();
+                        self.bytes += Limited::record(&mut log.limited, trim, piece.bounds, 0);
+                        self.claim -= trimmed(&mut log.entries, piece);
+                    }
                 }
-                Effect::Trim(_) => {
-                    let held = piece.held();
-                    let kept = (held.end - held.start) as usize;
-                    self.claim -= claim_of(log.entries.drain(..log.entries.len() - kept));
-                }
+                Effect::Trim(_) => self.claim -= trimmed(&mut log.entries, piece),
                 Effect::Truncate(_) => {
                     let held = piece.held();
                     self.claim -= claim_of(log.entries.drain((held.end - held.start) as usize..));
@@ -405,6 +396,13 @@ impl Memtable {
         self.bytes += table.len();
         self.blocks.push(table);
     }
+}
+
+/// Drops the entries before those that a piece holds. Returns their claim.
+fn trimmed(entries: &mut VecDeque<EntryRef>, piece: &Piece) -> u64 {
+    let held = piece.held();
+    let kept = (held.end - held.start) as usize;
+    claim_of(entries.drain(..entries.len() - kept))
 }
 
 fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
@@ -535,12 +533,16 @@ impl Limited {
         self.changes.push_back(now);
     }
 
-    fn record(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
-        retention_state::apply(&mut self.visible, effect, bounds, len.into());
+    /// Applies an effect to the visible state of a log, if the log has limits or the effect sets
+    /// one. Returns the bytes of memory that this takes.
+    fn record(limited: &mut Option<Box<Self>>, effect: Effect, bounds: Option<Bounds>, len: u32) -> usize {
+        let Some(limited) = Self::of(limited, effect) else { return 0 };
+        retention_state::apply(&mut limited.visible, effect, bounds, len.into());
         if matches!(effect, Effect::Age(_)) {
             // Effects that recovery applies have no time here.
-            self.changes.pop_front();
+            limited.changes.pop_front();
         }
+        if limited.sizes_mut().is_some() { size_of::<u32>() } else { 0 }
     }
 }
 

@@ -503,7 +503,8 @@ impl StoreState {
                 commit_record::encode(&mut counted, &entry, previous == Some(slot));
                 previous = Some(slot);
                 let offset = (written.get() - payload.len()) as u32;
-                effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
+                let pending = Pending { slot, effect, offset, len: payload.len() as u32, trims: false };
+                pending.push_to(effects);
             }
         });
         let appended = appended?;

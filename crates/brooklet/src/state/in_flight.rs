@@ -83,6 +83,9 @@ impl InFlight {
             let start = pending.offset as usize;
             self.places.push_back(Place { block: block.clone(), range: start..start + pending.len as usize });
         }
+        if let Some(trim) = pending.trim() {
+            self.piece.apply(trim).expect("the effect fitted when it was appended");
+        }
         let held = self.piece.held();
         let kept = (held.end - held.start) as usize;
         match pending.effect {
@@ -107,5 +110,75 @@ impl InFlight {
             payloads.extend(found);
         }
         Ok(Some(payloads))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+    use std::time::Duration;
+
+    use brooklet_io::MemVolume;
+
+    use super::*;
+    use crate::state::spaces::Spaces;
+    use crate::{Commit, Entries, Entry, Options, Retention};
+
+    /// Returns what readers see of a memtable, and its memory.
+    fn shown(memtable: &Memtable) -> impl PartialEq + Debug + use<> {
+        let logs = memtable.logs.iter().map(|log| {
+            let sizes: Vec<u32> = log.sizes().collect();
+            (log.key.to_vec(), log.appended, log.piece(), sizes, log.visible_terms().cloned(), log.in_flight)
+        });
+        (logs.collect::<Vec<_>>(), memtable.bytes())
+    }
+
+    fn pairs(entries: Entries) -> Vec<(u64, Vec<u8>)> {
+        entries.map(|entry| entry.unwrap()).map(|Entry { seq, payload }| (seq, payload.to_vec())).collect()
+    }
+
+    /// The ring has two effects for a snapshot. In flight, they are one.
+    #[test]
+    fn snapshots_show_as_their_replay_does() {
+        for limited in [false, true] {
+            let options = Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5);
+            let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+            if limited {
+                let retention = Retention::new().entries(3).age(Duration::from_secs(3600));
+                drop(store.set_retention("a", retention).unwrap());
+            }
+            for payload in ["one", "two"] {
+                let mut commit = Commit::new();
+                commit.append("a", "x").append("a", "x").snapshot("a", payload);
+                commit.append("a", "x").snapshot("a", payload);
+                commit.snapshot("b", payload).snapshot("b", payload);
+                commit.append("c", "x").snapshot("c", payload).delete("c").snapshot("c", payload);
+                drop(store.commit(&commit).unwrap());
+            }
+            drop(store.truncate("b", 3).unwrap());
+            drop(store.snapshot("b", "last").unwrap());
+            let wanted = [("a", 9_u64, "two"), ("b", 3, "last"), ("c", 0, "two")];
+            let wanted = wanted.map(|(key, seq, payload)| (key, vec![(seq, payload.as_bytes().to_vec())]));
+            for (key, entries) in &wanted {
+                assert_eq!(pairs(store.read_appended(key, ..).unwrap()), *entries);
+            }
+            let blocks: Vec<Arc<Block>> =
+                store.inner().state().pending.iter().map(|pending| pending.block.clone()).collect();
+            assert!(!blocks.is_empty(), "nothing is durable yet");
+            store.flush().unwrap();
+            for (key, entries) in &wanted {
+                assert_eq!(pairs(store.read(key, ..).unwrap()), *entries);
+            }
+
+            let (mut replayed, mut spaces) = (Memtable::new(1), Spaces::default());
+            for block in &blocks {
+                replayed.replay(block, &mut Vec::new(), &mut spaces).unwrap();
+            }
+            let state = store.inner().state();
+            assert_eq!(shown(&state.active), shown(&replayed));
+            if !limited {
+                assert_eq!(state.active.claim(), replayed.claim());
+            }
+        }
     }
 }

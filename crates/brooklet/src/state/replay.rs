@@ -164,7 +164,7 @@ impl Memtable {
                     spaces.shift(key, share, Share::of(log.appended, log.terms()));
                 }
                 let offset = (offset + bytes.len() - rest.len()) as u32 - len;
-                effects.push(Pending { slot, effect: entry.effect, offset, len });
+                effects.push(Pending { slot, effect: entry.effect, offset, len, trims: false });
             }
         }
         self.apply(block, effects)

@@ -114,6 +114,9 @@ impl StoreState {
                 effects.filter(|effect| effect.slot == slot).take(log.in_flight as usize).collect();
             for pending in effects.into_iter().rev() {
                 sizes.apply(pending.effect, pending.len);
+                if let Some(trim) = pending.trim() {
+                    sizes.apply(trim, 0);
+                }
             }
         }
         sizes.expect("the active tier was asked")

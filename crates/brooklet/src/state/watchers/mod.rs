@@ -184,6 +184,9 @@ impl Memtable {
             let bounds = log.piece().and_then(|piece| piece.bounds);
             if *log.key != *TABLE {
                 marking.mark(&log.key, pending.effect, bounds);
+                if let Some(trim) = pending.trim() {
+                    marking.mark(&log.key, trim, bounds);
+                }
             }
         }
     }
