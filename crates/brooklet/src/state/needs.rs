@@ -94,13 +94,16 @@ impl StoreState {
     /// reserved for commits that only free space.
     fn creates_no_more_than_it_deletes(&self) -> bool {
         let created = self.undo.iter().filter(|undo| undo.bounds.is_none());
+        if created.clone().next().is_none() {
+            return true;
+        }
         // The deletion of a log that the commit itself creates frees nothing.
         if created.clone().any(|undo| self.active.log(undo.slot).appended.is_none()) {
             return false;
         }
         let deleted = self.plan.iter().filter(|planned| planned.effect == Effect::Delete).count();
         let slots: BTreeSet<Slot> = created.clone().map(|undo| undo.slot).collect();
-        slots.is_empty() || created.count() <= deleted && self.bytes_of(&slots) <= self.bytes_deleted()
+        created.count() <= deleted && self.bytes_of(&slots) <= self.bytes_deleted()
     }
 
     /// Returns the bytes of the keys and terms of logs.

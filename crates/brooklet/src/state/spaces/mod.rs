@@ -454,6 +454,9 @@ impl Spaces {
 
     /// Counts committed operations.
     pub fn note(&mut self, ops: &[Op<'_>]) {
+        if self.all.is_empty() {
+            return;
+        }
         for op in ops {
             if let Action::Append(payload) | Action::Snapshot(payload) = op.action
                 && let Some(name) = self.name_in(op.key)
