@@ -106,6 +106,8 @@ struct Extras {
 pub(super) struct Planned {
     pub(super) op: usize,
     pub(super) effect: Effect,
+    /// Whether a trim of all earlier entries follows the effect, an append. See [`Pending::trims`].
+    pub(super) trims: bool,
 }
 
 impl Planned {
@@ -286,7 +288,7 @@ impl StoreState {
                 self.effect(op, i, slot, Effect::Append(seq))?;
                 // A log without entries so far has none to trim.
                 if matches!(op.action, Action::Snapshot(_)) && seq > 0 {
-                    self.cut(op, i, slot, Effect::Trim(seq))?;
+                    self.trim_behind(op, i, slot, seq)?;
                 }
                 self.limit(op, i, slot, moment)?;
             }
@@ -460,7 +462,18 @@ impl StoreState {
             self.spaces.shift(op.key, share, Share::of(log.appended, log.terms()));
         }
         self.undo.push(undo);
-        self.plan.push(Planned { op: i, effect });
+        self.plan.push(Planned { op: i, effect, trims: false });
+        Ok(())
+    }
+
+    /// Trims a log to the entry `seq`, whose append was planned last. Without limits, both are
+    /// planned as one.
+    fn trim_behind(&mut self, op: &Op<'_>, i: usize, slot: Slot, seq: u64) -> Result<(), Retry> {
+        if self.active.log(slot).limited.is_some() {
+            return self.cut(op, i, slot, Effect::Trim(seq));
+        }
+        self.active.log_mut(slot).appended = Some(Bounds { first: seq, next: seq + 1 });
+        self.plan.last_mut().expect("the append was planned").trims = true;
         Ok(())
     }
 
@@ -488,26 +501,9 @@ impl StoreState {
         };
         let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
         effects.clear();
-        let appended = wal.try_append(bound, request.freeing, within, |out| {
-            let written = Cell::new(0);
-            let mut counted = |bytes: &[u8]| {
-                written.set(written.get() + bytes.len());
-                out(bytes);
-            };
-            let mut previous = None;
-            for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
-                let told = !touched && !bug("record-forgets-bounds");
-                let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
-                let (key, effect, payload) = (ops[planned.op].key, planned.effect, planned.payload(ops));
-                let entry = commit_record::Entry { key, effect, before, payload };
-                commit_record::encode(&mut counted, &entry, previous == Some(slot));
-                previous = Some(slot);
-                let offset = (written.get() - payload.len()) as u32;
-                let pending = Pending { slot, effect, offset, len: payload.len() as u32, trims: false };
-                pending.push_to(effects);
-            }
-        });
-        let appended = appended?;
+        let freeing = request.freeing;
+        let appended =
+            wal.try_append(bound, freeing, within, |out| encode_all(out, ops, plan, undo, effects))?;
         active.claims(request.claim, request.largest);
         active.claims_for_table(table.map_or(0, |(claim, _)| claim));
         for pending in effects.iter_mut() {
@@ -555,6 +551,37 @@ impl StoreState {
         // If the pace of the ring is slower, the commit is acknowledged once it is durable.
         let starts = earliest.saturating_sub(now);
         now.saturating_sub(oldest) <= bound && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
+    }
+}
+
+/// Writes the planned effects. Leaves them in `effects`, with offsets in the record.
+fn encode_all(
+    out: &mut dyn FnMut(&[u8]),
+    ops: &[Op<'_>],
+    plan: &[Planned],
+    undo: &[Undo],
+    effects: &mut Vec<Pending>,
+) {
+    let written = Cell::new(0);
+    let mut counted = |bytes: &[u8]| {
+        written.set(written.get() + bytes.len());
+        out(bytes);
+    };
+    let mut previous = None;
+    for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
+        let told = !touched && !bug("record-forgets-bounds");
+        let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
+        let (key, effect, payload) = (ops[planned.op].key, planned.effect, planned.payload(ops));
+        let entry = commit_record::Entry { key, effect, before, payload };
+        commit_record::encode(&mut counted, &entry, previous == Some(slot));
+        previous = Some(slot);
+        let (offset, len) = ((written.get() - payload.len()) as u32, payload.len() as u32);
+        let pending = Pending { slot, effect, offset, len, trims: planned.trims };
+        if let Some(effect) = pending.trim() {
+            let entry = commit_record::Entry { key, effect, before: State::default(), payload: &[] };
+            commit_record::encode(&mut counted, &entry, true);
+        }
+        effects.push(pending);
     }
 }
 

@@ -119,10 +119,11 @@ mod tests {
     use std::time::Duration;
 
     use brooklet_io::MemVolume;
+    use brooklet_wal::Records;
 
     use super::*;
     use crate::state::spaces::Spaces;
-    use crate::{Commit, Entries, Entry, Options, Retention};
+    use crate::{Commit, Entries, Entry, Options, Retention, Store};
 
     /// Returns what readers see of a memtable, and its memory.
     fn shown(memtable: &Memtable) -> impl PartialEq + Debug + use<> {
@@ -137,12 +138,16 @@ mod tests {
         entries.map(|entry| entry.unwrap()).map(|Entry { seq, payload }| (seq, payload.to_vec())).collect()
     }
 
+    fn store() -> Store {
+        let options = Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5);
+        options.create_on(Arc::new(MemVolume::new(1))).unwrap()
+    }
+
     /// The ring has two effects for a snapshot. In flight, they are one.
     #[test]
     fn snapshots_show_as_their_replay_does() {
         for limited in [false, true] {
-            let options = Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5);
-            let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+            let store = store();
             if limited {
                 let retention = Retention::new().entries(3).age(Duration::from_secs(3600));
                 drop(store.set_retention("a", retention).unwrap());
@@ -169,6 +174,8 @@ mod tests {
             for (key, entries) in &wanted {
                 assert_eq!(pairs(store.read(key, ..).unwrap()), *entries);
             }
+            let last = Records::new(blocks.last().unwrap().data()).last().unwrap().unwrap();
+            assert_eq!(last.1, b"\x01\x01b\x03\x04last\x82\x03", "an append and a trim");
 
             let (mut replayed, mut spaces) = (Memtable::new(1), Spaces::default());
             for block in &blocks {
@@ -180,5 +187,19 @@ mod tests {
                 assert_eq!(state.active.claim(), replayed.claim());
             }
         }
+    }
+
+    #[test]
+    fn a_refused_commit_undoes_its_snapshots() {
+        let store = store();
+        drop(store.append_many("a", ["x", "y"]).unwrap());
+        let mut commit = Commit::new();
+        commit.snapshot("a", "no").snapshot("b", "no").snapshot("a", "no").snapshot("b", "no").trim("a", 99);
+        assert!(matches!(store.commit(&commit), Err(Error::OutOfRange { .. })));
+        assert_eq!(store.bounds_appended("a").unwrap(), Some(Bounds { first: 0, next: 2 }));
+        assert_eq!(store.bounds_appended("b").unwrap(), None);
+        store.snapshot("a", "yes").unwrap().wait().unwrap();
+        assert_eq!(pairs(store.read("a", ..).unwrap()), [(2, b"yes".to_vec())]);
+        assert!(!store.exists("b").unwrap());
     }
 }

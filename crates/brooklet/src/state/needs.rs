@@ -43,7 +43,8 @@ impl StoreState {
             }
             let key = if is_next { ops[planned.op].key } else { &[] };
             let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
-            *record += commit_record::bound(key, payload) + terms;
+            let trim = if planned.trims { commit_record::bound(&[], &[]) } else { 0 };
+            *record += commit_record::bound(key, payload) + terms + trim;
         }
         // Only where room is short does the difference matter.
         let is_short = || self.is_short_of(space.claim);
