@@ -1,7 +1,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brooklet::Waits;
 use brooklet::io::{FileOptions, Files, OpenMode, SystemFiles, Volume};
@@ -260,6 +260,16 @@ fn blocks(of: &Replication) -> Vec<SealedBlock> {
     read
 }
 
+/// Returns the blocks of a log, so many of them with records.
+fn blocks_with(of: &Replication, count: usize) -> Vec<SealedBlock> {
+    loop {
+        let read = blocks(of);
+        if read.iter().filter(|block| block.begin < block.end).count() >= count {
+            break read;
+        }
+    }
+}
+
 /// Follows the log for a moment. Returns whether the file could take the store at once, and whether
 /// the log is to be read again.
 fn stand_by(host: &Replication) -> (bool, bool) {
@@ -432,18 +442,34 @@ fn a_file_stays_if_a_block_of_the_log_is_missing() {
     assert_eq!(aside(folder.path()), 0);
 }
 
-/// Files of which no new one is made while the gate is closed. It opens after a minute at most.
+/// Files of which no new one is made while the gate is closed, and existing ones are opened only so
+/// many times. It opens after a minute at most.
 #[derive(Debug)]
 struct Gate {
     is_closed: AtomicBool,
+    opened: AtomicU64,
+    let_in: AtomicU64,
     since: Instant,
+}
+
+impl Gate {
+    fn new(is_closed: bool, let_in: u64) -> Arc<Self> {
+        let (is_closed, let_in) = (AtomicBool::new(is_closed), AtomicU64::new(let_in));
+        Arc::new(Self { is_closed, opened: AtomicU64::new(0), let_in, since: Instant::now() })
+    }
 }
 
 impl Files for Gate {
     fn open(&self, path: &Path, mode: OpenMode, options: FileOptions) -> io::Result<Arc<dyn Volume>> {
-        let is_closed = || self.is_closed.load(Ordering::Acquire) && self.since.elapsed().as_secs() < 60;
-        while matches!(mode, OpenMode::Create) && is_closed() {
+        let is_early = || self.since.elapsed().as_secs() < 60;
+        while matches!(mode, OpenMode::Create) && self.is_closed.load(Ordering::Acquire) && is_early() {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        if matches!(mode, OpenMode::ReadWrite) {
+            let before = self.opened.fetch_add(1, Ordering::AcqRel);
+            while before >= self.let_in.load(Ordering::Acquire) && is_early() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         SystemFiles.open(path, mode, options)
     }
@@ -477,18 +503,12 @@ fn blocks_that_come_while_a_file_is_made_are_held() {
     let first = host(folder.path(), Waits::Kept);
     let store = open(&first).unwrap();
     (0..3).for_each(|_| append_kept(&store, &first.replica));
-    let has_records = |block: &&SealedBlock| block.begin < block.end;
-    let read = loop {
-        let read = blocks(&first);
-        if read.iter().filter(has_records).count() >= 3 {
-            break read;
-        }
-    };
+    let read = blocks_with(&first, 3);
     let begin = Followed::Begin { store: StoreId(store.info().unwrap().id), backup: None };
     for is_taken_over in [false, true] {
         let mut second = host(folder.path(), Waits::Kept);
         second.path = folder.path().join(format!("second, {is_taken_over}"));
-        let gate = Arc::new(Gate { is_closed: AtomicBool::new(true), since: Instant::now() });
+        let gate = Gate::new(true, u64::MAX);
         let options = options().files(gate.clone());
         let mut file = Warm::new(&second, &options, 1);
         file.take(begin.clone());
@@ -516,4 +536,30 @@ fn blocks_that_come_while_a_file_is_made_are_held() {
     let names = std::fs::read_dir(folder.path()).unwrap();
     let names: Vec<_> = names.map(|found| found.unwrap().file_name().into_string().unwrap()).collect();
     assert!(names.iter().all(|name| !name.contains(".new") && !name.contains(".later")), "{names:?}");
+}
+
+/// The owner goes on without a pause: one block comes with each try. In the old state the file was
+/// never made.
+#[test]
+fn a_file_is_made_although_each_moment_brings_a_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = host(folder.path(), Waits::Kept);
+    let store = open(&first).unwrap();
+    (0..12).for_each(|_| append_kept(&store, &first.replica));
+    let read = blocks_with(&first, 12);
+    let (begin, rest) = read.split_at(1);
+    let kept = Kept { store: store.info().unwrap().id, backup: None, blocks: begin.to_vec() };
+    let gate = Gate::new(false, 0);
+    let options = options().files(gate.clone());
+    let mut making = Making::start(&options, &folder.path().join("second"), kept, || true).unwrap();
+    let (mut rest, mut let_in) = (rest.iter(), 0);
+    while !making.is_made().unwrap() {
+        if gate.opened.load(Ordering::Acquire) > let_in {
+            making.hold(rest.next().map_or(&[][..], std::slice::from_ref)).unwrap();
+            let_in += 1;
+            gate.let_in.store(let_in, Ordering::Release);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(making.holds() && rest.next().is_some(), "the caller takes the rest");
 }
