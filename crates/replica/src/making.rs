@@ -79,7 +79,8 @@ impl Making {
         held.map_err(|cause| self.failed("holding blocks for", cause))
     }
 
-    /// Returns whether the file is made, and has caught up with all blocks that were held then.
+    /// Returns whether the file is made, and has caught up with the held blocks. The last of them may
+    /// be [left](Self::next_held).
     ///
     /// # Errors
     /// [`Error::Store`] if it could not be made.
@@ -153,7 +154,8 @@ fn make(
     }
 }
 
-/// Lets the file catch up with the blocks that wait, until there are none.
+/// Lets the file catch up with the blocks that wait, until fewer than a portion have come meanwhile:
+/// the log of a busy owner has more each time, so that these are the caller's.
 fn catch_up(
     options: &Options,
     path: &Path,
@@ -162,8 +164,12 @@ fn catch_up(
     goes_on: &dyn Fn() -> bool,
 ) -> Result<(), brooklet::Error> {
     for portion in 1_u32.. {
-        let blocks =
-            lock(waiting).take(PORTION).map_err(|cause| failure("reading blocks for", path, cause))?;
+        let mut later = lock(waiting);
+        if portion > 1 && later.bytes() < PORTION as u64 {
+            break;
+        }
+        let blocks = later.take(PORTION).map_err(|cause| failure("reading blocks for", path, cause))?;
+        drop(later);
         if blocks.is_empty() {
             break;
         }
@@ -214,8 +220,13 @@ impl Later {
         Ok(())
     }
 
+    /// Returns the size of the blocks that wait, with their lengths.
+    fn bytes(&self) -> u64 {
+        self.written - self.read
+    }
+
     fn holds(&self) -> bool {
-        self.read < self.written
+        self.bytes() > 0
     }
 
     /// Takes the next blocks, until they have `most` bytes.
