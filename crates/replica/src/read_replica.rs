@@ -375,7 +375,7 @@ impl Following<'_> {
     /// Follows the log from its begin, until it was trimmed past the replica.
     async fn follow_from_begin<J: Journal>(&mut self, journal: &Arc<J>, store: StoreId) -> Result<(), Error> {
         let Begin { mut at, mut record, backup, claim } = begin(&**journal, store).await?;
-        self.file.begin(store, backup)?;
+        self.file.begin(store, backup, at.lsn)?;
         self.sure = None;
         claim.iter().for_each(|claim| self.claimed(claim));
         loop {
@@ -417,9 +417,12 @@ impl Following<'_> {
     fn show(&self) {
         let (file, store) = (&self.file, self.file.store());
         self.shared.change(|state| {
-            state.store = store.or(state.store.take());
             let lag = &mut state.lag;
-            (lag.shown, lag.read, lag.made_anew) = (file.shown(), file.read(), file.made_anew());
+            (lag.shown, lag.read) = (file.shown(), file.read());
+            // Both change at once: the number shows that the store is another one.
+            if let Some(store) = store {
+                (state.store, lag.made_anew) = (Some(store), file.made_anew());
+            }
         });
     }
 }

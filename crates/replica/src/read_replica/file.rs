@@ -31,6 +31,8 @@ pub(super) struct File {
     making: Option<Making>,
     /// Whether the file is opened again, after its store had stopped.
     is_reopened: bool,
+    /// The end of what readers saw in a store that has stopped: the next one shows no less.
+    seen: u64,
     /// The end of what was read.
     read: u64,
     made_anew: u64,
@@ -42,6 +44,8 @@ struct Log {
     /// The backup behind which it begins.
     backup: Option<u64>,
     view: Option<View>,
+    /// The end of the blocks before its begin.
+    begin: u64,
     /// Whether no block was read yet.
     is_new: bool,
     /// What the next blocks are for.
@@ -74,13 +78,15 @@ impl File {
             following: None,
             making: None,
             is_reopened: false,
+            seen: 0,
             read: 0,
             made_anew: 0,
         }
     }
 
-    /// Takes the begin of the log: what comes next may not continue what was read before.
-    pub fn begin(&mut self, store: StoreId, backup: Option<u64>) -> Result<(), Error> {
+    /// Takes the begin of the log, at a place in it: what comes next may not continue what was read
+    /// before.
+    pub fn begin(&mut self, store: StoreId, backup: Option<u64>, begin: u64) -> Result<(), Error> {
         while self.making.as_ref().is_some_and(Making::is_used) {
             self.go_on_making(PORTION)?;
         }
@@ -89,6 +95,7 @@ impl File {
         // A store that has stopped shows nothing more. Its file has what its last checkpoint had.
         let has_stopped = |it: &mut Following| it.store().activity().stopped.is_some();
         if let Some(stopped) = self.following.take_if(has_stopped) {
+            self.seen = self.seen.max(stopped.end());
             stopped.release();
             self.is_reopened = true;
         }
@@ -97,7 +104,7 @@ impl File {
             None if self.path.exists() => Held::Compared { blocks: Vec::new(), is_whole: true },
             None => Held::Made(Vec::new()),
         };
-        self.log = Some(Log { store, backup, view: None, is_new: true, held });
+        self.log = Some(Log { store, backup, view: None, begin, is_new: true, held });
         Ok(())
     }
 
@@ -220,7 +227,8 @@ impl File {
             _ => CaughtUp::Done,
         };
         if matches!(shown, CaughtUp::Outdated | CaughtUp::Apart) {
-            return Err(Error::Diverged { from: blocks[0].begin, end: self.shown() });
+            let end = self.following.as_ref().map_or(0, Following::end);
+            return Err(Error::Diverged { from: blocks[0].begin, end });
         }
         if making.holds() {
             self.making = Some(making);
@@ -259,18 +267,25 @@ impl File {
         closed.and(if is_made { Ok(()) } else { remove(&self.part()) })
     }
 
-    pub fn store(&self) -> Option<Store> {
-        Some(self.following.as_ref()?.store().clone())
+    /// Returns what readers see. A file that was opened again has less at first than they saw before.
+    fn visible(&self) -> Option<&Following> {
+        self.following.as_ref().filter(|following| following.end() >= self.seen)
     }
 
-    /// Returns whether readers see all that was read.
+    pub fn store(&self) -> Option<Store> {
+        Some(self.visible()?.store().clone())
+    }
+
+    /// Returns whether readers see all that was read, and all before it: the log may have been
+    /// trimmed past the file.
     pub fn is_current(&self) -> bool {
-        self.making.is_none() && self.following.is_some()
+        let begin = self.log.as_ref().map_or(0, |log| log.begin);
+        self.making.is_none() && self.visible().is_some_and(|following| following.end() >= begin)
     }
 
     /// Returns the end of what readers see.
     pub fn shown(&self) -> u64 {
-        self.following.as_ref().map_or(0, Following::end)
+        self.visible().map_or(0, Following::end)
     }
 
     /// Returns the end of what was read.
@@ -308,4 +323,40 @@ fn end_of(options: &Options, path: &Path) -> Result<u64, brooklet::Error> {
 
 fn bytes_of(blocks: &[SealedBlock]) -> usize {
     blocks.iter().map(|block| block.bytes.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_archive::Bucket;
+    use brooklet_archive::object_store::memory::InMemory;
+
+    use super::*;
+
+    /// In the old state, a file counted as current past which the log was trimmed, as long as the
+    /// log did not reach the backup; and one that was opened again showed an earlier state.
+    #[test]
+    fn a_file_shows_no_less_than_before_and_is_current_if_it_reaches_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("replica");
+        let store = Options::new().open(&path).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+        let id = store.info().unwrap().id;
+        store.close().unwrap();
+        let options = ReadReplicaOptions::new(Bucket::of(Arc::new(InMemory::new()), "backups").unwrap());
+        let mut file = File::new(&path, options, Arc::default(), Arc::default());
+        let following = Options::new().follow(&path, id).unwrap();
+        let end = following.end();
+        file.following = Some(following);
+        for (begin, is_current) in [(0, true), (end, true), (end + 1, false)] {
+            file.begin(StoreId(id), None, begin).unwrap();
+            assert_eq!((file.is_current(), file.shown()), (is_current, end), "a log from {begin} on");
+        }
+        file.begin(StoreId(id), None, 0).unwrap();
+        for (seen, is_shown) in [(end, true), (end + 1, false)] {
+            file.seen = seen;
+            assert_eq!((file.store().is_some(), file.is_current()), (is_shown, is_shown), "after {seen}");
+            assert_eq!(file.shown(), if is_shown { end } else { 0 });
+        }
+        file.close().unwrap();
+    }
 }
