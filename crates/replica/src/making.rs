@@ -79,8 +79,8 @@ impl Making {
         held.map_err(|cause| self.failed("holding blocks for", cause))
     }
 
-    /// Returns whether the file is made, and has caught up with the held blocks. The last of them may
-    /// be [left](Self::next_held).
+    /// Returns whether the file is made, and has caught up with the held blocks. The last of them
+    /// may be [left](Self::next_held).
     ///
     /// # Errors
     /// [`Error::Store`] if it could not be made.
@@ -154,8 +154,8 @@ fn make(
     }
 }
 
-/// Lets the file catch up with the blocks that wait, until fewer than a portion have come meanwhile:
-/// the log of a busy owner has more each time, so that these are the caller's.
+/// Lets the file catch up with the blocks that wait, until less than a portion has come meanwhile.
+/// That is left to the caller: the log of a busy owner has more each time.
 fn catch_up(
     options: &Options,
     path: &Path,

@@ -267,7 +267,8 @@ impl File {
         closed.and(if is_made { Ok(()) } else { remove(&self.part()) })
     }
 
-    /// Returns what readers see. A file that was opened again has less at first than they saw before.
+    /// Returns what readers see. A file that was opened again has less at first than they saw
+    /// before.
     fn visible(&self) -> Option<&Following> {
         self.following.as_ref().filter(|following| following.end() >= self.seen)
     }
