@@ -51,20 +51,26 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         let Some(entry) = map.shards.get(&shard) else {
             return Err(Failure::new(Kind::NotFound, format!("the map lost shard {shard}")));
         };
-        match &entry.moving {
-            None if entry.wanted == to && (!was_wanted || is_owner(&opened, &shard, &to)?) => {
+        let is_wanted = entry.wanted == to;
+        let has_moved = if is_wanted && was_wanted && entry.moving.is_none() {
+            is_owner(&opened, &shard, &to)?
+        } else {
+            Some(is_wanted)
+        };
+        match (&entry.moving, has_moved) {
+            (None, Some(true)) => {
                 return out.put(&Moved { shard, host: to, map: map.number, is_cancelled: false });
             }
-            None => {
+            (None, Some(false)) => {
                 let what = format!("the move of shard {shard} was cancelled: {} is wanted", entry.wanted);
                 return Err(Failure::no(what));
             }
-            Some(moving) if moving.to != to => {
+            (Some(moving), _) if moving.to != to => {
                 let what =
                     format!("another move of shard {shard} replaced this one: it goes to {}", moving.to);
                 return Err(Failure::no(what));
             }
-            Some(_) => {}
+            _ => {}
         }
         let stage = stage(&opened, &map, &shard, &to);
         if stage != told {
@@ -94,16 +100,23 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     }
 }
 
-/// Returns whether a host owns a shard, as the log shows. A host that was wanted before its move is
-/// wanted once the move is done, and once it is cancelled.
-fn is_owner(opened: &Opened, shard: &str, host: &str) -> Result<bool, Failure> {
-    let health = Health::of(&opened.shard(shard)?.0, &goes_on).map_err(refused)?;
-    Ok(health.is_some_and(|health| health.claim.owner == host))
+/// Returns whether a host owns a shard, as the log shows; `None` while the bucket does not answer.
+/// A host that was wanted before its move is wanted once the move is done, and once it is
+/// cancelled.
+fn is_owner(opened: &Opened, shard: &str, host: &str) -> Result<Option<bool>, Failure> {
+    match Health::of(&opened.shard(shard)?.0, &goes_on) {
+        Ok(health) => Ok(Some(health.is_some_and(|health| health.claim.owner == host))),
+        Err(error) if error.is_temporary() || !goes_on() => Ok(None),
+        Err(error) => Err(refused(error)),
+    }
 }
 
 /// Returns what the move waits for.
 fn stage(opened: &Opened, map: &Map, shard: &str, to: &str) -> String {
-    if map.shards[shard].moving.as_ref().is_none_or(|moving| moving.ready.is_none()) {
+    let Some(moving) = &map.shards[shard].moving else {
+        return "the move has ended, and the log does not show yet who owns the shard".into();
+    };
+    if moving.ready.is_none() {
         return format!("{to} follows the log to its end");
     }
     let claim = opened.shard(shard).ok().and_then(|(log, _)| Health::of(&log, &goes_on).ok().flatten());
