@@ -324,8 +324,12 @@ impl Archive {
         self.prune_while(keep, dry_run, &|| ControlFlow::Continue(()))
     }
 
-    /// [Prunes](Self::prune), until `go_on` returns `Break`.
-    pub(crate) fn prune_while(
+    /// [Prunes](Self::prune), until `go_on` returns `Break`. It is called before each request that
+    /// removes something.
+    ///
+    /// # Errors
+    /// The errors of [`prune`](Self::prune); [`Error::Cancelled`]. A later call goes on.
+    pub fn prune_while(
         &mut self,
         keep: Duration,
         dry_run: bool,

@@ -264,6 +264,9 @@ fn old_backups_go() {
     // Up to when the fourth was written.
     let written: Vec<u64> =
         archive.bucket().backups().unwrap().iter().map(|backup| backup.written_ms).collect();
+    let cut = archive.prune_while(Duration::ZERO, false, &|| ControlFlow::Break(()));
+    assert!(matches!(cut, Err(Error::Cancelled { .. })), "{cut:?}");
+    assert_eq!(names(&memory), all);
     let pruned = archive.prune(Duration::from_millis(written[5] - written[3]), false).unwrap();
     // The leftover object went with the backup behind it.
     assert!(pruned.backups == 3 && pruned.objects == 3, "{pruned:?}");

@@ -98,7 +98,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         })?
     };
     // Old runs leave the disk even if no old backup can be removed.
-    let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose();
+    let prune = |keep| archive.prune_while(keep, args.dry_run, &signals::go_on);
+    let pruned = args.keep.map(prune).transpose();
     let offload = |most| {
         archive.offload(&store, most, |done| {
             bar.set_message(format!("offloading: {}", HumanBytes(done.bytes)));

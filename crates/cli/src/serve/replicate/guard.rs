@@ -195,7 +195,8 @@ impl Replication {
             }
             thread::sleep(LOOK);
         }
-        match archive.prune(self.keep_backups, false) {
+        let go_on = || if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        match archive.prune_while(self.keep_backups, false, &go_on) {
             Ok(pruned) if pruned.backups > 0 => {
                 tracing::info!(backups = pruned.backups, bytes = pruned.bytes, "old backups were removed");
             }
