@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use brooklet_archive::Bucket;
-use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map};
+use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map, time_of};
 use brooklet_replica::{Error, Map, Refusal};
 use serde::Serialize;
 
@@ -65,10 +65,13 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     };
     put(None, examine_creates(&opened.bucket, &goes_on))?;
     put(None, examine_map(&opened.bucket, Some(map.number), &goes_on))?;
+    // The times of its objects are by its clock. If it takes no object, that is a finding already.
+    let (there, since) = (time_of(&opened.bucket, &goes_on), Instant::now());
+    let now = || there.as_ref().map_or_else(|_| SystemTime::now(), |there| *there + since.elapsed());
     for name in map.shards.keys() {
         let (log, below) = opened.shard(name)?;
         let backups = elsewhere.get(name).unwrap_or(&below);
-        put(Some(name), examine_shard(&opened, &map, name, &log, backups))?;
+        put(Some(name), examine_shard(&opened, &map, name, [&log, backups], &now))?;
     }
     match count {
         0 => out.line(format_args!("sound: {} shards", map.shards.len())),
@@ -82,13 +85,13 @@ fn examine_shard(
     opened: &Opened,
     map: &Map,
     name: &str,
-    log: &Bucket,
-    backups: &Bucket,
+    [log, backups]: [&Bucket; 2],
+    now: &dyn Fn() -> SystemTime,
 ) -> Result<Vec<Finding>, Error> {
     let mut newest = map.clone();
     loop {
         let Some(shard) = newest.shards.get(name).cloned() else { return Ok(Vec::new()) };
-        let found = examine(log, backups, name, &shard, SystemTime::now(), &goes_on)?;
+        let found = examine(log, backups, name, &shard, now(), &goes_on)?;
         if !found.iter().any(|finding| finding.kind == "not-wanted") {
             return Ok(found);
         }
@@ -152,7 +155,7 @@ mod tests {
         let store = Options::new().mirror(mirror).open(folder.path().join("store")).unwrap();
         store.append("log", "entry").unwrap().wait().unwrap();
         let is_unwanted = || {
-            let found = examine_shard(&opened, &before, "a", &log, &backups).unwrap();
+            let found = examine_shard(&opened, &before, "a", [&log, &backups], &SystemTime::now).unwrap();
             found.iter().any(|finding| finding.kind == "not-wanted")
         };
         assert!(is_unwanted());

@@ -13,16 +13,18 @@ use tokio::time::Instant;
 
 use crate::bucket::BucketJournal;
 use crate::claim::Claim;
-use crate::cluster::health::Health;
+use crate::cluster::health::{Health, written};
 use crate::drive::{Listener, follow_with, send};
 use crate::error::Error;
+use crate::journal::{Journal, Key};
 use crate::machine::follower::{Follower, FollowerState};
 use crate::machine::{Reply, Request};
 use crate::map::{Map, Shard};
 use crate::object::Object;
-use crate::place::{Epoch, Mark, Place, StoreId};
+use crate::place::{Drawn, Epoch, Mark, Place, StoreId};
 use crate::probe::Probe;
 use crate::record::Record;
+use crate::shipper::draw;
 use crate::standby::block_on_while;
 
 /// Time without a sign after which an owner counts as gone.
@@ -61,8 +63,27 @@ pub fn examine_creates(bucket: &Bucket, goes_on: &dyn Fn() -> bool) -> Result<Ve
     }
 }
 
+/// Returns the time by the clock of a bucket, while `goes_on` returns true. Creates an object, and
+/// removes it.
+///
+/// # Errors
+/// Those of the bucket; [`Error::GivenUp`].
+pub fn time_of(bucket: &Bucket, goes_on: &dyn Fn() -> bool) -> Result<SystemTime, Error> {
+    block_on_while(read_time(bucket), goes_on)?.ok_or(Error::GivenUp)
+}
+
+async fn read_time(bucket: &Bucket) -> Result<SystemTime, Error> {
+    let (journal, Drawn(drawn)) = (BucketJournal::new(bucket), draw());
+    let key = Key::Probe(drawn, 0);
+    journal.create(key, Bytes::from_static(b"the time")).await?;
+    let time = written(bucket, key).await;
+    journal.remove(key).await?;
+    time
+}
+
 /// Looks at the log of a shard, while `goes_on` returns true: at its claims, fences and objects,
-/// its owner and its backup, at the time `now`. Reads the log behind the last backup.
+/// its owner and its backup, at the time `now` by the clock of the [bucket](time_of). Reads the log
+/// behind the last backup.
 ///
 /// # Errors
 /// Those of the bucket; [`Error::GivenUp`].

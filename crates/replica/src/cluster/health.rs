@@ -141,7 +141,7 @@ impl Last {
 }
 
 /// Returns the time at which an object was written.
-async fn written(bucket: &Bucket, key: Key) -> Result<SystemTime, Error> {
+pub(super) async fn written(bucket: &Bucket, key: Key) -> Result<SystemTime, Error> {
     let found = bucket.object_store().head(&Path::from(key.to_string())).await;
     let found =
         found.map_err(|cause| Error::Bucket { doing: format!("looking at {bucket}/{key}"), cause })?;

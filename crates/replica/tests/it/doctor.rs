@@ -12,7 +12,7 @@ use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
 use brooklet_archive::{Bucket, Which};
-use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map};
+use brooklet_replica::doctor::{Finding, examine, examine_creates, examine_map, time_of};
 use brooklet_replica::{
     BucketJournal, Change, Claim, Cluster, Drawn, Epoch, Error, Health, Map, Moving, Object, Place, Record,
     Replica, Shard, Writer,
@@ -131,6 +131,18 @@ fn an_owner_without_a_sign_is_silent() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].kind, "silent");
     assert!(found[0].what.contains("the owner one gave the last sign 10 seconds ago"), "{}", found[0].what);
+}
+
+/// An owner that has just given a sign is not silent by this time, whatever the clock of this host
+/// shows.
+#[test]
+fn the_time_of_a_bucket_follows_the_signs_in_it() {
+    let log = Log::new();
+    let sign = Health::of(&log.bucket, GOES_ON).unwrap().unwrap().sign;
+    assert!(time_of(&log.bucket, GOES_ON).unwrap() >= sign);
+    let probes = Path::from("here/probe");
+    let left: Vec<_> = log.memory.list(Some(&probes)).try_collect().now_or_never().unwrap().unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
