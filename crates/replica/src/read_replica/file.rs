@@ -358,6 +358,5 @@ mod tests {
             assert_eq!((file.store().is_some(), file.is_current()), (is_shown, is_shown), "after {seen}");
             assert_eq!(file.shown(), if is_shown { end } else { 0 });
         }
-        file.close().unwrap();
     }
 }
