@@ -87,7 +87,7 @@ impl File {
     /// Takes the begin of the log, at a place in it: what comes next may not continue what was read
     /// before.
     pub fn begin(&mut self, store: StoreId, backup: Option<u64>, begin: u64) -> Result<(), Error> {
-        while self.making.as_ref().is_some_and(Making::is_used) {
+        while self.making.as_ref().is_some_and(Making::is_used) && !self.ends.load(Ordering::Relaxed) {
             self.go_on_making(PORTION)?;
         }
         // The log was trimmed past what was read for it.

@@ -184,7 +184,8 @@ impl<'a> Warm<'a> {
         loop {
             self.go_on_making(&[], false);
             // An error may have left blocks.
-            if !self.making.as_ref().is_some_and(Making::is_used) || !self.blocks.is_empty() {
+            let has_next = self.making.as_ref().is_some_and(Making::is_used) && self.blocks.is_empty();
+            if !has_next || self.host.stop.is_cancelled() {
                 break;
             }
         }
