@@ -151,7 +151,8 @@ impl Archive {
     ///
     /// The first backup of an archive, and one after a backup that failed, also removes the objects
     /// that were uploaded for its number, and for the number before, by backups that were given up.
-    /// That takes a list, and is left to a later backup where the bucket refuses it.
+    /// That takes a list, and is left to a later backup where the bucket refuses it, or once
+    /// `progress` returns `Break`.
     ///
     /// # Errors
     /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];
@@ -226,7 +227,8 @@ impl Archive {
         if let (Some(shipping), Some(beginning)) = (&mut self.shipping, beginning) {
             shipping.rebase(upload, Moment { lsn: archived.lsn, time_ms: archived.taken_ms }, beginning);
         }
-        self.has_leftovers = has_leftovers && !leftovers::remove(&self.bucket, before, upload);
+        let mut go_on = || progress(Progress::of_bytes(archived.new_bytes, archived.new_bytes));
+        self.has_leftovers = has_leftovers && !leftovers::remove(&self.bucket, before, upload, &mut go_on);
         Ok(archived)
     }
 

@@ -5,6 +5,7 @@
 //! record exists, no backup can ever refer to another upload of the same number.
 
 use std::fs::DirEntry;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,10 +20,15 @@ const AT_ONCE: usize = 1000;
 /// Age from which on nobody writes a file any more.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 
-/// Removes the remains at the number of a backup, and at that of the backup `before`. Returns
-/// whether that succeeded; the backup is whole without it.
-pub(crate) fn remove(bucket: &Bucket, before: Option<Upload>, made: Upload) -> bool {
-    let removed = remove_uploads(bucket, before, made);
+/// Removes the remains at the number of a backup, and at that of the backup `before`, until `go_on`
+/// returns `Break`. Returns whether that succeeded; the backup is whole without it.
+pub(crate) fn remove(
+    bucket: &Bucket,
+    before: Option<Upload>,
+    made: Upload,
+    go_on: &mut dyn FnMut() -> ControlFlow<()>,
+) -> bool {
+    let removed = remove_uploads(bucket, before, made, go_on);
     if let Some(folder) = bucket.folder() {
         remove_staged(folder);
     }
@@ -40,7 +46,12 @@ pub(crate) fn remove(bucket: &Bucket, before: Option<Upload>, made: Upload) -> b
     }
 }
 
-fn remove_uploads(bucket: &Bucket, before: Option<Upload>, made: Upload) -> Result<usize, Error> {
+fn remove_uploads(
+    bucket: &Bucket,
+    before: Option<Upload>,
+    made: Upload,
+    go_on: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<usize, Error> {
     let first = before.map_or(made.number, |before| before.number);
     let is_left_over = |object: &Listed| {
         let of = [before, Some(made)].into_iter().flatten();
@@ -50,7 +61,10 @@ fn remove_uploads(bucket: &Bucket, before: Option<Upload>, made: Upload) -> Resu
     let mut found = bucket.list_behind(BUNDLES, Some(&format!("{BUNDLES}/{first:020}")))?;
     found.retain(is_left_over);
     let names: Vec<String> = found.into_iter().map(|object| object.name).collect();
-    names.chunks(AT_ONCE).try_for_each(|names| bucket.delete(names))?;
+    names.chunks(AT_ONCE).try_for_each(|names| match go_on() {
+        ControlFlow::Continue(()) => bucket.delete(names),
+        ControlFlow::Break(()) => Err(Error::Cancelled { what: "the removal of objects" }),
+    })?;
     Ok(names.len())
 }
 
