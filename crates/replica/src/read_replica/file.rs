@@ -253,6 +253,11 @@ impl File {
             // Those who read in it keep it until they end.
             return old.store().close().map_err(Error::Store);
         }
+        if std::mem::take(&mut self.is_reopened) {
+            // It followed the log, which has had all of it.
+            tracing::warn!(file = %self.path.display(), "{what}");
+            return Ok(());
+        }
         let names = (1_u64..).map(|number| with_suffix(&self.path, &format!(".replaced-{number}")));
         let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
         let aside = names.into_iter().find(is_free).expect("some number is free");
