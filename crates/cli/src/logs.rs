@@ -35,7 +35,7 @@ pub struct Log {
 pub struct Read {
     #[command(flatten)]
     log: Log,
-    /// First entry to read [default: the log's first]
+    /// First entry to read [default: the log's first]; with --follow, it may be one to come
     #[arg(long, value_name = "N")]
     from: Option<u64>,
     /// Entry to stop before [default: the log's end]
