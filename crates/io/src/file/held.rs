@@ -6,7 +6,8 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread;
 
 /// The identity of a file: its file system, and its number in that file system. A device has its
 /// own number, under every name.
@@ -16,6 +17,9 @@ type Identity = (u64, u64);
 /// copy of the table, but did not open the files.
 static HELD: Mutex<BTreeMap<(u32, Identity), usize>> = Mutex::new(BTreeMap::new());
 
+/// Most tries to lock the table. Each user holds the lock for less than a microsecond.
+const TRIES: u32 = 1000;
+
 /// Counts a file as open until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held(u32, Identity);
@@ -23,18 +27,20 @@ pub(super) struct Held(u32, Identity);
 impl Held {
     pub fn new(file: &File) -> io::Result<Self> {
         let key = (std::process::id(), identity(&file.metadata()?));
-        *held().entry(key).or_default() += 1;
+        if let Some(mut held) = lock(&HELD) {
+            *held.entry(key).or_default() += 1;
+        }
         Ok(Self(key.0, key.1))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A forked process did not open the file. Its copy of the lock may be held for ever.
+        // A forked process did not open the file.
         if self.0 != std::process::id() {
             return;
         }
-        let mut held = held();
+        let Some(mut held) = lock(&HELD) else { return };
         if let Some(count) = held.get_mut(&(self.0, self.1)) {
             *count -= 1;
             if *count == 0 {
@@ -46,11 +52,21 @@ impl Drop for Held {
 
 /// Returns whether this process has the file or device at `path` open as a volume, under any name.
 pub fn is_open_here(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| held().contains_key(&(std::process::id(), identity(&found))))
+    let is_held = |key| lock(&HELD).is_some_and(|held| held.contains_key(&key));
+    std::fs::metadata(path).is_ok_and(|found| is_held((std::process::id(), identity(&found))))
 }
 
-fn held() -> MutexGuard<'static, BTreeMap<(u32, Identity), usize>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a table; `None` if the lock stays held. In a forked process, the copy of a lock is held for
+/// ever if another thread of the parent held the lock at the fork.
+fn lock<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..TRIES {
+        match table.try_lock() {
+            Ok(held) => return Some(held),
+            Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+            Err(TryLockError::WouldBlock) => thread::yield_now(),
+        }
+    }
+    None
 }
 
 fn identity(found: &Metadata) -> Identity {
@@ -63,8 +79,11 @@ mod tests {
 
     /// Another thread of the parent may hold the table at the moment of the fork.
     #[test]
-    fn a_forked_process_closes_files_without_the_table() {
-        let _of_parent = held();
-        drop(Held(0, (1, 2)));
+    fn a_forked_process_waits_for_no_copy_of_the_lock() {
+        let table = Mutex::new(0);
+        let of_parent = lock(&table);
+        assert!(of_parent.is_some() && lock(&table).is_none());
+        drop(of_parent);
+        assert!(lock(&table).is_some());
     }
 }
