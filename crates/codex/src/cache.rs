@@ -44,9 +44,12 @@ const MOST_SHARDS: usize = 16;
 /// shard wait meanwhile.
 const MOST_TURNS: usize = 128;
 const LEAST_SHARD: usize = 1 << 20;
-/// Turns of the queue under one lock while entries age. A turn takes some microseconds: entry and
-/// piece are seldom in a cache of the processor.
+/// Least turns of the queue under one lock while entries age. A turn takes some microseconds: entry
+/// and piece are seldom in a cache of the processor.
 const TURNS_OF_AGE: usize = 16;
+/// Most locks of a shard while its entries age. Other threads run after each: if all processors are
+/// busy, for some milliseconds. The caller may have other work, which waits meanwhile.
+const STEPS_OF_AGE: usize = 64;
 
 /// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. The cache
 /// holds a bounded number of bytes. When it is full, it drops the entries that are used least, and
@@ -340,17 +343,18 @@ impl Cache {
             let lock = || shard.entries.write().unwrap_or_else(PoisonError::into_inner);
             // An entry that joins meanwhile joins at the end.
             let mut turns = lock().queue.len();
+            let at_once = turns.div_ceil(STEPS_OF_AGE).max(TURNS_OF_AGE);
             while turns > 0 {
                 // A few turns under one lock: other threads look things up meanwhile. A thread that
                 // takes a lock again right after its release keeps out the threads that it woke.
                 let mut entries = lock();
-                for _ in 0..turns.min(TURNS_OF_AGE) {
+                for _ in 0..turns.min(at_once) {
                     if !entries.queue.is_empty() {
                         entries.turn(Turn::Age);
                     }
                 }
                 drop(entries);
-                turns = turns.saturating_sub(TURNS_OF_AGE);
+                turns = turns.saturating_sub(at_once);
                 thread::yield_now();
             }
         }
