@@ -403,9 +403,11 @@ impl RunSet {
         self.runs.is_empty()
     }
 
-    /// Returns the number of logs of the run that has the most.
+    /// Returns the number of logs of the run that has the most. Each log takes more than a byte of
+    /// its run: the manifest of an untrusted store may count more logs.
     pub fn most_logs(&self) -> u64 {
-        self.runs.iter().map(|run| run.meta.logs).max().unwrap_or(0)
+        let bytes = |run: &Run| run.tables.iter().fold(0, |sum: u64, it| sum.saturating_add(it.meta.len));
+        self.runs.iter().map(|run| run.meta.logs.min(bytes(run))).max().unwrap_or(0)
     }
 
     /// Returns the runs, newest first, with the numbers of their dead entries.

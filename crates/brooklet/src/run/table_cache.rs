@@ -224,7 +224,9 @@ mod tests {
     use brooklet_io::MemVolume;
 
     use super::*;
-    use crate::format::manifest::{Manifest, RunMeta};
+    use crate::error::Error;
+    use crate::format::manifest::{Manifest, RunMeta, TableMeta};
+    use crate::run::table::Table;
 
     #[test]
     fn the_default_budget_holds_the_filters_of_the_largest_run() {
@@ -241,9 +243,11 @@ mod tests {
             let secret = Secret::of_seed(1);
             let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), requested, None, secret);
             let fitted = |logs: &[u64]| {
-                let meta = |(id, &logs)| (RunMeta { id, logs, ..RunMeta::default() }, Vec::new());
+                let table = || TableMeta { len: 1 << 30, ..TableMeta::default() };
+                let meta = |(id, &logs)| (RunMeta { id, logs, ..RunMeta::default() }, vec![table()]);
                 let manifest = Manifest { runs: (1..).zip(logs).map(meta).collect(), merging: None };
-                let open = |_, _| unreachable!("no run has a table");
+                let why = || Error::damaged("the table", "it has no bytes");
+                let open = |run, table| Ok(Table::broken(run, table, why()));
                 table_cache.fit(&RunSet::open(&table_cache, &manifest, 0, open).unwrap(), 5_000);
                 let budget = table_cache.stats((0, 0)).cache_budget;
                 let taken = if requested.is_none() { 5_000 } else { 0 };
@@ -252,6 +256,8 @@ mod tests {
             };
             assert_eq!(fitted(&[10, 100_000_000, 7]), most);
             assert_eq!(fitted(&[10, 7]), requested.unwrap_or(BUDGET));
+            let claimed = fitted(&[u64::MAX]);
+            assert_eq!(claimed, requested.unwrap_or(default_budget(1 << 30)), "no more logs than bytes");
         }
     }
 }
