@@ -57,13 +57,13 @@ enum Command {
         #[arg(long, default_value_t = 4)]
         scripts: u64,
     },
-    /// Flips every bit of a small store
+    /// Flips every bit of two small stores
     Flips {
         /// Tries only one case in this many
         #[arg(long, default_value_t = 1)]
         stride: u64,
     },
-    /// Replaces every sector of a small store by zeros, older data or another sector
+    /// Replaces every sector of small stores by zeros, older data or another sector
     Sectors {
         /// Tries only one case in this many
         #[arg(long, default_value_t = 1)]

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brooklet::io::{ManualClock, MemVolume, Rng, SECTOR};
-use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, check_volume};
+use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Retention, SpaceConfig, Store, check_volume};
 
 use super::{Sweep, Swept};
 use crate::campaign::guarded;
 use crate::faulty_volume::Evidence;
-use crate::model::{Log, Logs, text};
+use crate::model::{Log, Logs, SPACE, text};
 use crate::oracle::{Expectation, Seen, Tolerance, Violation, violated};
 
 /// Unit of torn writes, in bytes.
@@ -40,10 +40,15 @@ fn options() -> Options {
 impl Specimen {
     /// Creates a store with runs of two levels, a tombstone, a large log, and a ring that holds
     /// blocks and is in its second lap. Without `closed`, the store is abandoned when it is idle
-    /// and the newest block records all acknowledged blocks.
-    pub fn new(closed: bool) -> Result<Self, Error> {
+    /// and the newest block records all acknowledged blocks. `has_space`: most logs belong to a
+    /// space, so that runs have a table of spaces, and logs have limits, which drop no entry.
+    pub fn new(closed: bool, has_space: bool) -> Result<Self, Error> {
         let disk = MemVolume::new(5);
         let store = options().create_on(Arc::new(disk.clone()))?;
+        if has_space {
+            let limits = Retention::new().entries(100);
+            store.create_space(SPACE, SpaceConfig::new().max_logs(100).retention(limits))?;
+        }
         let mut rng = Rng::new(5);
         let (mut older, mut states) = (Vec::new(), Vec::new());
         for round in 0..9 {
@@ -157,12 +162,12 @@ impl Specimen {
     }
 
     /// Continues to use a store that is damaged outside its ring: commits, checkpoints and merges
-    /// must work, and lose nothing.
+    /// must work, and lose nothing. A store whose table of spaces is damaged only opens for reading.
     fn go_on(&self, disk: &MemVolume, at: usize) -> Result<(), Violation> {
         let disk = MemVolume::from_image(disk.image(), 0);
-        let store = match options().create(Create::Never).open_on(Arc::new(disk)) {
+        let store = match options().create(Create::Never).open_on(Arc::new(disk.clone())) {
             Ok(store) => store,
-            Err(error) if hides_all(&error, at) => return Ok(()),
+            Err(error) if hides_all(&error, at) || hides_table(&disk) => return Ok(()),
             Err(error) => return violated(format!("it does not open for writing: {error}")),
         };
         let mut later = Vec::new();
@@ -227,6 +232,12 @@ fn hides_all(error: &Error, at: usize) -> bool {
     }
 }
 
+/// Returns whether damage keeps the table of spaces from being read.
+fn hides_table(disk: &MemVolume) -> bool {
+    let opened = options().read_only(true).open_on(Arc::new(disk.clone()));
+    opened.is_ok_and(|store| store.spaces_error().is_some())
+}
+
 /// Returns whether the check finds nothing, and whether it finds more than a bad copy of data that
 /// is intact elsewhere.
 fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
@@ -237,31 +248,27 @@ fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
     }
 }
 
-/// Flips every `stride`-th bit of the used bytes of a closed store.
+/// Flips every `stride`-th bit of the used bytes of two closed stores, without and with a space.
 pub struct Flips {
+    targets: Vec<Target>,
+    stride: u64,
+}
+
+/// A store whose bits flip.
+struct Target {
     specimen: Specimen,
     used: Vec<usize>,
-    stride: u64,
     /// Undamaged disks that are free for reuse.
     spare: Mutex<Vec<MemVolume>>,
 }
 
-impl Flips {
-    /// Makes the store to damage.
-    pub fn new(stride: u64) -> Result<Self, Violation> {
-        let specimen =
-            Specimen::new(true).or_else(|error| violated(format!("no store to damage: {error}")))?;
-        Ok(Self { used: specimen.used(), specimen, stride, spare: Mutex::default() })
-    }
-}
-
-impl Sweep for Flips {
-    fn places(&self) -> u64 {
-        ((self.used.len() * PIECE * 8) as u64).div_ceil(self.stride)
+impl Target {
+    fn bits(&self) -> usize {
+        self.used.len() * PIECE * 8
     }
 
-    fn try_place(&self, nth: u64) -> Result<Swept, Violation> {
-        let n = (nth * self.stride) as usize;
+    /// Flips bit `n` of the used bytes; `goes_on`: continues to use the store, too.
+    fn flip(&self, n: usize, goes_on: bool) -> Result<Swept, Violation> {
         let (byte, bit) = (self.used[n / 8 / PIECE] + n / 8 % PIECE, (n % 8) as u8);
         let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let disk = spare().pop();
@@ -269,7 +276,7 @@ impl Sweep for Flips {
         disk.flip(byte, bit);
         let what = || format!("bit {bit} of byte {byte} flipped");
         let swept = self.specimen.look(&disk, byte, &what).and_then(|swept| {
-            if nth.is_multiple_of(GOES_ON) && !RING.contains(&byte) {
+            if goes_on && !RING.contains(&byte) {
                 let within = |Violation(why)| Violation(format!("{}: {why}", what()));
                 guarded(|| self.specimen.go_on(&disk, byte)).map_err(within)?;
             }
@@ -281,9 +288,39 @@ impl Sweep for Flips {
     }
 }
 
+impl Flips {
+    /// Makes the stores to damage.
+    pub fn new(stride: u64) -> Result<Self, Violation> {
+        let target = |has_space| -> Result<Target, Violation> {
+            let specimen = Specimen::new(true, has_space);
+            let specimen = specimen.or_else(|error| violated(format!("no store to damage: {error}")))?;
+            Ok(Target { used: specimen.used(), specimen, spare: Mutex::default() })
+        };
+        Ok(Self { targets: vec![target(false)?, target(true)?], stride })
+    }
+}
+
+impl Sweep for Flips {
+    fn places(&self) -> u64 {
+        let bits: usize = self.targets.iter().map(Target::bits).sum();
+        (bits as u64).div_ceil(self.stride)
+    }
+
+    fn try_place(&self, nth: u64) -> Result<Swept, Violation> {
+        let mut n = (nth * self.stride) as usize;
+        for target in &self.targets {
+            if n < target.bits() {
+                return target.flip(n, nth.is_multiple_of(GOES_ON));
+            }
+            n -= target.bits();
+        }
+        unreachable!("the place is one of those that there are")
+    }
+}
+
 /// Replaces each sector by zeros, noise, its earlier contents, or any other sector, in pieces of
-/// 512 bytes and of 4 KiB; on a closed store, and on a store that was killed while idle. Tries
-/// every `stride`-th case.
+/// 512 bytes and of 4 KiB; on closed stores without and with a space, and on a store that was killed
+/// while idle. Tries every `stride`-th case.
 pub struct Sectors {
     /// The cases, each lot with its used places, one for each piece.
     lots: Vec<Lot>,
@@ -337,7 +374,7 @@ impl Lot {
             return Ok(Swept::default());
         }
         let disk = MemVolume::from_image(image, 0);
-        let told = || format!("{} store, {len} bytes at {at} hold {what}", self.state);
+        let told = || format!("{}, {len} bytes at {at} hold {what}", self.state);
         specimen.look(&disk, at, &told)
     }
 }
@@ -346,8 +383,12 @@ impl Sectors {
     /// Makes the stores to damage.
     pub fn new(stride: u64) -> Result<Self, Violation> {
         let mut lots = Vec::new();
-        for (closed, state) in [(true, "closed"), (false, "idle")] {
-            let specimen = Specimen::new(closed);
+        for (closed, has_space, state) in [
+            (true, false, "a closed store"),
+            (false, false, "an idle store"),
+            (true, true, "a closed store with a space"),
+        ] {
+            let specimen = Specimen::new(closed, has_space);
             let specimen =
                 Arc::new(specimen.or_else(|error| violated(format!("no store to damage: {error}")))?);
             for len in [PIECE, SECTOR] {

@@ -106,7 +106,7 @@ impl Errors {
         };
         let scripts = (0..scripts).map(counted).collect::<Result<_, _>>()?;
         let openings = [true, false].into_iter().map(|closed| {
-            let specimen = Specimen::new(closed);
+            let specimen = Specimen::new(closed, false);
             let specimen = specimen.or_else(|error| violated(format!("no store to open: {error}")))?;
             let disk = specimen.disk(0);
             let opened = guarded(|| specimen.open_and_read(&disk))?;
