@@ -70,7 +70,7 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let (mut before, mut view, mut looks) = (first(&args.file)?, View::default(), 0);
     let keys = terminal.as_ref().and_then(|_| Keys::new());
     if let Some(terminal) = &terminal {
-        signals::listen()?;
+        signals::listen_quietly()?;
         terminal.clear_screen()?;
     }
     while args.count.is_none_or(|count| looks < count) {
