@@ -62,7 +62,7 @@ pub struct Args {
 
 /// Backs up a store, and offloads some of it.
 pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
-    signals::listen()?;
+    signals::listen_quietly()?;
     let note = match (args.note, args.store.metadata().is_ok_and(|store| store.file_type().is_block_device()))
     {
         (Some(note), _) => note,
@@ -106,7 +106,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
             signals::go_on()
         })
     };
-    let offloaded = args.offload.map(offload).transpose();
+    let offloaded = args.offload.filter(|_| !signals::asked()).map(offload).transpose();
     bar.finish_and_clear();
     let closed = store.close();
     // The backup is there, even if the other work failed.
@@ -118,7 +118,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     pruned?;
     closed?;
     // An offload that is stopped returns the runs that it offloaded.
-    if offloaded.zip(args.offload).is_some_and(|(done, most)| done.left > most) {
+    if args.offload.is_some_and(|most| offloaded.is_none_or(|done| done.left > most)) {
         signals::check_done()?;
     }
     if archived.damaged_parts == 0 {
