@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use brooklet::{CaughtUp, Kept, Options, Progress, SealedBlock};
 use tokio::time::Instant;
@@ -35,7 +35,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub struct Making {
     path: PathBuf,
     /// The thread, until its end was looked at.
-    thread: Option<JoinHandle<Result<(), brooklet::Error>>>,
+    thread: Option<JoinHandle<Result<Option<SystemTime>, brooklet::Error>>>,
+    /// When the thread last wrote the file, if the log has all of the file.
+    written: Option<SystemTime>,
     ends: Arc<AtomicBool>,
     is_used: bool,
     later: Arc<Mutex<Later>>,
@@ -63,11 +65,13 @@ impl Making {
             let goes_on = || goes_on() && !asked.load(Ordering::Relaxed);
             let store = kept.store;
             make(options.clone(), &to, kept, &goes_on)?;
-            catch_up(&options, &to, store, &waiting, &goes_on)
+            // Taken here: somebody may write to the file before the caller looks at it.
+            let made = written(&to);
+            catch_up(&options, (&to, made), store, &waiting, &goes_on)
         };
         let thread = thread::Builder::new().name("brooklet-making".into()).spawn(work);
         let thread = Some(thread.map_err(Error::Thread)?);
-        Ok(Self { path: path.into(), thread, ends, is_used: false, later })
+        Ok(Self { path: path.into(), thread, written: None, ends, is_used: false, later })
     }
 
     /// Holds blocks that follow those of the history, and those that were held before.
@@ -90,7 +94,10 @@ impl Making {
         }
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(true),
-            Some(Ok(made)) => made.map(|()| true).map_err(Error::Store),
+            Some(Ok(made)) => {
+                self.written = made.map_err(Error::Store)?;
+                Ok(true)
+            }
             Some(Err(_)) => Err(Error::TaskEnded),
         }
     }
@@ -98,6 +105,11 @@ impl Making {
     /// Notes that the caller uses the file, which is made. Returns `false` if it did so before.
     pub fn is_first_use(&mut self) -> bool {
         !std::mem::replace(&mut self.is_used, true)
+    }
+
+    /// Returns when the file was last written while it was made, if the log has all of it.
+    pub fn written(&self) -> Option<SystemTime> {
+        self.written
     }
 
     /// Returns whether the caller uses the file, and held blocks are to follow.
@@ -155,14 +167,16 @@ fn make(
 }
 
 /// Lets the file catch up with the blocks that wait, until less than a portion has come meanwhile.
-/// That is left to the caller: the log of a busy owner has more each time.
+/// That is left to the caller: the log of a busy owner has more each time. Returns when the file,
+/// which was `made` then, was last written; no time if it has commits that the log lacks.
 fn catch_up(
     options: &Options,
-    path: &Path,
+    (path, made): (&Path, Option<SystemTime>),
     store: u128,
     waiting: &Mutex<Later>,
     goes_on: &dyn Fn() -> bool,
-) -> Result<(), brooklet::Error> {
+) -> Result<Option<SystemTime>, brooklet::Error> {
+    let mut last = made;
     for portion in 1_u32.. {
         let mut later = lock(waiting);
         if portion > 1 && later.bytes() < PORTION as u64 {
@@ -188,8 +202,14 @@ fn catch_up(
             let cause = io::Error::other("blocks are missing behind its end");
             return Err(failure("catching up with", path, cause));
         }
+        last = if done == CaughtUp::Ahead { None } else { written(path) };
     }
-    Ok(())
+    Ok(last)
+}
+
+/// Returns when a file was last written.
+fn written(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
 fn lock(later: &Mutex<Later>) -> MutexGuard<'_, Later> {

@@ -56,8 +56,8 @@ pub fn is_open_here(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| is_held((std::process::id(), identity(&found))))
 }
 
-/// Locks a table; `None` if the lock stays held. In a forked process, the copy of a lock is held for
-/// ever if another thread of the parent held the lock at the fork.
+/// Locks a table; `None` if the lock stays held. In a forked process, the copy of a lock is held
+/// for ever if another thread of the parent held the lock at the fork.
 fn lock<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..TRIES {
         match table.try_lock() {

@@ -162,7 +162,8 @@ impl Specimen {
     }
 
     /// Continues to use a store that is damaged outside its ring: commits, checkpoints and merges
-    /// must work, and lose nothing. A store whose table of spaces is damaged only opens for reading.
+    /// must work, and lose nothing. A store whose table of spaces is damaged only opens for
+    /// reading.
     fn go_on(&self, disk: &MemVolume, at: usize) -> Result<(), Violation> {
         let disk = MemVolume::from_image(disk.image(), 0);
         let store = match options().create(Create::Never).open_on(Arc::new(disk.clone())) {
@@ -319,8 +320,8 @@ impl Sweep for Flips {
 }
 
 /// Replaces each sector by zeros, noise, its earlier contents, or any other sector, in pieces of
-/// 512 bytes and of 4 KiB; on closed stores without and with a space, and on a store that was killed
-/// while idle. Tries every `stride`-th case.
+/// 512 bytes and of 4 KiB; on closed stores without and with a space, and on a store that was
+/// killed while idle. Tries every `stride`-th case.
 pub struct Sectors {
     /// The cases, each lot with its used places, one for each piece.
     lots: Vec<Lot>,

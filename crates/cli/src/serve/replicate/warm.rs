@@ -161,7 +161,7 @@ impl<'a> Warm<'a> {
             return Ok(());
         }
         if making.is_first_use() {
-            (self.follows, self.is_of_the_log) = (true, written(&self.host.path));
+            (self.follows, self.is_of_the_log) = (true, making.written());
             tracing::info!("the file of the store was made from the bucket");
         }
         // They stay if the file could not be opened for the moment.
