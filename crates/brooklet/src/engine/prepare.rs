@@ -242,6 +242,7 @@ mod tests {
         for key in ["a", "b"] {
             store.append_many(key, ["1", "2"]).unwrap().wait().unwrap();
         }
+        store.append("one", "1").unwrap().wait().unwrap();
         drop(store.set_retention("ring", Retention::new().entries(2)).unwrap());
         store.append_many("ring", ["1", "2"]).unwrap().wait().unwrap();
         let inner = store.inner();
@@ -263,6 +264,8 @@ mod tests {
         assert!(is_little(&[("a", Action::Trim(1)), ("b", note)]));
         assert!(is_little(&[("a", Action::Delete), ("journal", note)]));
         assert!(is_little(&[("a", Action::Snapshot(b"state"))]));
+        assert!(is_little(&[("one", Action::Snapshot(b"state"))]));
+        assert!(!is_little(&[("new", Action::Snapshot(b"state"))]), "it drops nothing");
         assert!(is_little(&[("a", limit)]));
         assert!(!is_little(&[("a", Action::Trim(1))]), "it adds nothing");
         assert!(!is_little(&[("a", note)]) && !is_little(&[("a", Action::Trim(0)), ("a", note)]));
@@ -274,6 +277,7 @@ mod tests {
         assert!(frees_much(&[("a", Action::Delete), ("b", note)]) && frees_much(&[("a", limit)]));
         assert!(frees_much(&[("a", Action::Trim(2)), ("b", note)]));
         assert!(frees_much(&[("a", Action::Snapshot(b"state"))]));
+        assert!(!frees_much(&[("one", Action::Snapshot(b"state"))]));
         assert!(!frees_much(&[("a", Action::Trim(1)), ("b", note)]));
         assert!(!frees_much(&[("a", Action::Truncate(1)), ("a", note)]));
         assert!(!is_little(&[("a", Action::Delete), ("longer", Action::Begin(5)), ("b", note)]));

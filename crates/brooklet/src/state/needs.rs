@@ -74,7 +74,11 @@ impl StoreState {
             let adds_entry = is_append || matches!(action, Action::Snapshot(_));
             match (planned.effect, undo.bounds) {
                 (_, None) if !adds_entry => return None,
-                (Effect::Append(_), _) => entries += 1,
+                (Effect::Append(seq), before) => {
+                    entries += 1;
+                    let first = before.map_or(seq, |before| before.first);
+                    dropped += if planned.trims { seq.saturating_sub(first) } else { 0 };
+                }
                 (Effect::Delete, Some(_)) => frees = true,
                 (Effect::Trim(first), Some(before)) if !is_append => {
                     dropped += first.saturating_sub(before.first);
