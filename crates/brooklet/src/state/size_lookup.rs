@@ -16,9 +16,9 @@ use crate::memtable::size_span::Span;
 use crate::model::{Bounds, Piece, resolve};
 use crate::run::{Run, RunSet};
 
-/// Maximum number of chunks that one lookup reads, so that no run is held for longer. The sizes
-/// that were read are kept.
-const AT_ONCE: usize = 1024;
+/// Maximum number of chunks that one lookup reads, so that no run is held for longer. Many lookups
+/// for one commit end after about as many. The sizes that were read are kept.
+pub(crate) const AT_ONCE: usize = 1024;
 
 /// Entries of a log that a run holds.
 struct Part {
