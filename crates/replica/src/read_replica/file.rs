@@ -348,6 +348,7 @@ mod tests {
         store.append("log", "entry").unwrap().wait().unwrap();
         let id = store.info().unwrap().id;
         store.close().unwrap();
+        drop(store);
         let options = ReadReplicaOptions::new(Bucket::of(Arc::new(InMemory::new()), "backups").unwrap());
         let mut file = File::new(&path, options, Arc::default(), Arc::default());
         let following = Options::new().follow(&path, id).unwrap();
