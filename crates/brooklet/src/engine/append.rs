@@ -556,8 +556,8 @@ mod tests {
         assert_eq!(inner.state().active.find(b"log/2/0"), None, "the log has another entry now");
     }
 
-    /// Returns the number of tries of a commit that trims logs with a limit of bytes. Only runs hold
-    /// the sizes of their entries.
+    /// Returns the number of tries of a commit that trims logs with a limit of bytes. Only runs
+    /// hold the sizes of their entries.
     fn tries_to_trim(logs: usize) -> usize {
         let options = Options::new().ring_size(4 << 20).memory_budget(8 << 20);
         let store = options.threads(false).rng_seed(5).create_on(Arc::new(MemVolume::new(1))).unwrap();
