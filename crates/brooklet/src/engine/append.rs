@@ -24,7 +24,7 @@ use crate::run::RunSet;
 use crate::state::StoreState;
 use crate::state::append::{Accepted, Retry};
 use crate::state::retention::CommitClock;
-use crate::state::size_lookup::AT_ONCE;
+use crate::state::size_lookup::most_at_once;
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, held, thread};
 
@@ -370,9 +370,9 @@ impl<'a> Attempt<'a> {
     /// Looks up the sizes of entries in the runs, for the logs of some operations. If these are
     /// many, the next try asks for the rest, so that no run is held for too long.
     fn look_up_sizes(&self, runs: &RunSet, missing: &[(usize, SizeQuery)]) -> Result<(), Error> {
-        let mut chunks = 0;
+        let (mut chunks, most) = (0, most_at_once(missing.len()));
         for (i, missing) in missing {
-            if chunks >= AT_ONCE {
+            if chunks >= most {
                 break;
             }
             let key = self.ops[*i].key;
@@ -520,6 +520,7 @@ mod tests {
     use brooklet_io::MemVolume;
 
     use super::*;
+    use crate::state::size_lookup::AT_ONCE;
     use crate::{Options, Retention};
 
     /// A commit that looks up many logs would begin again after each step of a merge.

@@ -20,6 +20,12 @@ use crate::run::{Run, RunSet};
 /// for one commit end after about as many. The sizes that were read are kept.
 pub(crate) const AT_ONCE: usize = 1024;
 
+/// Returns the number of chunks after which so many lookups for one commit end. The commit is then
+/// planned again as a whole, under the lock: of very many logs, a quarter is looked up at once.
+pub(crate) fn most_at_once(lookups: usize) -> usize {
+    AT_ONCE.max(lookups / 4)
+}
+
 /// Entries of a log that a run holds.
 struct Part {
     range: Range<u64>,
@@ -134,5 +140,21 @@ impl Part {
         let chunk = if in_head { self.head.chunk.clone() } else { self.run.chunk(key, seq)? };
         let range = chunk.range().start.max(self.range.start)..chunk.range().end.min(self.range.end);
         Ok(Span::each(range.start, range.map(|seq| chunk.payload_bytes(seq).len() as u32).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In an earlier state there were a thousand, and each planned the commit on a million logs.
+    #[test]
+    fn few_tries_look_up_the_sizes_of_very_many_logs() {
+        let (mut missing, mut tries) = (1_000_000_usize, 0);
+        while missing > 0 {
+            missing = missing.saturating_sub(most_at_once(missing));
+            tries += 1;
+        }
+        assert!(tries < 30, "{tries} tries");
     }
 }
