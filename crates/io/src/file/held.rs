@@ -15,28 +15,35 @@ type Identity = (u64, u64);
 
 /// Number of openings of each file, with the process that opened the file: a forked process has a
 /// copy of the table, but did not open the files.
-static HELD: Mutex<BTreeMap<(u32, Identity), usize>> = Mutex::new(BTreeMap::new());
+static HELD: Mutex<Table> = Mutex::new(BTreeMap::new());
+
+type Table = BTreeMap<(u32, Identity), usize>;
 
 /// Most tries to lock the table. Each user holds the lock for less than a microsecond.
 const TRIES: u32 = 1000;
 
-/// Counts a file as open until it is dropped.
+/// Counts a file as open until it is dropped. The number of the process is 0 if the file was not
+/// counted.
 #[derive(Debug)]
 pub(super) struct Held(u32, Identity);
 
 impl Held {
     pub fn new(file: &File) -> io::Result<Self> {
-        let key = (std::process::id(), identity(&file.metadata()?));
-        if let Some(mut held) = lock(&HELD) {
-            *held.entry(key).or_default() += 1;
-        }
-        Ok(Self(key.0, key.1))
+        Ok(Self::count(&HELD, identity(&file.metadata()?)))
+    }
+
+    fn count(table: &Mutex<Table>, identity: Identity) -> Self {
+        let process = std::process::id();
+        let Some(mut held) = lock(table) else { return Self(0, identity) };
+        *held.entry((process, identity)).or_default() += 1;
+        Self(process, identity)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A forked process did not open the file.
+        // A forked process did not open the file. What was not counted takes no other handle's
+        // count away.
         if self.0 != std::process::id() {
             return;
         }
@@ -85,5 +92,16 @@ mod tests {
         assert!(of_parent.is_some() && lock(&table).is_none());
         drop(of_parent);
         assert!(lock(&table).is_some());
+    }
+
+    /// In an earlier state its end took the count of another handle of the same file away.
+    #[test]
+    fn a_file_that_was_not_counted_takes_no_count_away() {
+        let table = Mutex::new(Table::new());
+        let taken = lock(&table);
+        let uncounted = Held::count(&table, (1, 2));
+        drop(taken);
+        assert_eq!(uncounted.0, 0, "no process has this number");
+        assert!(lock(&table).is_some_and(|held| held.is_empty()));
     }
 }
