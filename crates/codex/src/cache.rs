@@ -50,6 +50,9 @@ const TURNS_OF_AGE: usize = 16;
 /// Most locks of a shard while its entries age. Other threads run after each: if all processors are
 /// busy, for some milliseconds. The caller may have other work, which waits meanwhile.
 const STEPS_OF_AGE: usize = 64;
+/// Most turns of the queue under one of these locks: look-ups in the shard wait for some
+/// milliseconds. Further entries have their turns in the next pass.
+const MOST_TURNS_OF_AGE: usize = 1024;
 
 /// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. The cache
 /// holds a bounded number of bytes. When it is full, it drops the entries that are used least, and
@@ -337,13 +340,13 @@ impl Cache {
 
     /// Takes one lap of lifetime from every entry, and drops entries that have none left. Call it
     /// periodically to drop unused entries even when the cache is not full: data blocks go with the
-    /// second call after their last use, all entries with the ninth.
+    /// second call after their last use, all entries with the ninth. If there are a million entries
+    /// or more, a call may pass over a part of them, and the next one begins with the others.
     pub fn age(&self) {
         for shard in &self.shards {
             let lock = || shard.entries.write().unwrap_or_else(PoisonError::into_inner);
             // An entry that joins meanwhile joins at the end.
-            let mut turns = lock().queue.len();
-            let at_once = turns.div_ceil(STEPS_OF_AGE).max(TURNS_OF_AGE);
+            let (mut turns, at_once) = turns_of_age(lock().queue.len());
             while turns > 0 {
                 // A few turns under one lock: other threads look things up meanwhile. A thread that
                 // takes a lock again right after its release keeps out the threads that it woke.
@@ -396,6 +399,12 @@ impl Cache {
             put();
         }
     }
+}
+
+/// Returns the turns of a pass over a queue, and the turns under one lock.
+fn turns_of_age(entries: usize) -> (usize, usize) {
+    let turns = entries.min(STEPS_OF_AGE * MOST_TURNS_OF_AGE);
+    (turns, turns.div_ceil(STEPS_OF_AGE).max(TURNS_OF_AGE))
 }
 
 impl Entries {

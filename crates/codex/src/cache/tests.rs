@@ -158,6 +158,16 @@ fn what_nobody_asks_for_goes_with_time() {
     assert!(cache.is_empty() && cache.stats().bytes() == 0);
 }
 
+/// Each pass goes on where the one before ended: entries that stay join the end of the queue.
+#[test]
+fn a_pass_over_very_many_entries_has_few_steps_and_holds_no_lock_for_long() {
+    for (entries, turns, at_once) in
+        [(0, 0, 16), (10, 10, 16), (1_024, 1_024, 16), (30_000, 30_000, 469), (9_000_000, 65_536, 1_024)]
+    {
+        assert_eq!(turns_of_age(entries), (turns, at_once), "{entries}");
+    }
+}
+
 #[test]
 fn what_takes_more_than_there_is_room_for_is_not_kept() {
     let cache = Cache::new(10_000);
