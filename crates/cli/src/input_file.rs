@@ -56,7 +56,7 @@ impl InputFile {
                 Err(error) => return Err(error.into()),
             }
             match self.file.read(into) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_to_come(&error) => {}
                 read => return read,
             }
         }
@@ -68,6 +68,12 @@ impl InputFile {
         let polled = poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&SOON));
         !signals::asked() && polled.is_ok_and(|ready| ready > 0)
     }
+}
+
+/// Returns whether a read may succeed later. Another process may have read the bytes that were
+/// there, and may have set that reads do not wait.
+fn is_to_come(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
 impl Read for InputFile {
@@ -82,7 +88,7 @@ impl Read for InputFile {
                 // The next read returns the end again.
                 Ok(0) => break,
                 Ok(more) => len += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_to_come(&error) => {}
                 Err(error) => {
                     self.failure = Some(error);
                     break;
