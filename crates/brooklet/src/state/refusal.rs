@@ -6,9 +6,11 @@
 //! returned only after every commit that it depends on is durable, so that a power failure cannot
 //! undo them.
 
+use std::collections::BTreeSet;
+
 use crate::error::Error;
 use crate::model::commit::Op;
-use crate::state::StoreState;
+use crate::state::{PendingBlock, StoreState};
 
 impl StoreState {
     /// Returns the last block that is not durable yet and on which refusing `ops` with `error`
@@ -16,7 +18,7 @@ impl StoreState {
     pub fn rests_on(&self, ops: &[Op<'_>], error: &Error) -> Option<u64> {
         match error {
             Error::Conflict { .. } | Error::UnknownLog { .. } | Error::OutOfRange { .. } => {
-                ops.iter().filter_map(|op| self.pending_on(op.key)).max()
+                self.last_pending_on(ops)
             }
             // The totals of a space depend on all of its logs.
             Error::QuotaReached { .. } => self.pending.back().map(|pending| pending.block.seq()),
@@ -24,19 +26,21 @@ impl StoreState {
         }
     }
 
-    /// Returns the last block that is not durable yet and that changes a log.
-    fn pending_on(&self, key: &[u8]) -> Option<u64> {
-        let memtables = self.memtables().zip((0..=self.generation).rev());
-        let moving = memtables.filter_map(|(memtable, generation)| {
-            let slot = memtable.find(key)?;
-            (memtable.log(slot).in_flight > 0).then_some((slot, generation))
-        });
-        let last = |(slot, generation)| {
-            let blocks = self.pending.iter().rev().filter(move |block| block.generation == generation);
-            let mut changing =
-                blocks.filter(move |block| block.effects.iter().any(|effect| effect.slot == slot));
-            changing.next().map(|pending| pending.block.seq())
+    /// Returns the last block that is not durable yet and that changes a log of `ops`. Looks at
+    /// each effect once: a long commit may be refused while another one on its logs is in flight.
+    fn last_pending_on(&self, ops: &[Op<'_>]) -> Option<u64> {
+        let mut moving = BTreeSet::new();
+        for (memtable, generation) in self.memtables().zip((0..=self.generation).rev()) {
+            let slots = ops.iter().filter_map(|op| memtable.find(op.key));
+            let slots = slots.filter(|slot| memtable.log(*slot).in_flight > 0);
+            moving.extend(slots.map(|slot| (generation, slot)));
+        }
+        if moving.is_empty() {
+            return None;
+        }
+        let changes = |block: &&PendingBlock| {
+            block.effects.iter().any(|effect| moving.contains(&(block.generation, effect.slot)))
         };
-        moving.filter_map(last).max()
+        self.pending.iter().rev().find(changes).map(|pending| pending.block.seq())
     }
 }
