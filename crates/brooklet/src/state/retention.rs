@@ -6,6 +6,7 @@
 //! before, without the lock, like bounds ([`Retry::Sizes`] names them).
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::mem;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ impl StoreState {
         let wants = |spaces: &Spaces, op: &Op<'_>| {
             matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. })) || spaces.sizes(op.key)
         };
+        // The logs that need their sizes, once one may not: of a long commit, they are found once.
+        let mut wanting: Option<BTreeSet<Slot>> = None;
         for (i, op) in ops.iter().enumerate() {
             let slot = self.slots[i];
             let log = self.active.log_mut(slot);
@@ -71,9 +74,11 @@ impl StoreState {
                 (Some(sizes), false) => {
                     // The sizes are not needed any more, unless another operation of this commit or
                     // another commit needs them.
-                    let mut others = ops.iter().zip(&self.slots);
-                    let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
-                    if wanted || self.counting.contains_key(op.key) {
+                    let wanting = wanting.get_or_insert_with(|| {
+                        let ops = ops.iter().zip(&self.slots).filter(|(op, _)| wants(&self.spaces, op));
+                        ops.map(|(_, slot)| *slot).collect()
+                    });
+                    if wanting.contains(&slot) || self.counting.contains_key(op.key) {
                         sizes.begin(first);
                     } else {
                         *log.limited_mut().sizes_mut() = None;
