@@ -3,7 +3,8 @@
 // `<prefix>d<name>` has the updates, each behind a byte, 1 for a merged state and 2 for an update. The log
 // `<prefix>m<length of the name><name><key>` has a value of metadata as its last entry. The next number of the log
 // `<prefix>c<part>` is the number of clears of the documents of a part. The log of a document that is made after so many
-// clears begins at this count times 2^24, so that no number of its name comes again.
+// clears begins at this count times 2^24, so that no number of its name comes again. Counts that are multiples of 256 are left
+// out.
 
 const Y = require('yjs')
 const any = require('lib0/buffer')
@@ -24,6 +25,9 @@ const PARTS = 64
 
 /** The numbers between two clears. A document of more updates uses numbers of later counts. */
 const NUMBERS = 2 ** 24
+
+/** An earlier version began documents at the numbers of each count that is a multiple of this. */
+const EARLIER = 2 ** 8
 
 /** More updates than a store can have that reads do not show yet. */
 const UNSEEN = 2 ** 20
@@ -252,7 +256,9 @@ async function push (store, log, entry, count) {
     }
     const clears = await clearsOf(store, count)
     const creation = new Commit().expectNext(count, clears).expectAbsent(log)
-    if (clears > 0) creation.beginAt(log, Math.min(clears, MOST_CLEARS) * NUMBERS)
+    const isEarlier = clears > 0 && clears % EARLIER === 0
+    if (isEarlier) creation.beginAt(count, clears + 1)
+    if (clears > 0) creation.beginAt(log, Math.min(isEarlier ? clears + 1 : clears, MOST_CLEARS) * NUMBERS)
     try {
       return (await store.commit(creation.append(log, entry)))[0]
     } catch (error) {

@@ -19,8 +19,9 @@
 //! The log of a document begins at the count of clears times 2^24. So the numbers of a name never
 //! come again, and two numbers with other bits above the lower 24 may be of two documents. A clear
 //! first raises the count to the numbers that its document has used up. Numbers stay below 2^53,
-//! which JavaScript can represent, for 2^29 clears of a part. (Earlier versions began each log at
-//! 0, or at the count times 2^32.)
+//! which JavaScript can represent, for 2^29 clears of a part. Earlier versions began each log at
+//! 0, or at the count times 2^32. So no log begins at a multiple of 2^32: the commit that would make
+//! such a log raises the count by one.
 
 use brooklet::{Bytes, Entry, MAX_KEY, MAX_SEQ};
 use yrs::Update;
@@ -41,6 +42,9 @@ const UPDATE: u8 = 2;
 /// Bits of a number that count the updates since the document was created. A document of more
 /// updates uses numbers of later counts.
 const UPDATE_BITS: u32 = 24;
+
+/// The numbers of so many counts lie between two first numbers of an earlier version.
+const EARLIER: u64 = 1 << (32 - UPDATE_BITS);
 
 /// More updates than a store can have that reads do not show yet.
 const UNSEEN: u64 = 1 << 20;
@@ -93,7 +97,13 @@ impl Keys {
     }
 }
 
-/// Returns the number of the first update of a document that is created after so many clears.
+/// Returns the count of clears with which a document is created after so many clears: an earlier
+/// version may have used the first numbers of the others.
+pub(crate) fn count_to_begin_with(clears: u64) -> u64 {
+    clears + u64::from(clears > 0 && clears.is_multiple_of(EARLIER))
+}
+
+/// Returns the number of the first update of a document that is created with this count of clears.
 pub(crate) fn first_number(clears: u64) -> u64 {
     clears.min(MAX_SEQ >> UPDATE_BITS) << UPDATE_BITS
 }

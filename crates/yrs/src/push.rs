@@ -13,7 +13,7 @@ use brooklet::{Commit, Committing, Ticket};
 
 use crate::documents::Documents;
 use crate::error::{Error, Result};
-use crate::format::{first_number, update_entry};
+use crate::format::{count_to_begin_with, first_number, update_entry};
 use crate::update::decode;
 
 impl Documents {
@@ -142,11 +142,15 @@ impl Push {
 
     /// Returns the commit that creates the document.
     fn creation(&self, documents: &Documents) -> Result<Commit> {
-        let clears = documents.clears(&self.name)?;
+        let (clears, key) = (documents.clears(&self.name)?, documents.keys.clears(&self.name));
         let mut commit = Commit::new();
-        commit.expect_next(documents.keys.clears(&self.name), clears).expect_absent(&self.key);
-        if clears > 0 {
-            commit.begin_at(&self.key, first_number(clears));
+        commit.expect_next(&key, clears).expect_absent(&self.key);
+        let count = count_to_begin_with(clears);
+        if count > clears {
+            commit.begin_at(&key, count);
+        }
+        if count > 0 {
+            commit.begin_at(&self.key, first_number(count));
         }
         commit.append(&self.key, &self.entry);
         Ok(commit)

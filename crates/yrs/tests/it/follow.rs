@@ -118,6 +118,21 @@ fn numbers_stay_small_after_many_clears() {
     assert!(seq > 1 << 52 && seq < 1 << 53, "{seq}");
 }
 
+/// An earlier version began each document at the count of clears times 2^32.
+#[test]
+fn no_document_begins_at_the_number_of_an_earlier_version() {
+    let (store, documents) = memory();
+    documents.clear_doc("doc").unwrap();
+    let count = store.scan("docs/c").unwrap().next().unwrap().unwrap().key;
+    store.begin_at(&count, 255).unwrap().wait().unwrap();
+    documents.clear_doc("doc").unwrap();
+    for clears in 257..260 {
+        let seq = documents.push_update("doc", &Replica::new(1).insert(0, "a")).unwrap();
+        assert_eq!(seq, clears << 24);
+        documents.clear_doc("doc").unwrap();
+    }
+}
+
 /// A document may have more updates than there are numbers between two clears, and documents of
 /// earlier versions have larger numbers.
 #[test]
