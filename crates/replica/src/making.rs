@@ -64,9 +64,7 @@ impl Making {
         let work = move || {
             let goes_on = || goes_on() && !asked.load(Ordering::Relaxed);
             let store = kept.store;
-            make(options.clone(), &to, kept, &goes_on)?;
-            // Taken here: somebody may write to the file before the caller looks at it.
-            let made = written(&to);
+            let made = make(options.clone(), &to, kept, &goes_on)?;
             catch_up(&options, (&to, made), store, &waiting, &goes_on)
         };
         let thread = thread::Builder::new().name("brooklet-making".into()).spawn(work);
@@ -151,18 +149,19 @@ impl fmt::Debug for Making {
     }
 }
 
-/// Makes the file.
+/// Makes the file. Returns when it was written; no time if somebody may have written to it since.
 fn make(
     options: Options,
     path: &Path,
     kept: Kept,
     goes_on: &dyn Fn() -> bool,
-) -> Result<(), brooklet::Error> {
+) -> Result<Option<SystemTime>, brooklet::Error> {
     let progress = |_: Progress| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
     match options.succeed(path, &kept, progress) {
-        // It is made, and somebody looks at it already.
-        Err(brooklet::Error::Locked { .. }) if path.exists() => Ok(()),
-        made => made.and_then(|store| store.close()),
+        // It is made, and somebody has it open already.
+        Err(brooklet::Error::Locked { .. }) if path.exists() => Ok(None),
+        // Taken here: somebody may write to the file before the caller looks at it.
+        made => made.and_then(|store| store.close()).map(|()| written(path)),
     }
 }
 

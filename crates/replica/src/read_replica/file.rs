@@ -29,7 +29,8 @@ pub(super) struct File {
     following: Option<Following>,
     /// The file that is made, or that has yet to show the blocks that came meanwhile.
     making: Option<Making>,
-    /// Whether the file is opened again, after its store had stopped.
+    /// Whether the file is opened again, after its store had stopped, or after an error while it
+    /// was replaced. The log has had all of it.
     is_reopened: bool,
     /// The end of what readers saw in a store that has stopped: the next one shows no less.
     seen: u64,
@@ -215,11 +216,7 @@ impl File {
         }
         let store = log.store.0;
         if making.is_first_use() {
-            self.put_away()?;
-            let part = self.part();
-            std::fs::rename(&part, &self.path).map_err(|cause| io_error("renaming", &part, cause))?;
-            let following = self.options.store.clone().follow(&self.path, store);
-            self.following = Some(following.map_err(Error::Store)?);
+            self.replace(store)?;
         }
         let blocks = making.next_held(most)?;
         let shown = match &mut self.following {
@@ -236,33 +233,51 @@ impl File {
         Ok(())
     }
 
+    /// Lets the file that was made take the place of the one before, and follows with it.
+    fn replace(&mut self, store: u128) -> Result<(), Error> {
+        let is_another = self.put_away()?;
+        let part = self.part();
+        std::fs::rename(&part, &self.path).map_err(|cause| io_error("renaming", &part, cause))?;
+        self.is_reopened = true;
+        let following = self.options.store.clone().follow(&self.path, store).map_err(Error::Store)?;
+        self.following = Some(following);
+        self.is_reopened = false;
+        self.made_anew += u64::from(is_another);
+        Ok(())
+    }
+
     /// Returns the name of the file while it is made.
     fn part(&self) -> PathBuf {
         with_suffix(&self.path, ".new")
     }
 
-    /// Moves a file aside that ends before the log begins, if the log may lack some of it.
-    fn put_away(&mut self) -> Result<(), Error> {
+    /// Moves a file aside that ends before the log begins, if the log may lack some of it. Returns
+    /// whether there was a file.
+    fn put_away(&mut self) -> Result<bool, Error> {
         if !self.path.exists() {
-            return Ok(());
+            return Ok(false);
         }
-        self.made_anew += 1;
         let what = "the log was trimmed past the file of the replica: the file is made anew from the backup";
         if let Some(old) = self.following.take() {
             tracing::warn!(file = %self.path.display(), "{what}");
-            // Those who read in it keep it until they end.
-            return old.store().close().map_err(Error::Store);
+            self.is_reopened = true;
+            // Those who read in it keep it until they end. The new file has all that it had.
+            if let Err(error) = old.store().close() {
+                tracing::warn!(%error, "the former file of the replica was not closed cleanly");
+            }
+            return Ok(true);
         }
-        if std::mem::take(&mut self.is_reopened) {
+        if self.is_reopened {
             // It followed the log, which has had all of it.
             tracing::warn!(file = %self.path.display(), "{what}");
-            return Ok(());
+            return Ok(true);
         }
         let names = (1_u64..).map(|number| with_suffix(&self.path, &format!(".replaced-{number}")));
         let is_free = |name: &PathBuf| std::fs::symlink_metadata(name).is_err();
         let aside = names.into_iter().find(is_free).expect("some number is free");
         tracing::warn!(file = %self.path.display(), aside = %aside.display(), "{what}");
-        std::fs::rename(&self.path, &aside).map_err(|cause| io_error("renaming", &self.path, cause))
+        std::fs::rename(&self.path, &aside).map_err(|cause| io_error("renaming", &self.path, cause))?;
+        Ok(true)
     }
 
     /// Closes the store, with all that it shows in the file.
@@ -338,12 +353,9 @@ mod tests {
 
     use super::*;
 
-    /// In the old state, a file counted as current past which the log was trimmed, as long as the
-    /// log did not reach the backup; and one that was opened again showed an earlier state.
-    #[test]
-    fn a_file_shows_no_less_than_before_and_is_current_if_it_reaches_the_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("replica");
+    /// Returns a file in a folder that follows the log of a store with one entry, and that store.
+    fn follows(folder: &Path) -> (File, u128) {
+        let path = folder.join("replica");
         let store = Options::new().open(&path).unwrap();
         store.append("log", "entry").unwrap().wait().unwrap();
         let id = store.info().unwrap().id;
@@ -351,9 +363,40 @@ mod tests {
         drop(store);
         let options = ReadReplicaOptions::new(Bucket::of(Arc::new(InMemory::new()), "backups").unwrap());
         let mut file = File::new(&path, options, Arc::default(), Arc::default());
-        let following = Options::new().follow(&path, id).unwrap();
-        let end = following.end();
-        file.following = Some(following);
+        file.following = Some(Options::new().follow(&path, id).unwrap());
+        (file, id)
+    }
+
+    /// In the old state, a file that had followed the log was moved aside at the second try.
+    #[test]
+    fn a_file_that_followed_the_log_is_replaced_at_the_second_try() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut file, id) = follows(folder.path());
+        let part = file.part();
+        for is_lost in [true, false] {
+            file.begin(StoreId(id), None, 0).unwrap();
+            let kept = Kept { store: id, backup: None, blocks: Vec::new() };
+            let mut making = Making::start(&Options::new(), &part, kept, || true).unwrap();
+            while !making.is_made().unwrap() {
+                std::thread::yield_now();
+            }
+            if is_lost {
+                std::fs::remove_file(&part).unwrap();
+            }
+            file.making = Some(making);
+            assert_eq!(file.go_on_making(PORTION).is_err(), is_lost);
+            assert_eq!((file.store().is_some(), file.made_anew()), (!is_lost, u64::from(!is_lost)));
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file stays");
+    }
+
+    /// In the old state, a file counted as current past which the log was trimmed, as long as the
+    /// log did not reach the backup; and one that was opened again showed an earlier state.
+    #[test]
+    fn a_file_shows_no_less_than_before_and_is_current_if_it_reaches_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut file, id) = follows(folder.path());
+        let end = file.following.as_ref().unwrap().end();
         for (begin, is_current) in [(0, true), (end, true), (end + 1, false)] {
             file.begin(StoreId(id), None, begin).unwrap();
             assert_eq!((file.is_current(), file.shown()), (is_current, end), "a log from {begin} on");
