@@ -20,8 +20,8 @@
 //! come again, and two numbers with other bits above the lower 24 may be of two documents. A clear
 //! first raises the count to the numbers that its document has used up. Numbers stay below 2^53,
 //! which JavaScript can represent, for 2^29 clears of a part. Earlier versions began each log at
-//! 0, or at the count times 2^32. So no log begins at another multiple of 2^32: the commit that would
-//! make such a log raises the count by one.
+//! 0, or at the count times 2^32. So no log begins at another multiple of 2^32: the commit that
+//! would make such a log raises the count by one.
 
 use brooklet::{Bytes, Entry, MAX_KEY, MAX_SEQ};
 use yrs::Update;
