@@ -30,6 +30,8 @@ const MERGES: u32 = 4;
 const MERGING: Duration = Duration::from_secs(2);
 /// Pause before the file is opened again that somebody looks at.
 const AGAIN: Duration = Duration::from_millis(200);
+/// Longest time for which that is tried: more and more blocks wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file of a store in the making; see [`start`](Self::start).
 pub struct Making {
@@ -120,6 +122,11 @@ impl Making {
         lock(&self.later).holds()
     }
 
+    /// Returns the size of the held blocks.
+    pub fn bytes(&self) -> u64 {
+        lock(&self.later).bytes()
+    }
+
     /// Takes the next of the held blocks, until they have `most` bytes.
     ///
     /// # Errors
@@ -193,7 +200,9 @@ fn catch_up(
                 return Err(brooklet::Error::Cancelled { what: "the making of a file" });
             }
             match options.clone().catch_up(path, store, &blocks, merges) {
-                Err(brooklet::Error::Locked { .. }) => thread::park_timeout(AGAIN),
+                Err(brooklet::Error::Locked { .. }) if begin.elapsed() < PATIENCE => {
+                    thread::park_timeout(AGAIN);
+                }
                 done => break done?,
             }
         };

@@ -204,7 +204,10 @@ impl<'a> Warm<'a> {
 
     /// Returns whether no more blocks may wait for the file.
     fn has_most(&self) -> bool {
-        self.bytes >= MOST * self.portion.max(PORTION)
+        // While a file is made, any number of blocks may wait.
+        let made = self.making.as_ref().filter(|making| making.is_used());
+        let held = made.map_or(0, Making::bytes);
+        self.bytes as u64 + held >= (MOST * self.portion.max(PORTION)) as u64
     }
 
     /// Brings the file to the end of what was read. If that fails, the file stays as it is.
