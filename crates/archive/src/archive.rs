@@ -330,7 +330,8 @@ impl Archive {
     /// removes something.
     ///
     /// # Errors
-    /// The errors of [`prune`](Self::prune); [`Error::Cancelled`]. A later call goes on.
+    /// The errors of [`prune`](Self::prune); [`Error::Cancelled`]. Objects of backups that are gone
+    /// may then stay until a later call removes further backups.
     pub fn prune_while(
         &mut self,
         keep: Duration,
