@@ -254,7 +254,7 @@ impl Options {
     /// committed to now and then, and for the filters and indexes of some ten million logs, or of
     /// fewer logs and the data that is read often. If the largest run has more than 16 million
     /// logs, the default is 32 MiB and two bytes for each of these logs, so that the filters stay
-    /// in memory: 232 MB for a hundred million logs. At least 256 KiB.
+    /// in memory: 234 MB for a hundred million logs. At least 256 KiB.
     ///
     /// Up to half of the budget holds the bounds of logs that were committed to since the opening
     /// and that rest now. Each bound takes 16 bytes, in a table of which a quarter or more is in

@@ -103,7 +103,7 @@ pub struct Given {
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MEMORY")]
     pub memory: Option<u64>,
     /// Bytes of memory for look-ups of logs [default: 64M, or 32M and 2 bytes for each log of the
-    /// largest run]
+    /// largest run if that is more]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CACHE")]
     pub cache: Option<u64>,
     /// Number of threads for the connections of Redis clients [default: 1]
