@@ -46,7 +46,7 @@ pub struct Lag {
     pub silence: Option<Duration>,
     /// The owner of the store, as far as it is known.
     pub owner: Option<Owner>,
-    /// Number of times that the file was made anew.
+    /// Number of times that the file was made anew, or opened again after a failed write.
     pub made_anew: u64,
 }
 
@@ -95,7 +95,8 @@ impl Lag {
         };
         tell("lag_bytes", "gauge", "Bytes of the log that were read and are not shown.", self.bytes() as f64);
         tell("place", "gauge", "Place in the log up to which readers see all commits.", self.shown as f64);
-        tell("made_anew_total", "counter", "Times that the file was made anew.", self.made_anew as f64);
+        let made_anew = "Times that the file was made anew, or opened again after a failed write.";
+        tell("made_anew_total", "counter", made_anew, self.made_anew as f64);
         let times = [
             ("age_seconds", "Readers see all that the log had so long ago.", self.age),
             ("silence_seconds", "Time since the last sign of an owner.", self.silence),
