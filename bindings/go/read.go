@@ -177,7 +177,7 @@ func (s *Store) read(key string, from, to uint64, available, lend bool) iter.Seq
 	}
 }
 
-// begin reads the first part of a log. The caller frees the rest, and gives a loan back.
+// begin reads the first part of a log. The caller frees the rest, and ends the loan.
 func (s *Store) begin(key string, from, to uint64, available, lend bool) (filled, error) {
 	c := s.handles()
 	defer runtime.KeepAlive(s)

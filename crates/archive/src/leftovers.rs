@@ -35,7 +35,7 @@ pub(crate) fn remove(
     match removed {
         Ok(objects) => {
             if objects > 0 {
-                tracing::info!(objects, "objects of backups that were given up were removed");
+                tracing::info!(objects, "the archive removed objects of backups that were given up");
             }
             true
         }
@@ -68,8 +68,8 @@ fn remove_uploads(
     Ok(names.len())
 }
 
-/// Removes old files that the library writes before it gives them their names. Lists do not show
-/// them.
+/// Removes old files that a killed process was writing: a file gets the name of its object once it
+/// is whole. Lists do not show such files.
 fn remove_staged(folder: &Path) {
     let mut folders: Vec<PathBuf> = [BACKUPS, BUNDLES, COMMITS].map(|name| folder.join(name)).into();
     while let Some(folder) = folders.pop() {

@@ -19,7 +19,8 @@ pub(crate) const LENGTH: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuts {
     /// Time after the first block of the payload; after the last cut, if that block came within
-    /// this time of it. So a busy store is cut each time, however long a request takes.
+    /// this time of it. So the log of a busy store is cut once in this time, however long a request
+    /// takes.
     pub time: Duration,
     /// Size of the payload in bytes. A longer payload is one block.
     pub bytes: usize,

@@ -101,8 +101,8 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
 }
 
 /// Returns whether a host owns a shard, as the log shows; `None` while the bucket does not answer.
-/// A host that was wanted before its move is wanted once the move is done, and once it is
-/// cancelled.
+/// The map does not show that: a host that was wanted before its move is wanted after the move, and
+/// also after its cancellation.
 fn is_owner(opened: &Opened, shard: &str, host: &str) -> Result<Option<bool>, Failure> {
     match Health::of(&opened.shard(shard)?.0, &goes_on) {
         Ok(health) => Ok(Some(health.is_some_and(|health| health.claim.owner == host))),

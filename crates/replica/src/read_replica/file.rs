@@ -85,8 +85,8 @@ impl File {
         }
     }
 
-    /// Takes the begin of the log, at a place in it: what comes next may not continue what was read
-    /// before.
+    /// Takes the begin of the log, at a place in it: the next blocks may not continue those that
+    /// were read before.
     pub fn begin(&mut self, store: StoreId, backup: Option<u64>, begin: u64) -> Result<(), Error> {
         while self.making.as_ref().is_some_and(Making::is_used) && !self.ends.load(Ordering::Relaxed) {
             self.go_on_making(PORTION)?;
@@ -325,7 +325,7 @@ fn take_beside(
     blocks: &[SealedBlock],
     beside: &Mutex<Option<Beside>>,
 ) -> Result<CaughtUp, Error> {
-    // Held meanwhile: whoever attaches something misses no part of a block.
+    // Held meanwhile: a caller that attaches something misses no part of a block.
     let beside = beside.lock().unwrap_or_else(PoisonError::into_inner);
     let taken = match &*beside {
         Some(beside) => following.take_beside(blocks, |logs, show| beside(logs, show)),

@@ -115,8 +115,8 @@ impl<'a> Warm<'a> {
     }
 
     /// Brings the file, if there is one, to the end of what was read, at the end of the wait. The
-    /// store merges its runs once it is open. A takeover makes a file only while it gives signs: a
-    /// file that is not whole yet is given up.
+    /// store merges its runs once it is open. A takeover makes a file only while it writes signs:
+    /// this host gives up a file that is not whole yet.
     pub fn finish(&mut self) {
         self.catch_up_with_held();
         self.making = None;

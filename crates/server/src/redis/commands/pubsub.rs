@@ -89,8 +89,8 @@ fn begin(call: &mut Call<'_>, kind: Kind) -> Done {
     let names = call.args[1..].to_vec();
     call.engine.topics.check(&call.client.subscriptions, kind, &names).map_err(Fail::err)?;
     in_portions(call, names, move |call, names| {
-        // Others may have begun subscriptions since the last portion. What is refused here has not
-        // begun, because its reports would not be sent.
+        // Others may have begun subscriptions since the last portion. A refused portion
+        // begins none: its reports would not be sent.
         call.engine.topics.check(&call.client.subscriptions, kind, names).map_err(Fail::err)?;
         names.iter().try_for_each(|name| {
             let subscriptions = &mut call.client.subscriptions;

@@ -276,8 +276,8 @@ impl Engine {
     }
 
     /// Returns whether clients have to leave. Scripts and walks count, too, but half of the memory
-    /// is for the clients: nothing of scripts is free when clients leave, and somebody has to come
-    /// in to remove them.
+    /// is for the clients: scripts keep their memory when clients leave, and only a client can
+    /// remove them.
     fn has_too_much(&self) -> bool {
         let most = self.settings.client_memory;
         let beside = (self.scripts.memory() + self.scans.memory()).min(most / 2);
