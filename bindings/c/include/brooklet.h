@@ -754,7 +754,7 @@ brooklet_status brooklet_queue_commit(const brooklet_queue *queue,
 /*
  Has a queue complete groups of writes on request only (`brooklet_queue_request`). For a caller
  that waits for few of its writes: the store then hurries with these, and writes the others in
- larger blocks. Call it before the first write: behind that, it does nothing.
+ larger blocks. Call it before the first write: after that, it does nothing.
 
  # Safety
  `queue` is NULL (the call then does nothing) or a queue that was not freed.
@@ -762,11 +762,12 @@ brooklet_status brooklet_queue_commit(const brooklet_queue *queue,
 void brooklet_queue_on_request(const brooklet_queue *queue);
 
 /*
- Requests the completion of a group of writes: `group` is the tag that the queue gave a write.
- Stores at `acknowledged` whether the group is acknowledged already: then no completion comes.
- None comes either if the writes have failed, whose error the call returns. With the tag 0, it
- requests completions of all groups that are not acknowledged. A queue that is not on request,
- and a tag that no write of the queue got, are `BROOKLET_INVALID`.
+ Requests the completion of a group of writes: `group` is the tag that a write got from the
+ queue. Stores at `acknowledged` whether the group is acknowledged already: then no completion
+ comes. If its writes have failed already, the call returns their error, and no completion comes
+ either. With the tag 0, the call requests completions of all groups that are not acknowledged,
+ and stores false. A queue that is not on request, and a tag that no write of the queue got, are
+ `BROOKLET_INVALID`.
 
  # Safety
  `queue` is a queue that was not freed; `acknowledged` and `error` are NULL or valid for writing.

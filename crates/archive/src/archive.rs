@@ -151,8 +151,9 @@ impl Archive {
     ///
     /// The first backup of an archive, and one after a backup that failed, also removes the objects
     /// that were uploaded for its number, and for the number before, by backups that were given up.
-    /// That takes a list, and is left to a later backup where the bucket refuses it, or once
-    /// `progress` returns `Break`.
+    /// In a folder, it removes files that a killed process was writing more than a day ago. That
+    /// takes a list, and is left to a later backup where the bucket refuses it, or once `progress`
+    /// returns `Break`.
     ///
     /// # Errors
     /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];

@@ -31,7 +31,9 @@ pub fn run(out: &mut Output) -> Result<(), Failure> {
 
 fn play(dir: &Path, out: &mut Output) -> Result<Report, Failure> {
     let name = dir.file_name().unwrap_or_default().display();
-    out.tell(format_args!("Two hosts and a bucket, as folders of ./{name}, removed at the end."))?;
+    out.tell(format_args!(
+        "Two hosts and a bucket, as folders of ./{name}, removed at the end unless the demo fails."
+    ))?;
     let mut owner = Host::start(dir, "owner", false)?;
     owner.wait_ready()?;
     let mut standby = Host::start(dir, "standby", true)?;

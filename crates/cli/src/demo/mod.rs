@@ -66,7 +66,9 @@ pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 /// Plays all rounds, and measures.
 fn play(dir: &Path, out: &mut Output) -> Result<Report, Failure> {
     let name = dir.file_name().unwrap_or_default().display();
-    out.tell(format_args!("A store in ./{name}, removed at the end: a ring of 4 MiB, 10,000 logs."))?;
+    out.tell(format_args!(
+        "A store in ./{name}, removed at the end unless the demo fails: a ring of 4 MiB, 10,000 logs."
+    ))?;
     victim::options().create(Create::New).open(dir.join(STORE))?.close()?;
 
     let mut rng = Rng::new(system_seed());
