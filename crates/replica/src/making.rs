@@ -28,7 +28,7 @@ const PORTION: usize = 16 << 20;
 /// Number of portions after which the file merges its runs, and the longest time for that.
 const MERGES: u32 = 4;
 const MERGING: Duration = Duration::from_secs(2);
-/// Pause before the file is opened again that somebody looks at.
+/// Pause before the next opening of a file that another process has open.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Longest time for which that is tried: more and more blocks wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -165,9 +165,9 @@ fn make(
 ) -> Result<Option<SystemTime>, brooklet::Error> {
     let progress = |_: Progress| if goes_on() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
     match options.succeed(path, &kept, progress) {
-        // It is made, and somebody has it open already.
+        // The file is made, and another process has opened it already.
         Err(brooklet::Error::Locked { .. }) if path.exists() => Ok(None),
-        // Taken here: somebody may write to the file before the caller looks at it.
+        // Taken here: another process may write to the file before the caller looks at it.
         made => made.and_then(|store| store.close()).map(|()| written(path)),
     }
 }

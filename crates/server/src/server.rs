@@ -213,8 +213,8 @@ pub fn serve_replica(
     served
 }
 
-/// Refuses a store with a space that cannot be what the server makes of it. Without addresses for
-/// HTTP clients, nobody asks for streams; `is_owner`: the server writes to the store.
+/// Refuses a store with a space that the server cannot serve. Without addresses for HTTP, no client
+/// asks for streams. `is_owner`: the server writes to the store.
 pub(crate) fn check_spaces(config: &Config, store: &Store, is_owner: bool) -> Result<(), Error> {
     check_numbered(store, config.settings.databases).map_err(Error::Config)?;
     if is_owner && !config.http.is_empty() {

@@ -46,7 +46,7 @@ fn a_store_in_use_is_backed_up() {
             let view = bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap();
             assert!(view.bounds("mark/0").unwrap().next >= before);
             for (key, (first, entries)) in logs(&view) {
-                // What comes later comes behind.
+                // Later entries come behind these.
                 let now = store.read(&key, ..).unwrap().take(entries.len());
                 assert_eq!(first, 0);
                 assert!(now.map(|entry| entry.unwrap().payload.to_vec()).eq(entries));
@@ -93,7 +93,7 @@ fn a_schedule_that_cannot_be_kept_is_refused() {
         assert!(matches!(error, Error::Schedule(_)) && error.to_string().contains(why), "{error}");
     }
     assert!(names(&memory).is_empty());
-    // The longest that can be said is for ever.
+    // The longest time means for ever.
     let never = Schedule { every: Duration::MAX, ship: Some(day), keep: Some(Duration::MAX), ..base };
     assert_eq!(start(never).unwrap().now().last.unwrap().number, 0);
 }
@@ -119,7 +119,7 @@ fn an_archiver_ends_where_it_must() {
     let status = here.now();
     assert!(status.ended && matches!(*status.error.unwrap(), Error::Owned { number: 2, .. }));
     assert!(here.now().ended, "it does not wait for what does not come");
-    // What it has not seen yet it cannot get any more.
+    // It cannot get the commits any more that it has not seen yet.
     fill(&store, "e", 4, 100);
     store.close().unwrap();
     let status = there.now();

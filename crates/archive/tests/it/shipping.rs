@@ -31,7 +31,7 @@ fn commits_are_shipped_behind_a_backup() {
         fill(&store, &format!("{round}"), 3, 500);
         store.delete(format!("a/{round:04}")).unwrap().wait().unwrap();
         if round == 2 {
-            // What goes on in the store matters to nobody.
+            // The maintenance of the store changes nothing here.
             store.compact().unwrap();
         }
         let before = archive.bucket().costs();
@@ -77,7 +77,7 @@ fn commits_are_shipped_behind_a_backup() {
     fill(&store, "more", 3, 10);
     assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
 
-    // Also where what was committed has left no trace.
+    // Also where the commits have left no trace.
     store.append("passing", "x").unwrap().wait().unwrap();
     assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
     store.delete("passing").unwrap().wait().unwrap();
@@ -295,8 +295,8 @@ fn a_damaged_record_hides_no_moment_before_it() {
     assert!(matches!(view(250).map(drop), Err(Error::Damaged { .. })));
 }
 
-/// Much was committed before a backup, and much is committed after it: what the backup has takes no
-/// room from what waits to be shipped behind it.
+/// Much was committed before a backup, and much is committed after it. The commits that the backup
+/// has take no room from those that wait to be shipped behind it.
 #[test]
 fn what_a_backup_has_does_not_wait_to_be_shipped() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());

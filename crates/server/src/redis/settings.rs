@@ -75,11 +75,11 @@ impl fmt::Debug for Elsewhere {
 /// Largest number of refusals that may be kept: each has up to a kilobyte.
 const MOST_REFUSALS: u64 = 10_000;
 
-/// Least bytes of a request, and of an argument: so many that a client can send a request that
+/// Least bytes of a request, and of an argument. With so many, a client can send a request that
 /// changes the setting again.
 const LEAST_REQUEST: u64 = 1000;
-/// Least bytes of memory for all clients: so many that a client can stay to change that again, also
-/// beside many scripts.
+/// Least bytes of memory for all clients. With so many, a client can stay and change the setting
+/// again, also beside many scripts.
 const LEAST_MEMORY: u64 = 1 << 20;
 
 /// Settings that clients of Redis change, without effect here.

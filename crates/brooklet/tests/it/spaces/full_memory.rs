@@ -200,7 +200,7 @@ fn memory_that_is_full_refuses_or_drops_the_oldest_logs() {
         info.memory.unwrap().used <= 64 << 10 && info.refused == 1 && info.logs == Some(logs),
         "{info:?}"
     );
-    // What frees is let through, and makes room.
+    // The space takes deletions, and they make room.
     (0..9).for_each(|log| drop(space.delete(format!("{log:04}")).unwrap()));
     space.append("new", [7; 100]).unwrap().wait().unwrap();
 

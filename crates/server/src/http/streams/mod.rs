@@ -234,8 +234,8 @@ impl Streams {
     }
 }
 
-/// Refuses a store whose space of streams drops logs: of each stream those first that change least,
-/// which have its metadata.
+/// Refuses a store whose space of streams drops logs. The space would first drop the logs that
+/// change least: those with the metadata of streams.
 pub fn check_space(store: &Store) -> Result<(), brooklet::Error> {
     let drops = |space: &SpaceInfo| {
         let memory = space.config.class.memory();
