@@ -75,11 +75,15 @@ static void queues_and_forks(const char *path) {
     assert(snprintf(other, sizeof other, "%s.child", path) < (int)sizeof other);
     pid_t child = fork();
     if (child == 0) {
+        /* A child that hangs fails the test. */
+        alarm(60);
         refused(brooklet_queue_take(queue, &one, 1, 0, &count, &error), &error, BROOKLET_STOPPED, "fork");
         refused(brooklet_queue_post(queue, 9, &error), &error, BROOKLET_STOPPED, "fork");
         refused(brooklet_ticket_notify(ticket, queue, 9, &error), &error, BROOKLET_STOPPED, "fork");
         assert(brooklet_queue_fd(queue) == -1 && brooklet_ticket_is_done(ticket));
-        /* A store of the child's own does not write by the queue either. */
+#ifndef __SANITIZE_ADDRESS__
+        /* A store of the child's own does not write by the queue either. Not under ASan: a thread of the parent may have held
+         * a lock of its allocator at the fork, and the threads of this store would wait for that lock. */
         brooklet_store *opened_here = opened(other);
         refused(brooklet_queue_append(queue, opened_here, KEY("doc"), "x", 1, true, NULL, NULL, &error), &error,
                 BROOKLET_STOPPED, "fork");
@@ -94,6 +98,7 @@ static void queues_and_forks(const char *path) {
         ok(brooklet_exists(opened_here, KEY("doc"), &exists, &error), &error);
         assert(!exists);
         brooklet_store_free(opened_here);
+#endif
         /* One of the child's own. */
         brooklet_queue *own = NULL;
         ok(brooklet_queue_new(&own, &error), &error);
