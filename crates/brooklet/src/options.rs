@@ -1,5 +1,6 @@
 //! The options of a store. The doc of an option states its default and the reason.
 
+pub mod hidden;
 pub mod metrics_file;
 pub mod mirror;
 pub mod offload;
@@ -24,6 +25,9 @@ use crate::options::offload::OffloadReader;
 const RING_SIZE: u64 = 64 << 20;
 /// Size of the ring of a new store at first, in bytes.
 const FIRST_RING: u64 = 4 << 20;
+
+/// Operations from which on a commit is a long one.
+const LONG: usize = 4_000;
 /// Default limit of a payload, in bytes.
 const MAX_PAYLOAD: usize = 16 << 20;
 /// Most bytes of a commit with one entry, without its payload: the key, and the record's
@@ -48,6 +52,8 @@ pub struct Options {
     /// The requested value, if any.
     pub(crate) ring_size: Option<u64>,
     pub(crate) first_ring: u64,
+    /// Least number of operations of a long commit.
+    pub(crate) long: usize,
     pub(crate) capacity: u64,
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
@@ -106,6 +112,7 @@ impl Options {
         Self {
             ring_size: None,
             first_ring: FIRST_RING,
+            long: LONG,
             capacity: 0,
             ring: None,
             memory_budget: 128 << 20,
@@ -498,13 +505,6 @@ impl Options {
     /// Returns the size of the ring of a new store at first, in bytes.
     pub(crate) fn first_ring(&self) -> u64 {
         self.first_ring.min(self.new_ring_size())
-    }
-
-    /// Sets the size of the ring of a new store at first: whole sectors, at least 64 KiB.
-    #[doc(hidden)]
-    pub fn with_first_ring(mut self, bytes: u64) -> Self {
-        self.first_ring = bytes;
-        self
     }
 
     /// Compares the requested values with the existing store.

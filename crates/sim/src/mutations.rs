@@ -215,6 +215,7 @@ pub const BUGS: &[Bug] = &[
     bug("move-does-not-dump", "a space that leaves memory is not dumped", Seed(29)),
     bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(342)),
     // Behaviour that callers see.
+    bug("plans-are-not-checked", "the plan of a commit is used though its logs have changed", Seed(0)),
     bug("refused-commit-leaves-traces", "a refused commit is not undone", Seed(0)),
     bug("refusal-before-durable", "a refusal rests on what a power cut may take back", Seed(4)),
     bug(

@@ -3,18 +3,19 @@
 //! Each seed draws its own habits and switches features on and off (swarm testing): runs that do
 //! everything a little meet fewer states than runs that do a few things often.
 
+mod shape;
+
 use std::fmt;
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{Fault, ManualClock, MemVolume, Rng, SECTOR, SilentFault};
-use brooklet::{CheckReport, Create, Error, Options, Store};
+use brooklet::io::{Fault, Rng, SECTOR, SilentFault};
 
-use crate::faulty_volume::{FaultyVolume, Zones};
 use crate::interrupt::{Interrupt, Meanwhile};
 use crate::model::Habits;
-use crate::offload_store;
+use crate::plan::shape::LEAST_RING;
+
+pub use crate::plan::shape::Shape;
 
 /// The severity of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,81 +26,6 @@ pub enum Class {
     Mixed,
     /// Those, and a disk that fails, fills up or lies.
     Violent,
-}
-
-/// The shape of a store. Sizes, in bytes, are so small that all events are frequent.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Size that the ring may grow to.
-    pub ring: u64,
-    /// Size of the ring at first.
-    pub first_ring: u64,
-    /// Memory for recent entries.
-    pub memory: usize,
-    /// Size of a full block.
-    pub block: usize,
-    /// Most writes in flight.
-    pub depth: usize,
-    /// Size of the largest payload.
-    pub payload: usize,
-    /// Whether the ring has a volume of its own.
-    pub apart: bool,
-    /// Most bytes of the data volume; 0: no limit.
-    pub capacity: u64,
-    /// Most bytes for the remembered bounds of resting logs: a few logs, or all logs.
-    pub remembered: usize,
-    /// The least time between two writes to the ring; zero: none.
-    pub interval: Duration,
-}
-
-impl Shape {
-    /// Returns the options of a store of this shape without its own threads.
-    pub fn options(&self, clock: &Arc<ManualClock>, seed: u64) -> Options {
-        Options::new()
-            .ring_size(self.ring)
-            .with_first_ring(self.first_ring)
-            .memory_budget(self.memory)
-            .block_size(self.block)
-            .depth(self.depth)
-            .max_payload(self.payload)
-            .capacity(self.capacity)
-            .bounds_cache(self.remembered)
-            .write_interval(self.interval)
-            .create(Create::Never)
-            .offload_reader(offload_store::open)
-            .threads(false)
-            .clock(clock.clone())
-            .rng_seed(seed)
-    }
-
-    /// Returns the faulty volume of such a store on a disk.
-    pub fn volume(&self, disk: MemVolume) -> FaultyVolume {
-        FaultyVolume::new(disk, Zones::new(self.ring, self.apart))
-    }
-
-    /// Creates an empty store of this shape.
-    pub fn create(&self, volume: &FaultyVolume, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
-        let options = self.options(clock, seed);
-        match volume.volumes() {
-            (data, Some(ring)) => options.create_on_with_ring(data, ring),
-            (data, None) => options.create_on(data),
-        }
-    }
-
-    /// Opens a store of this shape.
-    pub fn open(&self, volume: &FaultyVolume, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
-        let options = self.options(clock, seed);
-        match volume.volumes() {
-            (data, Some(ring)) => options.open_on_with_ring(data, ring),
-            (data, None) => options.open_on(data),
-        }
-    }
-
-    /// Checks all contents of a closed store.
-    pub fn check(&self, volume: &FaultyVolume) -> Result<CheckReport, Error> {
-        let (data, ring) = volume.volumes();
-        Options::new().offload_reader(offload_store::open).check_on(data, ring)
-    }
 }
 
 /// The class of a space.
@@ -282,7 +208,7 @@ impl Plan {
     /// Draws a run of a class.
     pub fn draw_as(seed: u64, class: Class) -> Self {
         let rng = &mut Rng::new(seed);
-        let shape = shape(rng);
+        let shape = Shape::draw(rng);
         let mut habits = habits(rng, &shape, class);
         let len = match class {
             Class::Calm => 100 + rng.below(500),
@@ -352,7 +278,8 @@ impl Plan {
         }
         let own = &mut Rng::new(seed ^ GROWS);
         let first_ring = if own.percent(40) { LEAST_RING } else { shape.ring };
-        let shape = Shape { apart, capacity, remembered, interval, first_ring, ..shape };
+        let long = Shape::draw_long(&mut Rng::new(seed ^ LONG));
+        let shape = Shape { apart, capacity, remembered, interval, first_ring, long, ..shape };
         Self { seed, class, shape, habits, steps }
     }
 }
@@ -401,30 +328,14 @@ fn add_size_errors(steps: &mut Vec<Step>, menu: &Menu, rng: &mut Rng) {
 /// Separates the choice of runs whose rings grow from the other choices of a seed.
 const GROWS: u64 = 0x67_726f_7773;
 
+/// Separates the choice of runs that have long commits from the other choices of a seed.
+const LONG: u64 = 0x6c_6f6e_6773;
+
 /// Separates the choice of runs whose logs begin at any number from the other choices of a seed.
 const BEGINS: u64 = 0x6265_6769_6e73;
 
-/// Size of the smallest ring, in bytes.
-const LEAST_RING: u64 = 64 << 10;
-
 /// Least capacity besides the ring: the superblock's zone, and the least heap.
 const LEAST_ROOM: u64 = (64 << 10) + (1 << 20);
-
-fn shape(rng: &mut Rng) -> Shape {
-    let ring = LEAST_RING << rng.below(3);
-    Shape {
-        ring,
-        first_ring: ring,
-        memory: (64 << 10) << rng.below(3),
-        block: (4 << 10) << rng.below(3),
-        depth: 1 + rng.below(4) as usize,
-        payload: 9 << 10,
-        apart: false,
-        capacity: 0,
-        remembered: 0,
-        interval: Duration::ZERO,
-    }
-}
 
 fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
     let mut weights = [60, 7, 8, 5, 7, 5, 5, 3, 0, 0];

@@ -12,7 +12,6 @@ use brooklet_wal::{Wal, WalError};
 
 use crate::counters::{Counters, Stall, StallReason};
 use crate::engine::Inner;
-use crate::engine::prepare::LONG;
 use crate::error::{Error, KeyText};
 use crate::limits::MAX_SEQ;
 use crate::memtable::entry_sizes::SizeQuery;
@@ -228,8 +227,8 @@ impl<'a> Attempt<'a> {
         self.check_room(state)?;
         let options = &self.inner.options;
         let clock = CommitClock::new(&*options.clock);
-        let slots = self.rehearsal.map_or(&[][..], |rehearsal| &rehearsal.slots);
-        let accepted = state.append(self.wal, (self.ops, slots), self.durability, options.linger, &clock)?;
+        let commit = (self.ops, self.rehearsal);
+        let accepted = state.append(self.wal, commit, self.durability, options.linger, &clock)?;
         self.accepted(state, accepted.appended.used);
         Ok(accepted)
     }
@@ -420,7 +419,7 @@ impl Inner {
         let own = OnceCell::new();
         let mut attempt = Attempt::new(self, wal, ops, durability, patience);
         let appended = appends.time(clock, || {
-            let is_long = ops.len() >= LONG;
+            let is_long = ops.len() >= self.options.long;
             let rehearse = || patience.waits().then(|| own.get_or_init(|| self.prepare(ops)));
             attempt.rehearsal = if is_long { rehearsal.or_else(rehearse) } else { None };
             let appended = attempt.run();

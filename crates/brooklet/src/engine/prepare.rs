@@ -2,7 +2,8 @@
 //!
 //! The state appends a commit under its lock, as one. A commit of many operations is therefore
 //! [rehearsed](crate::state::rehearsal) in portions first, and waits for the room that it needs.
-//! Afterwards it is appended at the first try, as a rule, and holds the lock once.
+//! Afterwards it is appended at the first try, as a rule, and holds the lock once. Its effects and
+//! its record are [planned](crate::state::plan) before, if it is simple.
 //!
 //! The logs of the commit take much of the memory budget. If they were added while a checkpoint
 //! runs, all others would wait for the end of that checkpoint. So the preparation begins after it,
@@ -19,18 +20,16 @@ use crate::engine::append::{Attempt, Patience, Tried};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::model::commit::Op;
-use crate::model::rehearsal::Rehearsal;
+use crate::model::rehearsal::{Plan, Rehearsal};
 use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::retention::CommitClock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::thread;
 
-/// Operations from which on a commit is a long one.
-pub(super) const LONG: usize = 4_000;
-
-/// Operations that are rehearsed under one lock: some tenths of a millisecond.
-const PORTION: usize = 1_000;
+/// The operations that are rehearsed under one lock are this part of a commit that is just long
+/// enough to be rehearsed: some tenths of a millisecond.
+const PORTIONS: usize = 4;
 
 /// Most turns of some milliseconds in which a commit waits for a checkpoint. If the heap is full,
 /// the checkpoint may itself wait for commits that free space.
@@ -45,6 +44,9 @@ const ROUNDS: usize = 3;
 /// Longest time after its preparation for which a commit still puts off a checkpoint.
 const HOLD: Duration = Duration::from_secs(1);
 
+/// A commit is planned if its record takes at most this part of the memory budget.
+const PLAN_SHARE: usize = 4;
+
 impl Inner {
     /// Prepares a commit, if it is a long one: brings its logs to memory, and waits for the room
     /// that it needs. The needs are rounded up, so a failure says nothing of the commit.
@@ -52,7 +54,7 @@ impl Inner {
     /// The caller must have [checked](Self::check) the operations.
     pub fn prepare(&self, ops: &[Op<'_>]) -> Rehearsal {
         let none = Rehearsal { ops: ops.len(), ..Rehearsal::default() };
-        if ops.len() < LONG {
+        if ops.len() < self.options.long {
             return none;
         }
         let prepared =
@@ -121,14 +123,18 @@ impl<'a> Attempt<'a> {
             self.wait_for_checkpoint()?;
         }
         let _preparing = Preparing::begin(self.inner);
+        let most = self.inner.options.memory_budget / PLAN_SHARE;
         let mut rehearsal = Rehearsal::default();
         for _ in 0..ROUNDS {
             let generation = self.inner.state().generation();
-            rehearsal = Rehearsal { ops: self.ops.len(), ..Rehearsal::default() };
-            for ops in self.ops.chunks(PORTION) {
+            let plan = Some(Plan::default());
+            rehearsal = Rehearsal { ops: self.ops.len(), plan, ..Rehearsal::default() };
+            for ops in self.ops.chunks((self.inner.options.long / PORTIONS).max(1)) {
                 if !self.rehearse(ops, &mut rehearsal)? {
-                    return Ok(rehearsal);
+                    return Ok(Rehearsal { plan: None, ..rehearsal });
                 }
+                // A plan takes about as much memory as its record.
+                rehearsal.plan = rehearsal.plan.filter(|_| rehearsal.needs.record <= most);
                 if self.inner.options.threads {
                     thread::park_timeout(REST);
                 }
@@ -143,6 +149,7 @@ impl<'a> Attempt<'a> {
             }
             // A checkpoint has begun: the logs are not in the active memtable any more.
         }
+        rehearsal.plan = rehearsal.plan.and_then(|plan| plan.encode(self.ops));
         Ok(rehearsal)
     }
 
@@ -204,6 +211,8 @@ mod tests {
     use crate::state::admission::SpaceBudget;
     use crate::{Commit, Options, Retention, SpaceConfig, Store};
 
+    const LONG: usize = 4_000;
+
     fn options() -> Options {
         Options::new().ring_size(4 << 20).memory_budget(8 << 20).threads(false).rng_seed(5)
     }
@@ -224,7 +233,7 @@ mod tests {
         let claims = inner.state().claims();
         let mut attempt = Attempt::new(inner, inner.writable().unwrap(), &ops, None, Patience::Room);
         let mut rehearsal = Rehearsal::default();
-        for ops in ops.chunks(PORTION) {
+        for ops in ops.chunks(LONG / PORTIONS) {
             assert!(attempt.rehearse(ops, &mut rehearsal).unwrap(), "nothing is in the way");
         }
         drop(attempt);

@@ -7,8 +7,8 @@ use twox_hash::XxHash3_64;
 use crate::memory_space::log::Log;
 use crate::memtable::chunks::Chunks;
 use crate::memtable::index::Index;
-pub(super) use crate::memtable::index::Slot;
 use crate::model::key::Key;
+pub(super) use crate::model::pending::Slot;
 
 /// Bytes of memory of a log without a long key and without its entries.
 pub(super) const COST: usize = size_of::<Place>() + 16;

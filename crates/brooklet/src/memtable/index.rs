@@ -14,8 +14,7 @@
 
 use hashbrown::HashTable;
 
-/// Index of a log in the storage of its owner.
-pub(crate) type Slot = u32;
+use crate::model::pending::Slot;
 
 /// Maximum entries of a segment, and therefore of one move: 7 of 8 places of a table.
 const FULL: usize = 4096 / 8 * 7;

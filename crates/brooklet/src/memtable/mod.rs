@@ -20,7 +20,6 @@ pub mod chunks;
 pub mod entry_sizes;
 pub mod index;
 pub mod payloads;
-pub mod pending;
 pub mod seqs;
 pub mod size_span;
 pub mod sort;
@@ -45,8 +44,7 @@ use crate::model::retention_state::{self, RetentionState, State};
 use crate::model::{Bounds, Effect, Piece};
 use crate::sync::Mutex;
 
-pub(crate) use crate::memtable::index::Slot;
-pub(crate) use crate::memtable::pending::Pending;
+pub(crate) use crate::model::pending::{Pending, Slot};
 
 /// The place of an entry's payload: a block of the memtable, and a range in it.
 #[derive(Clone, Copy, Debug)]

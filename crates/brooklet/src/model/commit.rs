@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Expected;
+use crate::model::Effect;
 use crate::model::rehearsal::Rehearsal;
 use crate::model::retention::Retention;
 
@@ -42,7 +43,7 @@ pub(crate) enum EnrollScope {
     All,
 }
 
-impl Action<'_> {
+impl<'a> Action<'a> {
     /// Returns whether the action may make a log larger, or create a log. [`Begin`](Self::Begin)
     /// may create one, but also drops entries: the caller has to look at the log.
     pub fn adds(&self) -> bool {
@@ -54,6 +55,15 @@ impl Action<'_> {
         match self {
             Action::Append(payload) | Action::Snapshot(payload) => payload.len(),
             _ => 0,
+        }
+    }
+
+    /// Returns the payload of the entry that an effect of the action adds; empty if the effect adds
+    /// no entry.
+    pub fn payload_of(&self, effect: Effect) -> &'a [u8] {
+        match (effect, *self) {
+            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
+            _ => &[],
         }
     }
 }
@@ -80,6 +90,16 @@ impl Durability {
         match (self, other) {
             (Self::Deferred(a), Self::Deferred(b)) => Self::Deferred(a.min(b)),
             _ => Self::Durable,
+        }
+    }
+
+    /// Returns the time within which the ring should begin to write a commit. `linger` is the time
+    /// for durable commits.
+    pub(crate) fn within(self, linger: Duration) -> Duration {
+        match self {
+            Self::Durable => linger,
+            // The device gets the other half of the time.
+            Self::Deferred(bound) => bound / 2,
         }
     }
 }

@@ -13,6 +13,7 @@
 pub mod commit;
 pub mod key;
 pub mod keyed_hash;
+pub mod pending;
 pub mod progress;
 pub mod rehearsal;
 pub mod retention;

@@ -1,7 +1,7 @@
 //! The rehearsal of a long commit: hints that the commit keeps, and that the append step checks.
 
-/// A slot of a memtable.
-type Slot = u32;
+use crate::model::Bounds;
+use crate::model::pending::{Pending, Slot};
 
 /// The rehearsal of a commit.
 #[derive(Debug, Default)]
@@ -12,6 +12,27 @@ pub(crate) struct Rehearsal {
     pub needs: Needs,
     /// The slots of the logs of the rehearsed operations, which are the first ones.
     pub slots: Vec<Slot>,
+    /// The plan of the whole commit, if the commit is simple enough for one.
+    pub plan: Option<Plan>,
+}
+
+/// The effects of a commit whose every operation has one effect, each on another log without
+/// limits, and the record of these effects.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// The effects of the operations, with offsets in the record.
+    pub effects: Vec<Pending>,
+    /// The log of each effect, as it was when the effect was planned.
+    pub before: Vec<Before>,
+    pub record: Vec<u8>,
+}
+
+/// The appended state of a log before a planned effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Before {
+    pub bounds: Option<Bounds>,
+    /// Whether the active memtable had an effect of the log.
+    pub touched: bool,
 }
 
 /// The room that a commit needs.

@@ -16,7 +16,6 @@
 //! `retention.rs` computes the entries that retention drops; `admission.rs` checks the room in the
 //! heap.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -24,16 +23,16 @@ use brooklet_io::seeded::bug;
 use brooklet_wal::{Appended, Wal, WalError};
 
 use crate::error::{Error, Expected, Found, KeyText};
-use crate::format::commit_record;
 use crate::memtable::entry_sizes::SizeQuery;
 use crate::memtable::seqs::Seqs;
-use crate::memtable::{Limited, Memtable, Pending, Slot};
+use crate::memtable::{Limited, Memtable, Slot};
 use crate::model::commit::{Action, Durability, EnrollScope, Op};
-use crate::model::rehearsal::{Needs, SpaceRequest};
+use crate::model::rehearsal::{Needs, Rehearsal, SpaceRequest};
 use crate::model::retention::Retention;
 use crate::model::retention_state::{COUNTED, State, retention};
 use crate::model::{Bounds, Effect, Piece};
 use crate::run::RunSet;
+use crate::state::planned::{Planned, encode_all};
 use crate::state::retention::CommitClock;
 use crate::state::spaces::Share;
 use crate::state::undo::Undo;
@@ -103,23 +102,6 @@ struct Extras {
     sizes: bool,
 }
 
-pub(super) struct Planned {
-    pub(super) op: usize,
-    pub(super) effect: Effect,
-    /// Whether a trim of all earlier entries follows the effect, an append. See [`Pending::trims`].
-    pub(super) trims: bool,
-}
-
-impl Planned {
-    /// Returns the payload of the effect's entry; empty if the effect adds no entry.
-    pub(super) fn payload<'a>(&self, ops: &[Op<'a>]) -> &'a [u8] {
-        match (self.effect, ops[self.op].action) {
-            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
-            _ => &[],
-        }
-    }
-}
-
 impl StoreState {
     /// Returns the slot of a log in the active memtable. If necessary, copies the log's state there
     /// from the frozen memtable or from the bounds cache.
@@ -185,12 +167,11 @@ impl StoreState {
         true
     }
 
-    /// Appends a commit. On failure, returns the reason. `slots` are the slots of the logs of the
-    /// operations, as far as a rehearsal found them.
+    /// Appends a commit. On failure, returns the reason.
     pub fn append(
         &mut self,
         wal: &Wal,
-        (ops, slots): (&[Op<'_>], &[Slot]),
+        (ops, rehearsal): (&[Op<'_>], Option<&Rehearsal>),
         asked: Option<Durability>,
         linger: Duration,
         moment: &CommitClock<'_>,
@@ -198,8 +179,15 @@ impl StoreState {
         if ops.iter().any(|op| self.spaces.is_in_memory(op.key)) {
             return Err(Retry::InMemory);
         }
-        self.begin_plan();
         let durability = self.spaces.durability(ops, asked);
+        if let Some(rehearsal) = rehearsal
+            && let Some(accepted) = self.append_planned(wal, (ops, rehearsal), durability, linger, moment)
+        {
+            self.spaces.note(ops);
+            return Ok(accepted);
+        }
+        let slots = rehearsal.map_or(&[][..], |rehearsal| &rehearsal.slots);
+        self.begin_plan();
         let result =
             self.plan(ops, slots, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
         if let Err(Retry::Error(Error::QuotaReached { space, .. })) = &result {
@@ -494,18 +482,29 @@ impl StoreState {
         let Needs { space: request, record: bound, .. } = needs;
         self.admit(request)?;
         let table = self.table_request(ops);
-        let within = match durability {
-            Durability::Durable => linger,
-            // The device gets the other half of the time.
-            Durability::Deferred(bound) => bound / 2,
-        };
-        let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
+        let (plan, undo, effects) = (&self.plan, &self.undo, &mut self.effects);
         effects.clear();
-        let freeing = request.freeing;
-        let appended =
-            wal.try_append(bound, freeing, within, |out| encode_all(out, ops, plan, undo, effects))?;
+        let entries = plan.iter().zip(undo).map(|(planned, undo)| planned.entry(ops, undo));
+        let encode = |out: &mut dyn FnMut(&[u8])| encode_all(out, entries, effects);
+        let appended = wal.try_append(bound, request.freeing, durability.within(linger), encode)?;
+        self.active.claims_for_table(table.map_or(0, |(claim, _)| claim));
+        let accepted = self.accept(appended, request, durability, moment);
+        if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
+            self.spaces.apply(table).expect("it was just encoded");
+        }
+        Ok(accepted)
+    }
+
+    /// Records the effects of a commit that is in the log.
+    pub(super) fn accept(
+        &mut self,
+        appended: Appended,
+        request: SpaceRequest,
+        durability: Durability,
+        moment: &CommitClock<'_>,
+    ) -> Accepted {
+        let (active, effects) = (&mut self.active, &mut self.effects);
         active.claims(request.claim, request.largest);
-        active.claims_for_table(table.map_or(0, |(claim, _)| claim));
         for pending in effects.iter_mut() {
             pending.offset += appended.offset as u32;
             let log = active.log_mut(pending.slot);
@@ -531,14 +530,11 @@ impl StoreState {
         } else {
             block.effects.append(effects);
         }
-        if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
-            self.spaces.apply(table).expect("it was just encoded");
-        }
         let deferred = match durability {
             Durability::Durable => false,
             Durability::Deferred(bound) => self.defer(bound, moment.elapsed(), appended.earliest),
         };
-        Ok(Accepted { appended, seqs, deferred })
+        Accepted { appended, seqs, deferred }
     }
 
     /// Records that the last block holds a commit that is deferred by at most `bound`. The block
@@ -551,37 +547,6 @@ impl StoreState {
         // If the pace of the ring is slower, the commit is acknowledged once it is durable.
         let starts = earliest.saturating_sub(now);
         now.saturating_sub(oldest) <= bound && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
-    }
-}
-
-/// Writes the planned effects. Leaves them in `effects`, with offsets in the record.
-fn encode_all(
-    out: &mut dyn FnMut(&[u8]),
-    ops: &[Op<'_>],
-    plan: &[Planned],
-    undo: &[Undo],
-    effects: &mut Vec<Pending>,
-) {
-    let written = Cell::new(0);
-    let mut counted = |bytes: &[u8]| {
-        written.set(written.get() + bytes.len());
-        out(bytes);
-    };
-    let mut previous = None;
-    for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
-        let told = !touched && !bug("record-forgets-bounds");
-        let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
-        let (key, effect, payload) = (ops[planned.op].key, planned.effect, planned.payload(ops));
-        let entry = commit_record::Entry { key, effect, before, payload };
-        commit_record::encode(&mut counted, &entry, previous == Some(slot));
-        previous = Some(slot);
-        let (offset, len) = ((written.get() - payload.len()) as u32, payload.len() as u32);
-        let pending = Pending { slot, effect, offset, len, trims: planned.trims };
-        if let Some(effect) = pending.trim() {
-            let entry = commit_record::Entry { key, effect, before: State::default(), payload: &[] };
-            commit_record::encode(&mut counted, &entry, true);
-        }
-        effects.push(pending);
     }
 }
 

@@ -7,7 +7,8 @@
 //! leaves nothing else behind.
 //!
 //! The commit remembers its [`Rehearsal`]. It then finds its logs without a search, and waits for
-//! room before its work and not after it.
+//! room before its work and not after it. A simple commit is appended by the
+//! [plan](crate::state::plan) of its rehearsal.
 //!
 //! The state keeps the memory of its current commit for the next one. A long commit makes that tens
 //! of megabytes, and to get them anew takes milliseconds under the lock. So the memory stays while
@@ -42,6 +43,7 @@ impl StoreState {
         if planned.is_ok() {
             self.add_needs(ops, &mut rehearsal.needs);
             rehearsal.slots.extend(&self.slots);
+            rehearsal.plan = rehearsal.plan.take().and_then(|plan| self.keep_plan(ops, plan));
         }
         self.undo(ops);
         planned
@@ -77,7 +79,8 @@ mod tests {
         let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
         let write = |logs: usize| {
             let mut commit = Commit::new();
-            (0..logs).for_each(|n| _ = commit.snapshot(format!("{n}"), "payload"));
+            // Such a commit has no plan.
+            (0..logs).map(|n| n.to_string()).for_each(|n| _ = commit.append(&n, "a").snapshot(&n, "b"));
             drop(store.commit(&commit).unwrap());
             store.checkpoint().unwrap();
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use brooklet::codex::Reader;
 use brooklet::io::{Clock, ManualClock, MemVolume};
-use brooklet::{Bytes, Durability, Entry, Error, Options};
+use brooklet::{Bytes, Commit, Durability, Entry, Error, Options};
 
 use super::{Held, State, When, World};
 use crate::model::{self, Change, Log, Logs, Refusal, text};
@@ -20,17 +20,13 @@ impl World {
     pub(super) fn commit(&self, n: u64, deferred: Option<Duration>, may_wait: bool) -> Result<(), Violation> {
         let store = self.open_store();
         self.notice_import()?;
-        let changes: Arc<[Change]> = {
-            let State { rng, oracle, .. } = &mut *self.state();
-            let changes: Arc<[Change]> =
-                (0..n).map(|_| self.plan.habits.change(rng, &oracle.appended)).collect();
-            let limits = changes.iter().filter(|change| matches!(change, Change::Retain(..)));
-            oracle.limited.extend(limits.map(|change| change.key().clone()));
-            changes
-        };
+        let changes = self.draw_changes(n);
         let mut commit = model::commit(&changes);
         if let Some(bound) = deferred {
             commit.durability(Durability::Deferred(bound));
+        }
+        if may_wait && n >= self.plan.shape.long as u64 {
+            self.prepare(&mut commit)?;
         }
         let outer = self.watch();
         let result = if may_wait { store.commit(&commit) } else { store.try_commit(&commit) };
@@ -94,6 +90,28 @@ impl World {
                 excused.map_err(|Violation(what)| Violation(format!("{what}, where {refusal:?} was due")))
             }
         }
+    }
+
+    fn draw_changes(&self, n: u64) -> Arc<[Change]> {
+        let State { rng, oracle, .. } = &mut *self.state();
+        let changes: Arc<[Change]> = (0..n).map(|_| self.plan.habits.change(rng, &oracle.appended)).collect();
+        let limits = changes.iter().filter(|change| matches!(change, Change::Retain(..)));
+        oracle.limited.extend(limits.map(|change| change.key().clone()));
+        changes
+    }
+
+    /// Prepares a long commit, in half of all cases. Then another commit may come before it.
+    fn prepare(&self, commit: &mut Commit) -> Result<(), Violation> {
+        let (prepares, others) = {
+            let rng = &mut self.state().rng;
+            (rng.percent(50), rng.percent(40))
+        };
+        if prepares {
+            // An error is that of the commit, too.
+            let prepared = self.open_store().prepare(commit);
+            self.tell(|| format!("  prepared: {prepared:?}"));
+        }
+        if prepares && others { self.commit(1, None, false) } else { Ok(()) }
     }
 
     /// Reads a log of the last commit back, before the commit is durable.

@@ -1,7 +1,9 @@
 //! Effects that are appended and not visible yet.
 
-use crate::memtable::Slot;
 use crate::model::Effect;
+
+/// Index of a log in the storage of its owner.
+pub(crate) type Slot = u32;
 
 /// An effect that waits for its block to become durable.
 #[derive(Clone, Copy, Debug)]
