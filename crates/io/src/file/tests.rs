@@ -47,6 +47,21 @@ fn keeps_bytes_across_opens() {
     assert!(buf.chunks(SECTOR).all(|s| s.iter().all(|&b| b == s[0])));
 }
 
+/// FUSE, NFS, CIFS and SMB 2 may answer a direct read from a cache on the other side; ext4, XFS and
+/// overlay read the medium.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_direct_read_is_of_the_medium_only_where_this_kernel_carries_it_out() {
+    let remote = [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42];
+    let local = [0xef53, 0x5846_5342, 0x794c_7630];
+    assert!(remote.into_iter().all(backend::is_passed_on) && !local.into_iter().any(backend::is_passed_on));
+    let dir = tempfile::tempdir().unwrap();
+    let volume = create(&dir, FileOptions::default());
+    let kind = rustix::fs::fstatfs(&volume.inner.file).unwrap().f_type as u64;
+    let reads_medium = volume.info().direct && !backend::is_passed_on(kind);
+    assert_eq!(volume.read_medium(0, &mut filled(SECTOR, 1)).is_some(), reads_medium);
+}
+
 #[test]
 fn buffered_volumes_work_too_and_say_so() {
     let dir = tempfile::tempdir().unwrap();
