@@ -62,7 +62,11 @@ impl FileInner {
             Some(_) => Direct::Real,
         };
         match found {
-            Direct::Real => self.direct = true,
+            Direct::Real => {
+                self.direct = true;
+                let kind = rustix::fs::fstatfs(&self.file)?.f_type as u64;
+                self.reads_medium = self.device.is_some() || !is_passed_on(kind);
+            }
             _ if bug("file-direct-in-name-is-believed") => self.direct = true,
             Direct::InName(why) => {
                 rustix::fs::fcntl_setfl(&self.file, flags)?;
@@ -111,6 +115,16 @@ impl FileInner {
         let known = self.device.is_some() || KNOWN.contains(&kind);
         Ok((!known).then(|| format!("a file system of type {kind:#x}")))
     }
+}
+
+/// Returns whether file systems of this type pass requests on to another program or machine. It may
+/// answer a direct read from a cache of its own, which can hold bytes that a failed flush dropped.
+#[cfg(target_os = "linux")]
+pub(super) fn is_passed_on(kind: u64) -> bool {
+    /// Types of FUSE, NFS, CIFS, SMB 2, SMB, 9P, Ceph and AFS; see `statfs(2)`.
+    const PASSED_ON: [u64; 8] =
+        [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x517b, 0x0102_1997, 0x00c3_6400, 0x5346_414f];
+    PASSED_ON.contains(&kind)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -51,6 +51,8 @@ pub(crate) struct FileInner {
     _held: Held,
     opener: Process,
     pub(super) direct: bool,
+    /// Whether direct reads return only bytes that are on the medium.
+    pub(super) reads_medium: bool,
     pub(super) size: AtomicU64,
     /// Held while the size changes.
     pub(super) resize: Mutex<()>,
@@ -94,6 +96,7 @@ impl FileInner {
             #[cfg(target_os = "linux")]
             read_around: ReadAround::default(),
             direct: false,
+            reads_medium: false,
             size: AtomicU64::new(size),
             resize: Mutex::new(()),
             gives_back: AtomicBool::new(true),

@@ -178,9 +178,10 @@ impl Volume for FileVolume {
         self.inner.read_cached(offset, buf)
     }
 
-    /// Reads from the device, because direct reads bypass the page cache.
+    /// Reads from the device, because direct reads bypass the page cache. `None` on macOS, and on
+    /// FUSE and network file systems, where another program or machine may have a cache.
     fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
-        self.inner.direct.then(|| self.inner.read_at(offset, buf))
+        self.inner.reads_medium.then(|| self.inner.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
