@@ -568,3 +568,6 @@ impl Space {
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
+
+#[cfg(test)]
+mod tests;
