@@ -292,7 +292,10 @@ impl Spaces {
                 Some(known) if known.config.class.memory().is_some() == is_in_memory => known.number(),
                 _ => next,
             };
-            next += u64::from(number == next);
+            if number == next {
+                let none_left = || Error::InvalidSpace("no number is left for another space".into());
+                next = next.checked_add(1).ok_or_else(none_left)?;
+            }
             len += usize::from(known.is_none());
             let space = Space::new(name.as_bytes(), number, config, counted, Totals::default());
             changes.push(Change::Put(space.into()));
@@ -325,6 +328,11 @@ impl Spaces {
                 (next, gone.into_iter().chain(put).collect())
             }
         };
+        // A store never gives a number out again. With a smaller next number, the number of an
+        // existing space would be malformed in later entries.
+        if next < self.next {
+            return None;
+        }
         // Places of removed spaces must not stay in the list, and a new space of the same name
         // must not get their counts.
         self.begin();
@@ -371,7 +379,7 @@ impl Spaces {
             self.grown.push(at);
         }
         let (all_logs, all_bytes) = growth.get_or_insert_default();
-        (*all_logs, *all_bytes) = (*all_logs + logs, *all_bytes + bytes);
+        (*all_logs, *all_bytes) = (*all_logs + logs, all_bytes.saturating_add(bytes));
         self.changed |= !bug("changed-totals-stay-out-of-runs");
     }
 
