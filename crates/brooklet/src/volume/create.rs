@@ -98,6 +98,8 @@ impl Drop for Draft {
 
 /// The part of a draft's name between the store's name and a random number.
 const NEW: &str = ".new-";
+/// Number of digits of that number.
+const DIGITS: usize = 16;
 /// Maximum number of random numbers that are tried. A draft needs another number if another process
 /// locks its file, because that process takes the file for a leftover.
 const TRIES: usize = 8;
@@ -109,7 +111,7 @@ fn new_draft(path: &Path, options: &Options) -> io::Result<(PathBuf, Arc<dyn Vol
     loop {
         tries += 1;
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!("{NEW}{:016x}", system_seed()));
+        name.push(format!("{NEW}{:0DIGITS$x}", system_seed()));
         let draft = path.with_file_name(name);
         match options.files.open(&draft, OpenMode::Create, file_options(options)) {
             Ok(volume) => return Ok((draft, volume)),
@@ -130,7 +132,9 @@ fn sweep(path: &Path) {
         let is_draft = || {
             let found = found.file_name();
             let number = found.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(NEW.as_bytes())?;
-            (!number.is_empty() && number.iter().all(u8::is_ascii_hexdigit)).then_some(())
+            // No more than a draft has: somebody may have named a copy `store.new-20240101`.
+            let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            (number.len() == DIGITS && number.iter().all(is_digit)).then_some(())
         };
         // A link of such a name is no draft, and is not followed.
         if is_draft().is_none() || !found.file_type().is_ok_and(|kind| kind.is_file()) {
