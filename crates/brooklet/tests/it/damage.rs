@@ -2,9 +2,10 @@
 //! reads wrong or shorter than it is without an error that names the place.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
-use brooklet::io::MemVolume;
+use brooklet::io::{Layer, MemVolume, SECTOR, Volume};
 use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, WalkItem, check_volume};
 
 fn options() -> Options {
@@ -303,5 +304,52 @@ pub fn a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt() {
         let (read, error) = until_error(reader.read("log", ..).unwrap().rev());
         assert!(error.is_some() && read == behind, "{read:?}");
         assert!(matches!(reader.bounds("log"), Err(Error::Damaged { .. })));
+    }
+}
+
+/// A volume that does not read the sector at this offset.
+#[derive(Clone, Debug)]
+struct BadSector(MemVolume, u64);
+
+impl BadSector {
+    fn check(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        let reads_it = (offset..offset + buf.len() as u64).contains(&self.1);
+        if reads_it { Err(io::Error::other("a bad sector")) } else { Ok(()) }
+    }
+}
+
+impl Layer for BadSector {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.check(offset, buf)?;
+        self.0.read_at(offset, buf)
+    }
+
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        match self.check(offset, buf) {
+            Ok(()) => self.0.read_medium(offset, buf),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// The superblock has three copies. In an earlier state, a device that did not read one of them
+/// kept the store from opening, although a flipped bit there did not.
+#[test]
+fn a_copy_of_the_superblock_that_the_device_does_not_read_hides_nothing() {
+    for copy in 0..3 {
+        let disk = MemVolume::new(1);
+        let store = options().create_on(Arc::new(disk.clone())).unwrap();
+        store.append("log", b"entry").unwrap().wait().unwrap();
+        store.close().unwrap();
+        let bad: Arc<dyn Volume> = Arc::new(BadSector(disk, copy * SECTOR as u64));
+        for read_only in [true, false] {
+            let store = options().read_only(read_only).open_on(bad.clone()).unwrap();
+            let entry = store.read("log", ..).unwrap().next().expect("the log has an entry").unwrap();
+            assert_eq!(entry.payload, &b"entry"[..], "copy {copy}, read-only: {read_only}");
+        }
     }
 }
