@@ -167,14 +167,38 @@ pub fn write<T: SlotContent>(
 ///
 /// Each slot has its own read: a read that returns earlier bytes must not hide the newest slot.
 pub fn read<T: SlotContent>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
+    let (slots, failure) = read_each(volume, count);
+    failure.map_or(Ok(slots), Err)
+}
+
+/// Reads slots like [`read`], if each change writes the same content to all of them. A slot that
+/// the device does not read then counts as damaged.
+///
+/// # Errors
+/// The error of the device, if no slot is whole.
+pub fn read_copies<T: SlotContent>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
+    let (slots, failure) = read_each(volume, count);
+    let is_known = slots.iter().any(|slot| matches!(slot, Slot::Valid(_) | Slot::Newer(_)));
+    failure.filter(|_| !is_known).map_or(Ok(slots), Err)
+}
+
+/// Reads slots, each alone, and returns the first error.
+fn read_each<T: SlotContent>(volume: &dyn Volume, count: usize) -> (Vec<Slot<T>>, Option<io::Error>) {
     let mut buf = AlignedBuf::zeroed(count * SECTOR);
     let at_once = if bug("slots-are-read-at-once") { count.max(1) } else { 1 };
+    let (mut slots, mut failure) = (Vec::with_capacity(count), None);
     for (piece, at) in buf.chunks_mut(at_once * SECTOR).zip((0..).step_by(at_once * SECTOR)) {
-        if !read_medium_exact_at(volume, at, piece) {
-            read_exact_at(volume, at, piece)?;
+        let is_read = read_medium_exact_at(volume, at, piece);
+        let done = if is_read { Ok(()) } else { read_exact_at(volume, at, piece) };
+        match done {
+            Ok(()) => slots.extend(piece.chunks(SECTOR).map(T::decode)),
+            Err(error) => {
+                slots.extend(piece.chunks(SECTOR).map(|_| Slot::Damaged("the device does not read it")));
+                failure = failure.or(Some(error));
+            }
         }
     }
-    Ok(buf.chunks(SECTOR).map(T::decode).collect())
+    (slots, failure)
 }
 
 /// Returns the newest content, and the number of a slot that holds it; `None` if no slot is whole.

@@ -65,7 +65,7 @@ pub(crate) fn load_beside(volumes: &Volumes, options: &Options) -> Result<Opened
 
 /// Returns the newest superblock.
 fn newest(volume: &dyn Volume) -> io::Result<Superblock> {
-    let slots: Vec<Slot> = slot::read(volume, COPIES)?;
+    let slots: Vec<Slot> = slot::read_copies(volume, COPIES)?;
     let (info, size) = (volume.info(), volume.size()?);
     Superblock::choose(&slots, &info.name, size, info.device.is_some()).map_err(io::Error::other)
 }

@@ -73,8 +73,8 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         );
         return Err(Error::NotAStore { name, why });
     }
-    let slots =
-        slot::read(&**volume, COPIES).map_err(Error::io(format!("reading the superblock of {name}")))?;
+    let slots = slot::read_copies(&**volume, COPIES)
+        .map_err(Error::io(format!("reading the superblock of {name}")))?;
     let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
     options.compare(&name, &superblock)?;
     if !options.beside_writer {

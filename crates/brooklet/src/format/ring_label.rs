@@ -97,8 +97,8 @@ impl Label {
         if size < RING_OFFSET {
             return Err(wrong(format!("it has {size} bytes, too few for a ring")));
         }
-        let slots =
-            slot::read::<Self>(volume, COPIES).map_err(Error::io(format!("reading the label of {name}")))?;
+        let slots = slot::read_copies::<Self>(volume, COPIES)
+            .map_err(Error::io(format!("reading the label of {name}")))?;
         let known = Self::FORMAT;
         let newest =
             slot::choose(&slots).map_err(|found| Error::NewerFormat { name: name.clone(), found, known })?;

@@ -52,7 +52,7 @@
 //! Every change writes all copies, one after another, each durable before the next. So either all
 //! copies hold the newest generation, or a crash happened in between. In the latter case the older
 //! generation is still valid, because nothing it refers to is reused before the last copy is
-//! written.
+//! written. A copy that the device does not read counts as damaged, too.
 
 use std::ops::Range;
 
