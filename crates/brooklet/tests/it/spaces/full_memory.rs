@@ -67,6 +67,40 @@ fn a_commit_keeps_its_own_logs() {
     assert!(space.bounds("002").is_err());
 }
 
+/// A deletion needs no entry of its log, and an expectation needs none. In an earlier state, a full
+/// space loaded the log for them: it refused the commit, or dropped other logs.
+#[test]
+fn a_full_space_loads_no_log_to_delete_it() {
+    for config in [dropping(128 << 10), in_memory(128 << 10)] {
+        let (volume, space) = reopened(config);
+        let mut expecting = Commit::new();
+        expecting.expect_next("198", 1).trim("000", 1);
+        space.commit(&expecting).unwrap().wait().unwrap();
+        let mut unlawful = Commit::new();
+        unlawful.delete("199").append("199", "again").trim("unknown", 1);
+        let error = space.commit(&unlawful).unwrap_err();
+        assert!(matches!(error, Error::UnknownLog { .. }), "{error}");
+        let mut conflict = Commit::new();
+        conflict.expect_next("199", 7).delete("199");
+        let error = space.commit(&conflict).unwrap_err();
+        assert!(matches!(error, Error::Conflict { .. }), "{error}");
+        for log in 150..200 {
+            let key = format!("{log:03}");
+            assert_eq!(space.bounds(&key).unwrap().next, 1);
+            let mut deletion = Commit::new();
+            deletion.expect_next(&key, 1).delete(&key);
+            space.commit(&deletion).unwrap().wait().unwrap();
+            assert!(space.bounds(&key).is_err() && space.delete(&key).is_err());
+        }
+        let dropped = space.info().unwrap().memory.unwrap().dropped;
+        assert_eq!((dropped, space.scan("").unwrap().count()), (0, 150));
+        drop(space);
+        // The dump at the end has the deletions.
+        let space = open(&volume).unwrap().space("s").unwrap();
+        assert_eq!(space.scan("").unwrap().count(), 150);
+    }
+}
+
 #[test]
 fn a_space_that_refuses_counts_the_logs_that_do_not_fit() {
     let memory = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(128 << 10)));
