@@ -14,12 +14,13 @@ use crate::counters::{Stall, StallReason};
 use crate::engine::Inner;
 use crate::engine::append::Patience;
 use crate::error::{Error, KeyText};
+use crate::memory_space::commit::need_entries;
 use crate::memory_space::{LoadedLog, Logs, Lookup, MemorySpace, Phase, Rejected};
 use crate::memtable::seqs::Seqs;
-use crate::model::Effect;
 use crate::model::commit::{Action, Durability, Op};
 use crate::model::retention_state::State;
 use crate::model::space_config::{MAX_NAME, SEPARATOR};
+use crate::model::{Bounds, Effect};
 use crate::read::asked::Asked;
 use crate::read::scan::Listed;
 use crate::read::{Entries, ReadView};
@@ -164,7 +165,8 @@ impl Inner {
         Ok(TriedInMemory::Elsewhere)
     }
 
-    /// Brings the logs of some operations of a commit to memory, as far as the runs have them.
+    /// Brings the logs of some operations of a commit to memory, as far as the runs have them, or
+    /// their bounds alone, if the commit needs nothing else of them.
     fn bring_for(
         &self,
         memory_space: &MemorySpace,
@@ -172,9 +174,16 @@ impl Inner {
         which: &[usize],
         generation: u32,
     ) -> Result<(), Error> {
+        let needed = need_entries(ops);
         let mut before = memory_space.logs().keep(ops);
         for &i in which {
-            let loaded = self.below(memory_space, ops[i].key, generation)?;
+            let key = ops[i].key;
+            if !needed.contains(key) {
+                let bounds = self.below(memory_space, key, generation, self.bounds_below(key))?;
+                memory_space.logs().note_below(key, bounds, generation);
+                continue;
+            }
+            let loaded = self.below(memory_space, key, generation, self.log_below(memory_space, key))?;
             let mut logs = memory_space.logs();
             let fits = logs.bring_for((ops, i), loaded, generation, &mut before);
             let limit = logs.config.bytes;
@@ -262,14 +271,16 @@ impl Inner {
         (states, alone)
     }
 
-    /// Loads a log from runs and memtables.
-    fn below(
+    /// Returns what was found of a log in runs and memtables. If the log cannot be read, and the
+    /// space leaves such logs alone, sets the log aside: then nothing was found.
+    fn below<T>(
         &self,
         memory_space: &MemorySpace,
         key: &[u8],
         generation: u32,
-    ) -> Result<Option<LoadedLog>, Error> {
-        match self.log_below(memory_space, key) {
+        found: Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
+        match found {
             Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. }))
                 if memory_space.logs().sets_aside =>
             {
@@ -282,6 +293,16 @@ impl Inner {
         }
     }
 
+    /// Looks the bounds of a log up in runs and memtables.
+    fn bounds_below(&self, key: &[u8]) -> Result<Option<Bounds>, Error> {
+        let state = self.state();
+        let recent = state.recent(key).first().map(|(_, _, piece)| piece.bounds);
+        let runs = state.runs.clone();
+        drop(state);
+        recent.map_or_else(|| Ok(runs.state(key)?.bounds), Ok::<_, Error>)
+    }
+
+    /// Loads a log from runs and memtables.
     fn log_below(&self, memory_space: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         let state = self.state();
         let recent = state.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());

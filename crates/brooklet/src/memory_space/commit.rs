@@ -1,7 +1,11 @@
 //! Commits on the logs of a memory space: each commit takes effect as a whole or not at all, within
 //! the memory and the quotas of the space.
+//!
+//! A commit needs its logs in memory, with one exception: of a log that it deletes, or of which it
+//! expects a state, it needs the bounds alone. So a full space loads no log to delete it.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::memory_space::log::{CHUNK, Frozen, Log};
@@ -16,6 +20,23 @@ use crate::model::space_config::WhenFull;
 struct Saved<'a> {
     key: &'a [u8],
     log: Option<(Frozen, u32)>,
+    /// Whether only the runs have the log.
+    is_below: bool,
+}
+
+/// Returns the logs of which a commit needs the entries. A deletion needs none, and after it, the
+/// log is another one.
+pub(crate) fn need_entries<'a>(ops: &[Op<'a>]) -> BTreeSet<&'a [u8]> {
+    let (mut needed, mut deleted) = (BTreeSet::new(), BTreeSet::new());
+    for op in ops {
+        match op.action {
+            Action::Expect(_) => {}
+            Action::Delete => _ = deleted.insert(op.key),
+            _ if deleted.contains(op.key) => {}
+            _ => _ = needed.insert(op.key),
+        }
+    }
+    needed
 }
 
 impl Logs {
@@ -24,6 +45,15 @@ impl Logs {
         if self.phase != Phase::Open {
             return Err(Rejected::Phase(self.phase));
         }
+        let done = self.try_commit(ops, now);
+        // A commit that needs more look-ups comes again.
+        if !matches!(done, Err(Rejected::Below(..))) {
+            self.end_look_ups(ops);
+        }
+        done
+    }
+
+    fn try_commit(&mut self, ops: &[Op<'_>], now: &dyn Fn() -> u64) -> Result<Seqs, Rejected> {
         // A commit has one time: an entry that an operation was checked against must not become too
         // old before the operation takes effect.
         let time = OnceCell::new();
@@ -68,18 +98,21 @@ impl Logs {
         Ok(seqs)
     }
 
-    /// Checks that all logs are known and meet the expectations.
-    fn check(&mut self, ops: &[Op<'_>]) -> Result<(), Rejected> {
+    /// Checks that all logs are known, as far as the commit needs them, and meet the expectations.
+    fn check(&self, ops: &[Op<'_>]) -> Result<(), Rejected> {
         let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Lookup::Below);
-        let below: Vec<usize> =
+        let mut below: Vec<usize> =
             ops.iter().enumerate().filter(|(_, op)| unknown(op)).map(|(i, _)| i).collect();
+        if !below.is_empty() {
+            let needed = need_entries(ops);
+            below.retain(|&i| needed.contains(ops[i].key) || self.known_bounds(ops[i].key).is_none());
+        }
         if !below.is_empty() {
             return Err(Rejected::Below(below, self.generation));
         }
-        self.end_look_ups(ops);
         for op in ops {
             let Action::Expect(expected) = op.action else { continue };
-            let bounds = self.bounds(op.key);
+            let bounds = self.known_bounds(op.key);
             let holds = match expected {
                 Expected::Next(next) => bounds.map_or(0, |bounds| bounds.next) == next,
                 Expected::Absent => bounds.is_none(),
@@ -90,6 +123,31 @@ impl Logs {
             }
         }
         Ok(())
+    }
+
+    /// Returns the bounds of a log in memory, or of a log that only the runs have and that was
+    /// looked up for a commit.
+    fn known_bounds(&self, key: &[u8]) -> Option<Bounds> {
+        match self.lookup(key) {
+            Lookup::Here(log) => Some(log.bounds()),
+            Lookup::Gone => None,
+            Lookup::Below => {
+                let known = self.below.get(key).filter(|(_, generation)| *generation == self.generation);
+                known.map(|(bounds, _)| *bounds)
+            }
+        }
+    }
+
+    /// Records the bounds of a log that only the runs have, for a commit that needs nothing else of
+    /// the log, unless another call has added the log. `None`: no run has the log.
+    pub fn note_below(&mut self, key: &[u8], bounds: Option<Bounds>, generation: u32) {
+        if generation != self.generation || !matches!(self.state(key), Lookup::Below) {
+            return;
+        }
+        match bounds {
+            Some(bounds) => _ = self.below.insert(key.to_vec(), (bounds, generation)),
+            None => _ = self.absent.insert(key.to_vec()),
+        }
     }
 
     fn check_quotas(&mut self, logs: usize, bytes: u64) -> Result<(), Error> {
@@ -208,22 +266,24 @@ impl Logs {
                 let Bounds { first, next } = place.log.bounds();
                 (place.log.freeze(first..next), place.created)
             });
-            Saved { key, log }
+            let is_below = log.is_none() && !self.below.is_empty() && self.known_bounds(key).is_some();
+            Saved { key, log, is_below }
         };
         keys.into_iter().map(save).collect()
     }
 
-    fn restore(&mut self, Saved { key, log }: Saved<'_>) {
+    fn restore(&mut self, Saved { key, log, is_below }: Saved<'_>) {
         if let Some(slot) = self.places.find(key) {
             self.take_out(slot);
+        }
+        // The commit deleted the log. A later deletion adds the tombstone again.
+        let is_in_runs = is_below || log.as_ref().is_some_and(|(_, created)| *created < self.generation);
+        if is_in_runs && self.tombstones.remove(key) {
+            self.memory -= tombstone_cost(key);
         }
         if let Some((frozen, created)) = log {
             self.put(key, Log::thaw(frozen), created);
             self.moved.iter_mut().for_each(|moved| _ = moved.insert(key.to_vec()));
-            // The commit deleted the log. A later deletion adds the tombstone again.
-            if created < self.generation && self.tombstones.remove(key) {
-                self.memory -= tombstone_cost(key);
-            }
         }
     }
 
@@ -231,6 +291,11 @@ impl Logs {
     fn apply(&mut self, op: &Op<'_>, now: &dyn Fn() -> u64) -> Result<Option<u64>, Error> {
         let unknown = || Error::UnknownLog { key: KeyText::of(op.key) };
         let found = self.places.find(op.key);
+        if found.is_none() && matches!(op.action, Action::Delete) && self.known_bounds(op.key).is_some() {
+            // Only the runs have the log.
+            self.forget(op.key);
+            return Ok(None);
+        }
         let slot = match op.action {
             Action::Expect(_) | Action::Enroll(_) | Action::ExpiryPass => return Ok(None),
             Action::Append(_) | Action::Snapshot(_) | Action::Begin(_) => {

@@ -22,7 +22,7 @@ pub mod log;
 pub mod retention;
 pub mod slots;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -86,6 +86,9 @@ pub(crate) struct Logs {
     tombstones: BTreeSet<Vec<u8>>,
     /// Logs that no run has, while a commit goes on that looked them up.
     absent: BTreeSet<Vec<u8>>,
+    /// Logs that only the runs have, while a commit goes on that needs nothing of them but these
+    /// bounds. The generation is that of the look-up.
+    below: BTreeMap<Vec<u8>, (Bounds, u32)>,
     /// Memory of the logs, and their payloads, both in bytes.
     memory: usize,
     bytes: u64,
@@ -159,6 +162,7 @@ impl MemorySpace {
             places: Places::new(seed),
             tombstones: BTreeSet::new(),
             absent: BTreeSet::new(),
+            below: BTreeMap::new(),
             memory: 0,
             bytes: 0,
             generation: 1,
@@ -334,13 +338,14 @@ impl Logs {
         }
     }
 
-    /// Ends the look-ups for a commit. A later commit looks the logs that no run has up again.
+    /// Ends the look-ups for a commit. A later commit looks the logs that are not here up again.
     pub fn end_look_ups(&mut self, ops: &[Op<'_>]) {
-        if self.absent.is_empty() {
+        if self.absent.is_empty() && self.below.is_empty() {
             return;
         }
         for op in ops {
             self.absent.remove(op.key);
+            self.below.remove(op.key);
         }
     }
 

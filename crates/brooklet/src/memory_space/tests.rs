@@ -232,6 +232,34 @@ fn a_look_up_in_vain_takes_no_memory_after_its_commit() {
     assert_eq!((logs.memory(), logs.len()), (0, 0));
 }
 
+/// Another commit deletes the log, and a dump has the deletion, before the commit comes that looked
+/// the log up.
+#[test]
+fn the_bounds_of_a_log_in_runs_are_outdated_after_a_dump() {
+    let memory_space = memory_space();
+    let mut logs = memory_space.logs();
+    logs.complete = false;
+    let (key, bounds) = (b"s/log", Some(Bounds { first: 0, next: 1 }));
+    let delete = [Op { key, action: Action::Delete }];
+    let Err(Rejected::Below(_, generation)) = logs.commit(&delete, &|| 0) else { panic!("it is in runs") };
+    logs.note_below(key, bounds, generation);
+    logs.begin_dump();
+    logs.end_dump(true);
+    assert!(matches!(logs.commit(&delete, &|| 0), Err(Rejected::Below(..))));
+    logs.note_below(key, bounds, generation);
+    assert!(matches!(logs.commit(&delete, &|| 0), Err(Rejected::Below(..))), "it was looked up before");
+    logs.note_below(key, bounds, generation + 1);
+    // A refused commit leaves the log, and no memory.
+    let ops = [delete[0], Op { key, action: Action::Append(b"again") }, delete[0], delete[0]];
+    assert!(matches!(logs.commit(&ops, &|| 0), Err(Rejected::Error(Error::UnknownLog { .. }))));
+    assert!(matches!(logs.state(key), Lookup::Below));
+    assert_eq!((logs.memory(), logs.len()), (0, 0));
+    logs.note_below(key, bounds, generation + 1);
+    assert!(logs.commit(&delete, &|| 0).is_ok());
+    assert!(matches!(logs.state(key), Lookup::Gone));
+    assert!(logs.below.is_empty() && logs.absent.is_empty());
+}
+
 /// The next entry of each log begins a chunk.
 #[test]
 fn a_commit_on_long_logs_stays_within_the_memory() {

@@ -295,7 +295,8 @@ pub struct MemoryInfo {
     /// Bytes of memory that the logs take.
     pub used: u64,
     /// Whether all logs of the space are in memory. If some logs did not fit, or could not be read
-    /// when the store was opened, the store loads each of them with the first commit on it.
+    /// when the store was opened, the store loads each of them with the first commit that needs its
+    /// entries.
     pub complete: bool,
     /// Whether the space has changed since the last dump.
     pub changed: bool,
