@@ -347,4 +347,21 @@ mod tests {
         inner.end_hold();
         assert_eq!(inner.memory_before_checkpoint(), usual, "its commit has ended");
     }
+
+    /// Such a commit takes no room of the store. In an earlier state, its preparation waited for a
+    /// checkpoint, and put the next one off.
+    #[test]
+    fn a_commit_on_a_space_in_memory_is_not_prepared() {
+        let clock = Arc::new(ManualClock::default());
+        let store = options().clock(clock).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let memory = crate::Class::Memory(crate::MemoryConfig::new(64 << 20));
+        let space = store.create_space("s", SpaceConfig::new().class(memory)).unwrap();
+        let mut commit = Commit::new();
+        (0..8_000).for_each(|n| _ = commit.append(format!("{n}"), "payload"));
+        let usual = store.inner().memory_before_checkpoint();
+        space.prepare(&mut commit).unwrap();
+        assert_eq!(store.inner().memory_before_checkpoint(), usual);
+        space.commit(&commit).unwrap().wait().unwrap();
+        assert_eq!(space.bounds("7999").unwrap().next, 1);
+    }
 }
