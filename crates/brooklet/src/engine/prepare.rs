@@ -57,6 +57,10 @@ impl Inner {
         if ops.len() < self.options.long {
             return none;
         }
+        // A commit in memory takes no room in the ring and in the heap.
+        if self.memory_spaces.of(ops[0].key).is_some() {
+            return none;
+        }
         let prepared =
             self.writable().and_then(|wal| Attempt::new(self, wal, ops, None, Patience::Room).prepare());
         prepared.unwrap_or_else(|error| {
