@@ -67,6 +67,7 @@ impl Store {
     /// space](crate::Class::Memory) count at once.
     ///
     /// Entries that expire by their age are no change; the store's removal of such entries is one.
+    /// In a memory space, this removal is no change, and neither is a new retention of the space.
     ///
     /// ```
     /// use brooklet::{Bounds, WatchEvent};
