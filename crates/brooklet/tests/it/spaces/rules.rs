@@ -1,9 +1,10 @@
 //! The rules of a space give each log its retention, also after crashes, in copies and in memory.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use brooklet::io::{MemVolume, Rng};
+use brooklet::io::{Fault, MemVolume, Rng};
 use brooklet::{Class, Error, MemoryConfig, Retention, SpaceConfig, Store};
 
 use crate::spaces::{create, open, options};
@@ -143,6 +144,44 @@ fn imported_logs_get_the_retention_of_their_rule() {
     store.import().view(&from.view().unwrap(), "").unwrap();
     let kept = |key: &str| store.bounds(key).unwrap().len();
     assert_eq!([kept("s/1/feed"), kept("s/1/doc"), kept("s/audit/1")], [2, 3, 4]);
+}
+
+/// A read fails while the store sets the limits. In an earlier state, the next call set none: the
+/// space had the new retention already.
+#[test]
+fn a_retention_that_an_error_cuts_short_is_set_by_the_next_call() {
+    let volume = MemVolume::new(1);
+    let store = create(&volume);
+    drop(store.create_space("s", SpaceConfig::new()).unwrap());
+    let keys: Vec<String> = (0..200).map(|n| format!("s/{n:03}")).collect();
+    for key in &keys {
+        let payload = |n: u8| vec![n; 200];
+        store.append_many(key, [payload(1), payload(2), payload(3)]).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let (image, mut cut_short) = (volume.image(), 0);
+    let fails = |reads| Fault::ReadErrorAfter { reads, kind: ErrorKind::Other, sticky: false };
+    for reads in 0..40 {
+        let volume = MemVolume::from_image(image.clone(), 1);
+        let store = open(&volume).unwrap();
+        let space = store.space("s").unwrap();
+        let config = SpaceConfig::new().retention(Retention::new().entries(1));
+        volume.fail(fails(reads));
+        if let Err(error) = space.configure(config.clone()) {
+            assert!(matches!(error, Error::Io { .. }), "{error}");
+            cut_short += 1;
+        }
+        volume.fail(fails(u64::MAX));
+        space.configure(config.clone()).unwrap();
+        assert_eq!(space.info().unwrap().config, config);
+        for key in &keys {
+            assert_eq!(store.bounds(key).unwrap().len(), 1, "{key} after {reads} reads");
+            assert_eq!(store.retention(key).unwrap(), config.retention);
+        }
+    }
+    assert!(cut_short > 3, "{cut_short}");
 }
 
 #[test]
