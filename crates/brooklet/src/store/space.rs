@@ -175,13 +175,28 @@ impl Store {
             (_, None) => with(config.has_quota() && was_counted)?,
         }
         let counts = config.has_quota() && !was_counted;
-        if counts || changed {
-            space.enroll(if changed { EnrollScope::All } else { EnrollScope::None })?;
+        if changed {
+            self.retain(&space, &config, old, !counts)?;
+        } else if counts {
+            space.enroll(EnrollScope::None)?;
         }
-        if counts {
-            with(true)?;
+        let counted = if counts { with(true) } else { Ok(()) };
+        counted.map(|()| space)
+    }
+
+    /// Sets the new retention of a space on all logs; `counted`: all logs are counted already. If
+    /// an error ends this early, the space gets its old retention again: so the next call with the
+    /// new one sets it on all logs.
+    fn retain(&self, space: &Space, new: &SpaceConfig, old: SpaceConfig, counted: bool) -> Result<(), Error> {
+        let Err(error) = space.enroll(EnrollScope::All) else { return Ok(()) };
+        // Another call would meet damage again, and new logs are to get the limits.
+        if !matches!(error, Error::Damaged { .. } | Error::NewerFormat { .. }) {
+            let config = SpaceConfig { retention: old.retention, rules: old.rules, ..new.clone() };
+            let counted = counted && config.has_quota();
+            let changes = self.inner().state().spaces.put([(&*space.name, config, counted)])?;
+            self.commit_changes(&changes)?;
         }
-        Ok(space)
+        Err(error)
     }
 
     /// Restores the old configuration of a space that could not be moved into memory.
@@ -288,8 +303,10 @@ impl Space {
     ///
     /// For a quota, the call counts all logs of the space. A changed retention is set on all logs
     /// of the space, and replaces the limits of logs that had their own. This work takes time;
-    /// commits continue meanwhile. If an error ends the call early, call it again. A quota below
-    /// the current content drops nothing: the store refuses new content.
+    /// commits continue meanwhile. If an error ends the call early, call it again: the space has
+    /// its old retention until then, unless data is damaged. If the process ends meanwhile,
+    /// configure another retention first. A quota below the current content drops nothing: the
+    /// store refuses new content.
     ///
     /// # Errors
     /// [`Error::InvalidSpace`], [`Error::UnknownSpace`].
