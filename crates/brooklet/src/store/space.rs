@@ -593,3 +593,6 @@ impl Space {
         Ok(logs.without(self.name.len() + 1))
     }
 }
+
+#[cfg(test)]
+mod tests;
