@@ -5,6 +5,7 @@ mod beside;
 pub mod check;
 pub mod committing;
 pub mod damage;
+mod enroll;
 mod prepare;
 mod reads;
 pub mod report;

@@ -15,7 +15,7 @@ use crate::model::commit::{Action, Commit, Durability, EnrollScope, Op};
 use crate::model::retention::Retention;
 use crate::model::space_config::SEPARATOR;
 use crate::model::space_config::{Class, SpaceConfig, SpaceInfo};
-use crate::read::scan::{LogInfo, Logs, RunLogs};
+use crate::read::scan::{Logs, RunLogs};
 use crate::read::{Entries, Entry};
 use crate::run::Run;
 use crate::state::spaces::{Changes, TABLE};
@@ -26,9 +26,6 @@ use crate::store::ticket::Ticket;
 use crate::store::wait_for::WaitingFor;
 use crate::store::watch::Watch;
 use crate::sync::held;
-
-/// The number of logs that one commit sets limits on.
-const AT_ONCE: usize = 64;
 
 /// A named group of logs: all logs whose keys begin with the name of the space and `/`.
 ///
@@ -55,7 +52,7 @@ const AT_ONCE: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Space {
-    store: Store,
+    pub(super) store: Store,
     name: String,
 }
 
@@ -312,35 +309,6 @@ impl Space {
     /// [`Error::InvalidSpace`], [`Error::UnknownSpace`].
     pub fn configure(&self, config: SpaceConfig) -> Result<(), Error> {
         self.store.change_space(&self.name, config, false).map(drop)
-    }
-
-    /// Enrolls all logs that are not counted yet.
-    fn enroll(&self, gives: EnrollScope) -> Result<(), Error> {
-        let mut logs = self.store.scan(self.key(""))?.peekable();
-        let mut last = None;
-        while logs.peek().is_some() {
-            let some: Vec<LogInfo> = logs.by_ref().take(AT_ONCE).collect::<Result<_, _>>()?;
-            last = self.enroll_some(&some, gives)?.or(last);
-        }
-        last.map_or(Ok(()), |ticket| ticket.wait_durable())
-    }
-
-    /// Enrolls some logs by one commit, or by several if the ring or the room is too small for one.
-    fn enroll_some(&self, logs: &[LogInfo], gives: EnrollScope) -> Result<Option<Ticket>, Error> {
-        let ops: Vec<Op<'_>> =
-            logs.iter().map(|log| Op { key: &log.key, action: Action::Enroll(gives) }).collect();
-        match self.store.write(&ops, None, true) {
-            Ok(ticket) => Ok(Some(ticket)),
-            // All of these logs are enrolled already, or are deleted.
-            Err(Error::EmptyCommit) => Ok(None),
-            // A full store takes small commits of this kind.
-            Err(Error::CommitTooLarge { .. } | Error::Full { .. }) if logs.len() > 1 => {
-                let (some, others) = logs.split_at(logs.len() / 2);
-                let first = self.enroll_some(some, gives)?;
-                Ok(self.enroll_some(others, gives)?.or(first))
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Makes the logs of a space durable that is kept in memory: all logs, and each commit whole or
