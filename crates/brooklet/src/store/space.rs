@@ -62,7 +62,8 @@ impl Store {
     /// them, and takes the time for this work.
     ///
     /// # Errors
-    /// [`Error::InvalidSpace`], also if a space of this name exists.
+    /// [`Error::InvalidSpace`], also if a space of this name exists. After an error in the work on
+    /// existing logs, the space exists: [configure](Space::configure) it.
     pub fn create_space(&self, name: &str, config: SpaceConfig) -> Result<Space, Error> {
         self.change_space(name, config, true)
     }
