@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Class, Error, MemoryConfig, Options, Space, SpaceConfig};
+use brooklet::{Class, Error, MemoryConfig, Options, Retention, Space, SpaceConfig};
 
 use super::memory::{in_memory, payloads, state};
 use super::{create, open, options};
@@ -32,6 +32,27 @@ fn a_dump_is_of_one_moment_and_comes_when_it_is_due() {
     store.abandon();
     let store = options().open_on(Arc::new(volume)).unwrap();
     assert_eq!(payloads(&store.space("s").unwrap(), "a"), ["1"]);
+}
+
+/// The table of spaces has the new retention after a kill. In an earlier state, the logs of the
+/// last dump lacked it, and no later call set it.
+#[test]
+fn a_kill_leaves_logs_in_memory_with_the_new_retention_of_their_space() {
+    for from in [SpaceConfig::new(), in_memory(1 << 20)] {
+        let volume = MemVolume::new(1);
+        let store = create(&volume);
+        let space = store.create_space("s", from).unwrap();
+        space.append_many("log", ["1", "2", "3"]).unwrap().wait().unwrap();
+        let retention = Retention::new().entries(1);
+        space.configure(in_memory(1 << 20).retention(retention)).unwrap();
+        drop(space);
+        store.abandon();
+        let store = open(&volume).unwrap();
+        let space = store.space("s").unwrap();
+        assert_eq!(space.info().unwrap().config.retention, retention);
+        assert_eq!(payloads(&space, "log"), ["3"]);
+        assert_eq!(space.retention("log").unwrap(), retention);
+    }
 }
 
 /// Old dumps leave: a space that is dumped over and over takes no more room than two dumps do.
