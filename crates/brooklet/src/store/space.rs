@@ -10,6 +10,7 @@ use crate::engine::append::Patience;
 use crate::engine::beside::Cut;
 use crate::engine::memory_dump::DumpReport;
 use crate::error::Error;
+use crate::memory_space::MemorySpace;
 use crate::model::Bounds;
 use crate::model::commit::{Action, Commit, Durability, EnrollScope, Op};
 use crate::model::retention::Retention;
@@ -151,7 +152,7 @@ impl Store {
                 with(false)?;
                 memory_space.configure(config.clone(), memory);
                 if changed {
-                    memory_space.retain_all(&|| inner.now());
+                    self.retain_in_memory(&memory_space);
                 }
                 self.shared().see_to_dumps()?;
                 return Ok(space);
@@ -164,7 +165,7 @@ impl Store {
                     },
                 )?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
-                    memory_space.retain_all(&|| inner.now());
+                    self.retain_in_memory(&memory_space);
                 }
                 return Ok(space);
             }
@@ -180,6 +181,16 @@ impl Store {
         }
         let counted = if counts { with(true) } else { Ok(()) };
         counted.map(|()| space)
+    }
+
+    /// Sets the new retention of a space in memory on its logs, and dumps them. After a kill, the
+    /// table of spaces has this retention, and the logs are those of the last dump.
+    fn retain_in_memory(&self, memory_space: &MemorySpace) {
+        let inner = self.shared();
+        memory_space.retain_all(&|| inner.now());
+        if let Err(error) = inner.dump(memory_space) {
+            tracing::warn!(space = memory_space.name, %error, "no dump of a space has its new retention");
+        }
     }
 
     /// Sets the new retention of a space on all logs; `counted`: all logs are counted already. If
@@ -297,7 +308,8 @@ impl Space {
     }
 
     /// Changes the configuration of the space, while its logs are in use. When the call returns,
-    /// all earlier commits are durable, whatever the class.
+    /// all earlier commits are durable, whatever the class. If the space stays in memory, they are
+    /// so only after a changed retention, for which the store dumps the space.
     ///
     /// For a quota, the call counts all logs of the space. A changed retention is set on all logs
     /// of the space, and replaces the limits of logs that had their own. This work takes time;
