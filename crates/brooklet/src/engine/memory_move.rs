@@ -242,6 +242,29 @@ mod tests {
         assert_eq!(inner.state().active.find(b"s/log"), None);
     }
 
+    /// A space is dumped while a commit looks up a log outside of it. In an earlier state, the commit
+    /// looked it up again after each dump.
+    #[test]
+    fn look_ups_outlive_a_dump() {
+        let store = store();
+        let space = store.create_space("s", in_memory()).unwrap();
+        store.append("log", "a").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        let inner = store.inner();
+        let runs = inner.state().runs.clone();
+        let looked = runs.state(b"log").unwrap();
+        {
+            // The cache must not hide what is learned.
+            let cache = &mut inner.state().bounds_cache;
+            cache.set(cache.secret().hash(b"log"), None);
+        }
+        space.append("log", "b").unwrap().wait().unwrap();
+        assert_eq!(space.dump().unwrap().logs, 1);
+        assert!(inner.state().learn(&runs, b"log", looked));
+        assert!(inner.state().active.find(b"log").is_some());
+        assert_eq!(store.append("log", "c").unwrap().seq(), 1);
+    }
+
     /// A move panics on the thread of its caller, so that it never ends.
     #[test]
     fn a_panic_in_a_move_stops_the_store() {
