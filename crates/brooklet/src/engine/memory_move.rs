@@ -97,6 +97,8 @@ impl Inner {
             if !bug("moved-logs-are-remembered") {
                 state.clear_bounds_cache(&self.table_cache);
             }
+            // So is what commits looked up in the runs before that move.
+            state.runs = Arc::new(state.runs.with_logs_of_memory());
             state.subscribers.lose();
             drop(state);
             commit()
@@ -263,6 +265,25 @@ mod tests {
         assert!(inner.state().learn(&runs, b"log", looked));
         assert!(inner.state().active.find(b"log").is_some());
         assert_eq!(store.append("log", "c").unwrap().seq(), 1);
+    }
+
+    /// The last dump has all of the space when it leaves memory.
+    #[test]
+    fn look_ups_from_before_a_stay_in_memory_are_outdated() {
+        let store = store();
+        let space = store.create_space("s", SpaceConfig::new()).unwrap();
+        space.append("log", "a").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        let inner = store.inner();
+        let runs = inner.state().runs.clone();
+        let looked = runs.state(b"s/log").unwrap();
+        space.configure(in_memory()).unwrap();
+        space.append("log", "b").unwrap().wait().unwrap();
+        space.dump().unwrap();
+        space.configure(SpaceConfig::new()).unwrap();
+        assert!(inner.state().learn(&runs, b"s/log", looked));
+        assert_eq!(inner.state().active.find(b"s/log"), None);
+        assert_eq!(space.append("log", "c").unwrap().seq(), 2);
     }
 
     /// A move panics on the thread of its caller, so that it never ends.

@@ -28,7 +28,7 @@ impl Maintenance {
         let runs = std::iter::once((dump.clone(), 0)).chain(old.counted().map(still)).collect();
         let merging = old.merging().cloned();
         drop(old);
-        self.replace(context, runs, merging, Brings::Logs).map_err(|build_error| {
+        self.replace(context, runs, merging, Brings::Nothing).map_err(|build_error| {
             let error = self.import_failed(context, DUMP, build_error);
             // After a store has stopped, it is unknown which superblock is on the medium.
             if !matches!(error, Error::Stopped { .. }) {

@@ -25,9 +25,10 @@ use crate::run::{Counted, Run};
 pub(super) enum Brings {
     /// Those of a memtable, with all commits before this place of the ring.
     Memtable(Cursor),
-    /// Those of an import, or of a dump of memory.
+    /// Those of an import.
     Logs,
-    /// None: the states that the runs had before are in other runs.
+    /// None of logs that commits in the ring may look up: the states that the runs had before are in
+    /// other runs, or the new ones are those of a dump of memory.
     Nothing,
 }
 

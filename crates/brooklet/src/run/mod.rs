@@ -344,7 +344,8 @@ pub(crate) struct RunSet {
     /// The runs hold all commits before this place of the ring.
     lsn: u64,
     age: Age,
-    /// Number of times that the runs got other states of logs, since the store was opened.
+    /// Number of times that the runs got other states of logs, since the store was opened. Logs in
+    /// memory count once they leave memory.
     changes: u64,
 }
 
@@ -366,6 +367,11 @@ impl RunSet {
             added.filter(|added| runs[*added..].iter().zip(&self.runs).all(|(a, b)| Arc::ptr_eq(a, b)));
         let changes = self.changes + u64::from(changes);
         Self { runs, dead, merging, lsn, age: self.age.next(added), changes }
+    }
+
+    /// Returns the same runs, whose dump of logs in memory counts from now on.
+    pub fn with_logs_of_memory(&self) -> Self {
+        self.next(self.counted().collect(), self.merging.clone(), self.lsn, true)
     }
 
     /// Returns whether a state of a log that was looked up in `other` is that of this set, too. A
