@@ -319,6 +319,33 @@ fn trims_keep_the_fences_of_all_epochs() {
     assert_eq!((found.len(), opened.end.lsn, opened.writer.epoch), (0, 5, Epoch(5)));
 }
 
+/// Two backups may end in another order than they began. In the old state, the second record could
+/// not be read, so that nobody could open the log any more.
+#[test]
+fn a_record_takes_nothing_back() {
+    let mut bucket = bucket();
+    let (end, _, _) = take_over(&mut bucket, TakeoverLimits::default(), |_, _| {});
+    let opened = opened(end);
+    let mut owner = Owner::new(opened.writer, opened.end, OwnerLimits::default(), secs(0));
+    let mut recorder = Recorder::new(&opened);
+    let mut marks = Vec::new();
+    for block in 0..3 {
+        offer(&mut owner, block..block + 1);
+        owner.poll(secs(0)).iter().for_each(|put| owner.answer(put, bucket.effect(put), secs(0)));
+        marks.push(owner.kept());
+    }
+    for (mark, is_recorded) in [(marks[1], true), (marks[0], false), (marks[1], true), (marks[2], true)] {
+        let before = bucket.records.len();
+        recorder.record(mark, 0);
+        settle(&mut recorder, &mut bucket);
+        assert!(recorder.is_idle());
+        assert_eq!(bucket.records.len() - before, usize::from(is_recorded), "{mark:?}");
+    }
+    for (number, record) in &bucket.records {
+        assert_eq!(Record::decode(STORE, *number, &record.encode(STORE)).as_ref(), Ok(record));
+    }
+}
+
 /// The log has very many objects. In an earlier state, the recorder first made a list of all of
 /// their places.
 #[test]
