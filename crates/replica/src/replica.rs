@@ -275,7 +275,11 @@ impl Replica {
     }
 
     pub(crate) fn note_recorded(&self, mark: Mark) {
-        self.state().recorded = Some(mark);
+        let mut state = self.state();
+        // Another backup may have ended meanwhile, and the log then begins behind that one.
+        if state.recorded.is_none_or(|last| last.place <= mark.place) {
+            state.recorded = Some(mark);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

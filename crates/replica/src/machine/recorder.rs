@@ -67,11 +67,13 @@ impl Recorder {
     }
 
     /// Begins to record that the durable backup `backup` has everything before `mark`, a point that
-    /// the [owner has kept](crate::Owner::kept). Returns `false` if the last record is not done, or
-    /// another owner has come.
+    /// the [owner has kept](crate::Owner::kept). Returns `false` if the last record is not done,
+    /// another owner has come, or the log begins behind the mark already.
     pub fn record(&mut self, mark: Mark, backup: u64) -> bool {
-        let idle = self.is_idle();
-        if idle {
+        // Two backups may end in another order than they began. A record of a point that is trimmed
+        // would be damage.
+        let begins = self.is_idle() && mark.place >= self.goal;
+        if begins {
             debug_assert_eq!(mark.place.epoch, self.writer.epoch, "an owner records its own epoch");
             let record = Record {
                 number: self.known.map_or(0, |known| known + 1),
@@ -86,7 +88,7 @@ impl Recorder {
             }
             self.step = Step::Create(record);
         }
-        idle
+        begins
     }
 
     /// Returns whether nothing is under way.
