@@ -6,12 +6,14 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use brooklet::{ErrorKind, MirrorOptions, Waits};
+use brooklet_archive::Bucket;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_replica::{
     BucketJournal, Created, Error, Journal, Key, Replica, Shipper, ShipperOptions, StoreId,
 };
 use bytes::Bytes;
 
+use crate::faulty::{Failing, Faulty};
 use crate::replica::{Host, entries, journal, lazy, options, shipping};
 
 pub const OPEN: u64 = u64::MAX;
@@ -317,4 +319,24 @@ fn a_ring_that_does_not_reach_back_to_the_log_has_no_successor_to_blame() {
     plain.close().unwrap();
     drop(plain);
     assert!(matches!(host.open().map(drop), Err(Error::NeedsBackup)));
+}
+
+/// A proxy may cut a reply. In the old state the object counted as damaged, and that ended the
+/// owner, and each host that followed it.
+#[test]
+fn a_reply_that_ends_early_is_no_damage() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let memory = Arc::new(InMemory::new());
+    let journal = |failing| {
+        let faulty = Arc::new(Faulty::new(memory.clone(), failing, 1));
+        BucketJournal::new(&Bucket::of(faulty, "there").unwrap())
+    };
+    let (whole, cut, key) = (journal(Failing::Percent(0)), journal(Failing::Cut), Key::Probe(1, 0));
+    runtime.block_on(async {
+        whole.create(key, Bytes::from_static(b"an object")).await.unwrap();
+        assert_eq!(whole.read(key).await.unwrap().unwrap(), "an object");
+        let read = cut.read(key).await;
+        assert!(read.as_ref().is_err_and(Error::is_temporary), "{read:?}");
+        assert_eq!(cut.read(Key::Probe(1, 1)).await.unwrap(), None);
+    });
 }

@@ -11,9 +11,10 @@ use brooklet::io::Rng;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 
@@ -30,6 +31,8 @@ pub enum Failing {
     Unsupported,
     /// It refuses reads of objects that do not exist, as for a user who may not list them.
     NoList,
+    /// Its replies to reads end before the end of the object.
+    Cut,
 }
 
 /// See above. Times are those of the runtime, which tests may pause.
@@ -132,7 +135,7 @@ impl fmt::Debug for Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, path: &Path, data: PutPayload, options: PutOptions) -> Result<PutResult> {
         match self.failing {
-            Failing::Percent(_) | Failing::NoList => {}
+            Failing::Percent(_) | Failing::NoList | Failing::Cut => {}
             Failing::Unconditional => {
                 return self.inner.put_opts(path, data, PutMode::Overwrite.into()).await;
             }
@@ -182,6 +185,10 @@ impl ObjectStore for Faulty {
             Fate::Fine | Fate::Doubled => match self.inner.get_opts(path, options).await {
                 Err(Error::NotFound { path, source }) if self.failing == Failing::NoList => {
                     Err(Error::PermissionDenied { path, source })
+                }
+                Ok(got) if self.failing == Failing::Cut => {
+                    let payload = stream::iter([Ok(Bytes::from_static(b"cut"))]).boxed();
+                    Ok(GetResult { payload: GetResultPayload::Stream(payload), ..got })
                 }
                 got => got,
             },
