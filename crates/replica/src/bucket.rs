@@ -84,7 +84,17 @@ impl Journal for BucketJournal {
         let Some(found) = absent(self.timely(0, doing, self.store.get(&path)).await)? else {
             return Ok(None);
         };
-        absent(self.timely(found.meta.size, doing, found.bytes()).await)
+        let (size, len) = (found.meta.size, found.range.end - found.range.start);
+        let whole = async {
+            let data = found.bytes().await?;
+            if data.len() as u64 == len {
+                return Ok(data);
+            }
+            // The object may be sound.
+            let why = format!("the response ends after {} of {len} bytes", data.len());
+            Err(Refusal::Generic { store: "bucket", source: why.into() })
+        };
+        absent(self.timely(size, doing, whole).await)
     }
 
     async fn remove(&self, key: Key) -> Result<(), Error> {
