@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -235,6 +236,38 @@ fn an_owner_that_slept_ends_and_comes_back_as_a_standby() {
     assert!(aside <= 1, "the old file is kept if it has that commit");
     owner.signal(Signal::TERM);
     assert!(owner.end().starts_with("Some(0)"));
+}
+
+/// Commits and reads wait meanwhile. In the old state the log of the server did not show why.
+#[test]
+fn an_owner_reports_a_bucket_that_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bucket, away) = (folder.path().join("bucket"), folder.path().join("away"));
+    let mut owner = Host::new();
+    owner.start(&bucket, &[]);
+    owner.wait_ready();
+    owner.push(0, 1);
+    let (out, lines) = mpsc::channel();
+    let messages = BufReader::new(owner.child.as_mut().unwrap().stderr.take().unwrap());
+    let read = move || messages.lines().map_while(Result::ok).for_each(|line| drop(out.send(line)));
+    drop(thread::Builder::new().spawn(read).unwrap());
+    let says = |text: &str| {
+        let begin = Instant::now();
+        let next = || lines.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())).ok();
+        std::iter::from_fn(next).any(|line| line.contains(text))
+    };
+    // It makes no folder in between.
+    owner.signal(Signal::STOP);
+    std::fs::rename(&bucket, &away).unwrap();
+    std::fs::write(&bucket, "no folder").unwrap();
+    owner.signal(Signal::CONT);
+    assert!(says("does not answer the owner of the log"));
+    owner.signal(Signal::STOP);
+    std::fs::remove_file(&bucket).unwrap();
+    std::fs::rename(&away, &bucket).unwrap();
+    owner.signal(Signal::CONT);
+    assert!(says("answers the owner of the log again"));
+    owner.push(1, 1);
 }
 
 /// An owner that restarts goes on with its own file, and its standby waits on.
