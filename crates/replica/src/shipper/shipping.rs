@@ -17,6 +17,10 @@ use crate::machine::{Reply, Request};
 use crate::object::Kind;
 use crate::place::{Mark, StoreId};
 
+/// Number of requests that fail one after the other, from which on the bucket counts as silent. One
+/// that fails now and then is no reason for a message.
+const SILENT: u32 = 3;
+
 /// The work of a shipper's thread.
 pub(super) struct Shipping<J> {
     pub journal: Arc<J>,
@@ -124,9 +128,7 @@ impl<J: Journal> Shipping<J> {
                 self.owner.hand_over(to);
             }
             Input::Reply(request, reply) => {
-                let failure = reply.as_ref().err().cloned();
-                self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
-                self.shared.update(|status| status.told.failure = failure);
+                self.note_failure(reply.as_ref().err().cloned());
                 let reply = reply.unwrap_or(Reply::Unknown);
                 match request {
                     Request::Record(_) | Request::ReadRecord(_) | Request::Remove(_) => {
@@ -139,6 +141,21 @@ impl<J: Journal> Shipping<J> {
             Input::Fatal(error) => return Err(Ended::Failed(Arc::new(error))),
         }
         Ok(())
+    }
+
+    /// Counts the failures one after the other. Reports the begin and the end of many: callers of
+    /// the store wait meanwhile, and nothing else shows why.
+    fn note_failure(&mut self, failure: Option<String>) {
+        let before = self.failures;
+        self.failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
+        match &failure {
+            Some(error) if self.failures == SILENT => {
+                tracing::warn!(%error, "the bucket does not answer the owner of the log: requests are repeated until it does");
+            }
+            None if before >= SILENT => tracing::info!("the bucket answers the owner of the log again"),
+            _ => {}
+        }
+        self.shared.update(|status| status.told.failure = failure);
     }
 
     fn flush(&mut self) {
