@@ -2,7 +2,9 @@
 
 use std::io;
 
+use brooklet::Kept;
 use brooklet::io::{FileOptions, Files, OpenMode, SystemFiles, Volume};
+use brooklet_replica::Making;
 
 use super::*;
 
@@ -122,4 +124,20 @@ fn a_file_in_the_making_is_given_up_with_its_replica() {
     assert!(matches!(opened, Err(Error::GivenUp)), "{opened:?}");
     assert_eq!(std::fs::read_dir(reader.folder.path()).unwrap().count(), 0, "nothing stays");
     running.kill();
+}
+
+/// The open store of a replica writes them. In the old state the store of the new file wrote them,
+/// too, and removed them at its end.
+#[test]
+fn a_file_in_the_making_leaves_the_metrics_of_the_open_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (metrics, text) = (folder.path().join("metrics"), "# HELP brooklet_of_the_open_store\n");
+    std::fs::write(&metrics, text).unwrap();
+    let options = Options::new().metrics_file(&metrics, Duration::from_millis(10));
+    let kept = Kept { store: 7, backup: None, blocks: Vec::new() };
+    let mut making = Making::start(&options, &folder.path().join("made"), kept, || true).unwrap();
+    while !making.is_made().unwrap() {
+        std::thread::yield_now();
+    }
+    assert_eq!(std::fs::read_to_string(&metrics).unwrap(), text);
 }
