@@ -61,7 +61,9 @@ impl Making {
     ) -> Result<Self, Error> {
         let later = Arc::new(Mutex::new(Later::new(&with_suffix(path, ".later"))?));
         let ends = Arc::<AtomicBool>::default();
-        let (options, to, asked) = (options.clone(), path.to_path_buf(), ends.clone());
+        // The replica, whose store may be open beside, writes the metrics.
+        let options = options.clone().without_metrics();
+        let (to, asked) = (path.to_path_buf(), ends.clone());
         let waiting = later.clone();
         let work = move || {
             let goes_on = || goes_on() && !asked.load(Ordering::Relaxed);

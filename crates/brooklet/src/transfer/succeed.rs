@@ -159,6 +159,13 @@ impl Options {
         self.still().open_on(volume)
     }
 
+    /// Names no metrics file. For a store that is made beside an open one, which writes that file.
+    #[doc(hidden)]
+    pub fn without_metrics(mut self) -> Self {
+        self.metrics_file = None;
+        self
+    }
+
     /// Lets the store commit nothing of its own: its mirror would not have that commit.
     fn still(mut self) -> Self {
         self.sweeps = false;
