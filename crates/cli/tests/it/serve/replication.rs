@@ -82,6 +82,15 @@ impl Host {
         format!("{code:?} {messages}")
     }
 
+    /// Returns the messages of the process from now on, line by line.
+    fn messages(&mut self) -> mpsc::Receiver<String> {
+        let (out, lines) = mpsc::channel();
+        let messages = BufReader::new(self.child.as_mut().unwrap().stderr.take().unwrap());
+        let read = move || messages.lines().map_while(Result::ok).for_each(|line| drop(out.send(line)));
+        drop(thread::Builder::new().spawn(read).unwrap());
+        lines
+    }
+
     /// Pushes elements one after the other, until `count` are acknowledged; returns the number of
     /// the next element.
     pub fn push(&self, from: u64, count: u64) -> u64 {
@@ -116,6 +125,13 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns whether a message with a text comes.
+fn has(messages: &mpsc::Receiver<String>, text: &str) -> bool {
+    let begin = Instant::now();
+    let next = || messages.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())).ok();
+    std::iter::from_fn(next).any(|line| line.contains(text))
 }
 
 pub fn elements(count: u64) -> Vec<String> {
@@ -247,27 +263,41 @@ fn an_owner_reports_a_bucket_that_does_not_answer() {
     owner.start(&bucket, &[]);
     owner.wait_ready();
     owner.push(0, 1);
-    let (out, lines) = mpsc::channel();
-    let messages = BufReader::new(owner.child.as_mut().unwrap().stderr.take().unwrap());
-    let read = move || messages.lines().map_while(Result::ok).for_each(|line| drop(out.send(line)));
-    drop(thread::Builder::new().spawn(read).unwrap());
-    let says = |text: &str| {
-        let begin = Instant::now();
-        let next = || lines.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())).ok();
-        std::iter::from_fn(next).any(|line| line.contains(text))
-    };
+    let messages = owner.messages();
     // It makes no folder in between.
     owner.signal(Signal::STOP);
     std::fs::rename(&bucket, &away).unwrap();
     std::fs::write(&bucket, "no folder").unwrap();
     owner.signal(Signal::CONT);
-    assert!(says("does not answer the owner of the log"));
+    assert!(has(&messages, "does not answer the owner of the log"));
     owner.signal(Signal::STOP);
     std::fs::remove_file(&bucket).unwrap();
     std::fs::rename(&away, &bucket).unwrap();
     owner.signal(Signal::CONT);
-    assert!(says("answers the owner of the log again"));
+    assert!(has(&messages, "answers the owner of the log again"));
     owner.push(1, 1);
+}
+
+/// It could not take the store over, and its file falls behind.
+#[test]
+fn a_standby_reports_a_bucket_that_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bucket, away) = (folder.path().join("bucket"), folder.path().join("away"));
+    let (mut owner, mut standby) = (Host::new(), Host::new());
+    owner.start(&bucket, &[]);
+    owner.wait_ready();
+    owner.push(0, 1);
+    standby.start(&bucket, &["--standby"]);
+    let messages = standby.messages();
+    assert!(has(&messages, "was made from the bucket"));
+    owner.kill();
+    std::fs::rename(&bucket, &away).unwrap();
+    std::fs::write(&bucket, "no folder").unwrap();
+    assert!(has(&messages, "does not answer a host that follows the log"));
+    std::fs::remove_file(&bucket).unwrap();
+    std::fs::rename(&away, &bucket).unwrap();
+    assert!(has(&messages, "answers a host that follows the log again"));
+    standby.wait_ready();
 }
 
 /// An owner that restarts goes on with its own file, and its standby waits on.
