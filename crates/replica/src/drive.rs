@@ -34,6 +34,41 @@ pub(crate) fn pause(failures: u32) -> Duration {
     PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE)
 }
 
+/// Number of requests that fail one after the other, from which on the bucket counts as silent. One
+/// that fails now and then is no reason for a message.
+const SILENT: u32 = 3;
+
+/// The requests of a host that failed one after the other.
+pub(crate) struct Failures {
+    /// The host, for messages.
+    host: &'static str,
+    count: u32,
+}
+
+impl Failures {
+    pub fn of(host: &'static str) -> Self {
+        Self { host, count: 0 }
+    }
+
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Counts a request, which may have failed. Reports the begin and the end of many failures: the
+    /// requests are repeated, and nothing else shows why the host waits.
+    pub fn note(&mut self, failure: Option<&str>) {
+        let (before, host) = (self.count, self.host);
+        self.count = if failure.is_some() { before.saturating_add(1) } else { 0 };
+        match failure {
+            Some(error) if self.count == SILENT => {
+                tracing::warn!(%error, "the bucket does not answer {host}: requests are repeated until it does");
+            }
+            None if before >= SILENT => tracing::info!("the bucket answers {host} again"),
+            _ => {}
+        }
+    }
+}
+
 /// A monotonic clock for machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch(Instant);
@@ -308,6 +343,7 @@ pub(crate) async fn follow_with<J: Journal>(
     let (watch, begin) = (Watch::start(), follower.seen());
     let now = || begin + watch.now();
     let (mut ahead, mut owner, mut last) = (Ahead::new(journal.clone(), store), None, None);
+    let mut failures = Failures::of("a host that follows the log");
     loop {
         let request = match follower.poll() {
             Some(request) => request,
@@ -322,10 +358,13 @@ pub(crate) async fn follow_with<J: Journal>(
             Some(object) => Reply::Object(Some(object)),
             None => match send(&**journal, store, &request).await {
                 Err(error) if error.is_temporary() => {
-                    tracing::debug!(%error, "a request of the follower failed: the silence begins anew");
+                    failures.note(Some(&error.to_string()));
                     Reply::Unknown
                 }
-                reply => reply?,
+                reply => {
+                    failures.note(None);
+                    reply?
+                }
             },
         };
         if let Reply::Claim(Some(claim)) = &reply {

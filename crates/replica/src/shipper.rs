@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::cutter::{Cuts, Cutter, LENGTH};
-use crate::drive::{Watch, take_over};
+use crate::drive::{Failures, Watch, take_over};
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::machine::owner::{Owner, OwnerLimits};
@@ -284,7 +284,7 @@ impl Shipper {
             cutter: Cutter::new(options.cuts),
             records: None,
             records_taken: 0,
-            failures: 0,
+            failures: Failures::of("the owner of the log"),
             replies: inputs.clone(),
             shared: shared.clone(),
             watch,

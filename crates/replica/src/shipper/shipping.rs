@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::{Ended, Input, Shared, Status, TICK};
 use crate::cutter::{Cut, Cutter, count};
-use crate::drive::{Watch, pause, send};
+use crate::drive::{Failures, Watch, pause, send};
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::machine::owner::{Owner, OwnerState};
@@ -16,10 +16,6 @@ use crate::machine::recorder::Recorder;
 use crate::machine::{Reply, Request};
 use crate::object::Kind;
 use crate::place::{Mark, StoreId};
-
-/// Number of requests that fail one after the other, from which on the bucket counts as silent. One
-/// that fails now and then is no reason for a message.
-const SILENT: u32 = 3;
 
 /// The work of a shipper's thread.
 pub(super) struct Shipping<J> {
@@ -33,7 +29,7 @@ pub(super) struct Shipping<J> {
     /// Number of calls that asked for a record, and have arrived here.
     pub records_taken: u64,
     /// Requests that failed since one succeeded.
-    pub failures: u32,
+    pub failures: Failures,
     pub replies: UnboundedSender<Input>,
     pub shared: Arc<Shared>,
     pub watch: Watch,
@@ -128,7 +124,9 @@ impl<J: Journal> Shipping<J> {
                 self.owner.hand_over(to);
             }
             Input::Reply(request, reply) => {
-                self.note_failure(reply.as_ref().err().cloned());
+                let failure = reply.as_ref().err().cloned();
+                self.failures.note(failure.as_deref());
+                self.shared.update(|status| status.told.failure = failure);
                 let reply = reply.unwrap_or(Reply::Unknown);
                 match request {
                     Request::Record(_) | Request::ReadRecord(_) | Request::Remove(_) => {
@@ -141,21 +139,6 @@ impl<J: Journal> Shipping<J> {
             Input::Fatal(error) => return Err(Ended::Failed(Arc::new(error))),
         }
         Ok(())
-    }
-
-    /// Counts the failures one after the other. Reports the begin and the end of many: callers of
-    /// the store wait meanwhile, and nothing else shows why.
-    fn note_failure(&mut self, failure: Option<String>) {
-        let before = self.failures;
-        self.failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
-        match &failure {
-            Some(error) if self.failures == SILENT => {
-                tracing::warn!(%error, "the bucket does not answer the owner of the log: requests are repeated until it does");
-            }
-            None if before >= SILENT => tracing::info!("the bucket answers the owner of the log again"),
-            _ => {}
-        }
-        self.shared.update(|status| status.told.failure = failure);
     }
 
     fn flush(&mut self) {
@@ -177,7 +160,7 @@ impl<J: Journal> Shipping<J> {
     /// Sends a request in a task of its own; its reply comes as an input.
     fn send(&self, request: Request<Bytes>) {
         let (journal, store, replies) = (self.journal.clone(), self.store, self.replies.clone());
-        let pause = pause(self.failures);
+        let pause = pause(self.failures.count());
         tokio::spawn(async move {
             let owed = Owed(Some(replies));
             let input = match send(&*journal, store, &request).await {
