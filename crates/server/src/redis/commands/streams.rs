@@ -155,18 +155,19 @@ fn trim(call: &mut Call<'_>, id: SlotId, trim: Trim) -> Result<u64, Fail> {
     let (seqs, gone, len) = (stream.seqs(), stream.kept.gone.len() as u64, stream.len());
     let exact = match trim.to {
         To::Length(most) if len <= most => seqs.start,
-        To::Length(most) if gone == 0 => seqs.end - most,
+        To::Length(most) if gone == 0 || most == 0 => seqs.end - most,
         To::Length(most) => past_live(call, id, len - most)?,
         To::From(first) => call.engine.keys.seek_entry(id, first)?,
     };
     let mut to = exact;
     if trim.roughly {
-        // The log goes by portions, of the entries whose numbers have the same quotient.
+        // The log goes by portions, of the entries whose numbers have the same quotient. The last
+        // portion ends with the log.
         let portion = call.engine.settings.stream_portion().max(1);
-        to = exact / portion * portion;
+        let whole = |to: u64| if to >= seqs.end { seqs.end } else { to / portion * portion };
+        to = whole(exact);
         if trim.limit > 0 {
-            let most = seqs.start.saturating_add(trim.limit);
-            to = to.min(most / portion * portion);
+            to = to.min(whole(seqs.start.saturating_add(trim.limit)));
         }
     }
     if to <= seqs.start {
