@@ -337,3 +337,38 @@ fn store_result(call: &mut Call<'_>, at: usize, result: Vec<Bytes>) -> Done {
     call.reply().count(count);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number that a text is, as Redis 7.0.15 sorts by it.
+    fn number(text: &'static str) -> Option<f64> {
+        match weigh(&Asked::default(), Some(Bytes::from_static(text.as_bytes()))) {
+            Ok(Weight::Number(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_strtod() {
+        let numbers = [
+            ("", 0.0),
+            (" 3", 3.0),
+            ("\t\x0b-2", -2.0),
+            ("0x10", 16.0),
+            ("-0xA", -10.0),
+            ("+.5", 0.5),
+            ("5.", 5.0),
+            ("1e3", 1000.0),
+            ("inFinity", f64::INFINITY),
+            ("-INF", f64::NEG_INFINITY),
+        ];
+        for (text, expected) in numbers {
+            assert_eq!(number(text), Some(expected), "{text:?}");
+        }
+        for text in [" ", "1 ", "x", "0x", "1e", "nan", "-", "1e999", "-1e999", "1,5"] {
+            assert_eq!(number(text), None, "{text:?}");
+        }
+    }
+}
