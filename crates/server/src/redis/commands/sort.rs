@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::super::fail::Fail;
 use super::super::keys::{End, SlotId, Value};
+use super::super::scripts::strtod;
 use super::{Call, Done, check_name};
 
 /// What SORT is asked for.
@@ -217,13 +218,22 @@ fn weigh(asked: &Asked, value: Option<Bytes>) -> Result<Weight, Fail> {
     if asked.alphabetic {
         return Ok(Weight::Text(value));
     }
-    let number = match &value {
-        None => Some(0.0),
-        Some(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-    };
-    let number = number.filter(|number: &f64| !number.is_nan());
+    let number = value.map_or(Some(0.0), |text| number(&text));
     let number = number.ok_or_else(|| Fail::err("One or more scores can't be converted into double"))?;
     Ok(Weight::Number(number))
+}
+
+/// Returns the number that a text is, as Redis reads it with C's `strtod`: an empty text is 0, and a
+/// number that an `f64` cannot hold is none.
+fn number(text: &[u8]) -> Option<f64> {
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let start = text.iter().position(|byte| !byte.is_ascii_whitespace() && *byte != 0x0b)?;
+    let text = &text[start..];
+    let (number, len) = strtod(text)?;
+    let is_word = !text.iter().any(u8::is_ascii_digit);
+    (len == text.len() && !number.is_nan() && (number.is_finite() || is_word)).then_some(number)
 }
 
 fn compare(a: (&Weight, &Bytes), b: (&Weight, &Bytes), by_others: bool) -> Ordering {

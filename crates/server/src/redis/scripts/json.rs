@@ -262,7 +262,7 @@ impl<'a> Tokens<'a> {
             _ if rest.starts_with(b"true") => (Token::Boolean(true), 4),
             _ if rest.starts_with(b"false") => (Token::Boolean(false), 5),
             _ if rest.starts_with(b"null") => (Token::Null, 4),
-            Some(b'-' | b'+' | b'0'..=b'9' | b'i' | b'I' | b'n' | b'N') => match number(rest) {
+            Some(b'-' | b'+' | b'0'..=b'9' | b'i' | b'I' | b'n' | b'N') => match strtod(rest) {
                 Some((n, len)) if self.reads_invalid || is_valid(&rest[..len]) => (Token::Number(n), len),
                 Some(_) => (Token::Wrong("invalid number"), 0),
                 None if rest[0] == b'-' => (Token::Wrong("invalid number"), 0),
@@ -350,8 +350,9 @@ fn is_valid(number: &[u8]) -> bool {
         && !digits.contains(&b'X')
 }
 
-/// Reads a number as C's `strtod` does; returns its length.
-fn number(text: &[u8]) -> Option<(f64, usize)> {
+/// Reads a number at the start of a text, which is not empty, as C's `strtod` does; returns it with
+/// its length.
+pub fn strtod(text: &[u8]) -> Option<(f64, usize)> {
     let signed = usize::from(matches!(text.first(), Some(b'-' | b'+')));
     let sign = if text[0] == b'-' { -1.0 } else { 1.0 };
     let rest = &text[signed..];

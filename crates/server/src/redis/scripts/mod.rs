@@ -30,6 +30,7 @@ use std::sync::Arc;
 pub use cache::Script;
 pub use guard::Clock;
 use guard::Guard;
+pub use json::strtod;
 pub use redis_lib::digest;
 pub use session::run;
 use vm::Vm;
