@@ -234,7 +234,7 @@ impl People {
                 let wait = Waiting { turn: self.turns, until, request: request.to_vec() };
                 self.person(id).wait = Some(wait);
             }
-            Ok(false) => timeout_reply(request, out),
+            Ok(false) => reply_at_once(request, out),
             Err(error) => {
                 out.bytes.truncate(start);
                 out.error(&error);
@@ -280,8 +280,8 @@ impl People {
         self.model.now = now;
         for person in self.all.values_mut() {
             if person.wait.as_ref().and_then(|wait| wait.until).is_some_and(|until| until <= now) {
-                let wait = person.wait.take().unwrap();
-                timeout_reply(&wait.request, &mut person.said);
+                person.wait = None;
+                person.said.null_array();
                 person.tells_of.push_back((person.got + person.said.bytes.len(), 0));
             }
         }
@@ -291,6 +291,7 @@ impl People {
     }
 }
 
-fn timeout_reply(request: &[Bytes], out: &mut Reply) {
+/// What a client gets in a transaction, where it does not wait.
+fn reply_at_once(request: &[Bytes], out: &mut Reply) {
     if request[0] == "BLMOVE" { out.null() } else { out.null_array() }
 }

@@ -53,3 +53,16 @@ fn whoever_waits_for_a_commit_is_woken() {
         assert!(!is_woken(request, |world| world.engine.tick(at(2_000_000))));
     }
 }
+
+/// As Redis 7.0.15 replies, also where an element would be a text.
+#[test]
+fn a_wait_in_vain_ends_with_a_null_array() {
+    for request in ["BLPOP l 1", "BLMOVE l m LEFT LEFT 1", "BRPOPLPUSH l m 1", "XREAD BLOCK 1000 STREAMS s $"]
+    {
+        let mut world = World::new(1, 1 << 20, None);
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        world.engine.run(id, &mut [words(request)].into(), || true);
+        world.engine.tick(at(1_002_000));
+        assert_eq!(&world.engine.take_ready(id)[..], b"*-1\r\n", "{request}");
+    }
+}
