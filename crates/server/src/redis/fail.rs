@@ -87,8 +87,6 @@ impl Wait {
 pub enum TimeoutReply {
     /// A null array.
     NullArray,
-    /// A null bulk string.
-    Null,
     /// The number of copies elsewhere that have the client's writes.
     Copies {
         /// The epoch of the client's last write.

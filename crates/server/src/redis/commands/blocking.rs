@@ -67,21 +67,13 @@ pub fn plain_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<Bytes>, Fail>
 }
 
 /// Waits for the keys that some words name, or tells at once that there is nothing.
-pub fn waits_for(
-    call: &mut Call<'_>,
-    keys: Range<usize>,
-    until: Option<u64>,
-    timeout_reply: TimeoutReply,
-) -> Done {
+pub fn waits_for(call: &mut Call<'_>, keys: Range<usize>, until: Option<u64>) -> Done {
     if !call.may_wait {
-        match timeout_reply {
-            TimeoutReply::Null => call.reply().null(),
-            _ => call.reply().null_array(),
-        }
+        call.reply().null_array();
         return Ok(());
     }
     let keys = waited_logs(call, keys)?;
-    Err(Fail::Wait(Wait { until, ..Wait::of(keys, call.args.to_vec(), timeout_reply) }))
+    Err(Fail::Wait(Wait { until, ..Wait::of(keys, call.args.to_vec(), TimeoutReply::NullArray) }))
 }
 
 /// `WAIT numreplicas timeout`: the log in a bucket, if the store has one, is one replica.

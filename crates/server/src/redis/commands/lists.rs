@@ -6,7 +6,7 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::super::client::Client;
-use super::super::fail::{Fail, TimeoutReply};
+use super::super::fail::Fail;
 use super::super::keys::{End, SlotId, Value, collect};
 use super::blocking::{check_waited, seconds, waits_for};
 use super::drafts::{Part, Progress};
@@ -365,7 +365,15 @@ fn move_or_null(call: &mut Call<'_>, from: End, to: End) -> Done {
 
 fn move_or_wait(call: &mut Call<'_>, from: End, to: End, timeout: usize) -> Done {
     let until = seconds(call, timeout)?;
-    if move_one(call, from, to)? { Ok(()) } else { waits_for(call, 1..2, until, TimeoutReply::Null) }
+    if move_one(call, from, to)? {
+        return Ok(());
+    }
+    if !call.may_wait {
+        // As in Redis, where only the end of a wait is a null array.
+        call.reply().null();
+        return Ok(());
+    }
+    waits_for(call, 1..2, until)
 }
 
 pub fn lmove(call: &mut Call<'_>) -> Done {
@@ -427,7 +435,7 @@ fn pop_first(call: &mut Call<'_>, from: End) -> Done {
     check_waited(&(1..last))?;
     with_first(call, 1..last, move |call, first| {
         let Some((at, id, len)) = first else {
-            return waits_for(call, 1..last, until, TimeoutReply::NullArray);
+            return waits_for(call, 1..last, until);
         };
         let key = call.args[at].clone();
         call.reply().array(2);
@@ -492,6 +500,6 @@ pub fn blmpop(call: &mut Call<'_>) -> Done {
     check_waited(&keys)?;
     with_first(call, keys.clone(), move |call, first| match first {
         Some(first) => pop_several(call, first, from, most),
-        None => waits_for(call, keys.clone(), until, TimeoutReply::NullArray),
+        None => waits_for(call, keys.clone(), until),
     })
 }

@@ -302,10 +302,6 @@ impl Engine {
                 self.note_wait_in_vain(client);
                 client.reply.null_array();
             }
-            TimeoutReply::Null => {
-                self.note_wait_in_vain(client);
-                client.reply.null();
-            }
             TimeoutReply::Copies { wrote, .. } => client.reply.int(self.copies(wrote) as i64),
             TimeoutReply::Media { wrote, .. } => {
                 client.reply.array(2);
@@ -327,7 +323,7 @@ impl Engine {
             TimeoutReply::Media { wrote, here, elsewhere } => {
                 (!here || wrote <= self.keys.durable()) && self.copies(wrote) >= elsewhere
             }
-            TimeoutReply::NullArray | TimeoutReply::Null => false,
+            TimeoutReply::NullArray => false,
         }
     }
 
