@@ -71,11 +71,7 @@ pub fn acl(call: &mut Call<'_>) -> Done {
             ));
         }
         ("HELP", 2) => call.help(&HELP),
-        _ => {
-            let sub = name(call, 1);
-            let error = format!("unknown subcommand or wrong number of arguments for '{sub}'. Try ACL HELP.");
-            return Err(Fail::err(error));
-        }
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

@@ -164,7 +164,7 @@ pub fn command(call: &mut Call<'_>) -> Done {
             }
             call.client.reply.bulks(&keys);
         }
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

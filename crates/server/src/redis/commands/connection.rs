@@ -264,7 +264,7 @@ pub fn client(call: &mut Call<'_>) -> Done {
             call.reply().ok();
         }
         ("HELP", 2) => call.help(&HELP),
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

@@ -179,7 +179,7 @@ fn group_options(call: &Call<'_>, sub: &str) -> Result<(bool, Option<u64>), Fail
             read = u64::try_from(n).ok();
             at += 2;
         } else {
-            return Err(call.unknown_subcommand());
+            return Err(call.wrong_subcommand());
         }
     }
     Ok((makes, read))

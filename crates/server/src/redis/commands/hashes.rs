@@ -186,11 +186,15 @@ pub fn hincrby(call: &mut Call<'_>) -> Done {
 }
 
 pub fn hincrbyfloat(call: &mut Call<'_>) -> Done {
-    if float(&call.args[3]).is_some_and(f64::is_infinite) {
+    let by = float(&call.args[3]).ok_or_else(|| Fail::err("value is not a valid float"))?;
+    if by.is_infinite() {
         return Err(Fail::err("value is NaN or Infinity"));
     }
     let id = open(call)?;
     let old = fields(call, id).get(&call.args[2]).cloned();
+    if old.as_ref().is_some_and(|old| float(old).is_none()) {
+        return Err(Fail::err("hash value is not a float"));
+    }
     let sum = float_sum(old.as_deref(), &call.args[3])?;
     let pair = (call.args[2].clone(), sum.clone().into());
     call.keys().put_fields(id, vec![pair]);

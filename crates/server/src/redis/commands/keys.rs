@@ -317,7 +317,10 @@ fn expire_at(call: &mut Call<'_>, unit: u64, by_clock: bool) -> Done {
             "XX" => only_old = true,
             "GT" => later = true,
             "LT" => sooner = true,
-            other => return Err(Fail::err(format!("Unsupported option {other}"))),
+            _ => {
+                let option = String::from_utf8_lossy(&call.args[at]);
+                return Err(Fail::err(format!("Unsupported option {option}")));
+            }
         }
     }
     if only_new && (only_old || later || sooner) {
@@ -423,7 +426,7 @@ pub fn object(call: &mut Call<'_>) -> Done {
                 "An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
             ));
         }
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

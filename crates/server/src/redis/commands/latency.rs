@@ -40,7 +40,7 @@ pub fn latency(call: &mut Call<'_>) -> Done {
         }
         ("DOCTOR", 2) => doctor(call),
         ("HELP", 2) => call.help(&LATENCY_HELP),
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ pub fn memory(call: &mut Call<'_>) -> Done {
             call.help(&MEMORY_HELP);
             Ok(())
         }
-        _ => Err(call.unknown_subcommand()),
+        _ => Err(call.wrong_subcommand()),
     }
 }
 

@@ -167,9 +167,11 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn unknown_subcommand(&self) -> Fail {
+    /// Returns the error of a subcommand with too many words, or with a wrong one.
+    fn wrong_subcommand(&self) -> Fail {
         let (command, sub) = (self.word(0), String::from_utf8_lossy(&self.args[1]));
-        Fail::err(format!("unknown subcommand '{sub}'. Try {command} HELP."))
+        let why = "unknown subcommand or wrong number of arguments for";
+        Fail::err(format!("{why} '{sub}'. Try {command} HELP."))
     }
 
     /// Tells which subcommands there are.

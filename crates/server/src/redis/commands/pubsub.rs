@@ -176,7 +176,7 @@ pub fn pubsub(call: &mut Call<'_>) -> Done {
             call.reply().count(count);
         }
         ("HELP", 2) => call.help(&HELP),
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

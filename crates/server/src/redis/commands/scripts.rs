@@ -81,7 +81,7 @@ pub fn script(call: &mut Call<'_>) -> Done {
             "LOAD <script>",
             "    Load a script into the scripts cache without executing it.",
         ]),
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

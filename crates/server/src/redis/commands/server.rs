@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::fail::Fail;
-use super::{Call, Done};
+use super::{Call, Done, integer};
 
 pub fn time(call: &mut Call<'_>) -> Done {
     let now = call.engine.keys.now;
@@ -65,6 +65,7 @@ pub fn config(call: &mut Call<'_>) -> Done {
             call.engine.trim_tracker();
             call.reply().ok();
         }
+        ("SET", _) => return Err(Fail::syntax()),
         ("RESETSTAT", 2) => {
             call.engine.stats.reset();
             call.reply().ok();
@@ -78,13 +79,17 @@ pub fn config(call: &mut Call<'_>) -> Done {
             "RESETSTAT",
             "    Reset statistics reported by the INFO command.",
         ]),
-        _ => return Err(call.unknown_subcommand()),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }
 
 /// What is acknowledged is on stable media already.
 pub fn bgsave(call: &mut Call<'_>) -> Done {
+    let is_known = call.args.len() == 1 || (call.args.len() == 2 && call.is(1, "SCHEDULE"));
+    if !is_known {
+        return Err(Fail::syntax());
+    }
     call.reply().simple("Background saving started");
     Ok(())
 }
@@ -113,11 +118,17 @@ pub fn shutdown(_: &mut Call<'_>) -> Done {
 }
 
 pub fn slowlog(call: &mut Call<'_>) -> Done {
-    match call.word(1).as_str() {
-        "GET" => call.reply().array(0),
-        "LEN" => call.reply().int(0),
-        "RESET" => call.reply().ok(),
-        _ => return Err(call.unknown_subcommand()),
+    match (call.word(1).as_str(), call.args.len()) {
+        ("GET", 2) => call.reply().array(0),
+        ("GET", 3) => {
+            if integer(&call.args[2]).is_none_or(|count| count < -1) {
+                return Err(Fail::err("count should be greater than or equal to -1"));
+            }
+            call.reply().array(0);
+        }
+        ("LEN", _) => call.reply().int(0),
+        ("RESET", _) => call.reply().ok(),
+        _ => return Err(call.wrong_subcommand()),
     }
     Ok(())
 }

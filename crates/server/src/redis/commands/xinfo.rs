@@ -139,12 +139,12 @@ fn tell_stream(call: &mut Call<'_>, id: SlotId) -> Done {
     let mut count = None;
     if call.args.len() > 3 {
         if !call.is(3, "FULL") {
-            return Err(Fail::syntax());
+            return Err(call.wrong_subcommand());
         }
         count = Some(10);
         if call.args.len() > 4 {
             if call.args.len() != 6 || !call.is(4, "COUNT") {
-                return Err(Fail::syntax());
+                return Err(call.wrong_subcommand());
             }
             let n = call.integer(5)?;
             count = Some(if n < 0 { 10 } else { n as usize });
