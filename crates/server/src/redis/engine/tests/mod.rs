@@ -19,6 +19,7 @@ mod memory;
 mod messages;
 mod model;
 mod moments;
+mod nulls;
 mod people;
 mod portions;
 mod random;
