@@ -2,6 +2,8 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::scripts::shortest;
+
 /// The versions of the protocol that a client may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -199,9 +201,10 @@ impl Reply {
         self.bytes.put_slice(b"\r\n");
     }
 
-    /// Appends a floating-point number.
+    /// Appends a floating-point number, with as many digits as Redis writes.
     pub fn double(&mut self, n: f64) {
-        if self.is_three() { self.line(b',', n.to_string().as_bytes()) } else { self.bulk(n.to_string()) }
+        let text = shortest(n, 17);
+        if self.is_three() { self.line(b',', text.as_bytes()) } else { self.bulk(text) }
     }
 
     /// Appends a null in place of a bulk string.

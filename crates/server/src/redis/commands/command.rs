@@ -132,7 +132,7 @@ pub fn command(call: &mut Call<'_>) -> Done {
             for name in &call.args[2..] {
                 match find(name) {
                     Some(spec) => tell_spec(&mut call.client.reply, spec),
-                    None => call.client.reply.null_array(),
+                    None => call.client.reply.null(),
                 }
             }
         }

@@ -33,6 +33,7 @@ use guard::Guard;
 pub use json::strtod;
 pub use redis_lib::digest;
 pub use session::run;
+pub use values::shortest;
 use vm::Vm;
 
 use super::fail::Fail;
