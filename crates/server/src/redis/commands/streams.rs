@@ -237,11 +237,7 @@ fn next_id(call: &Call<'_>, text: &[u8], last: Id) -> Result<Id, Fail> {
             Id { ms, seq: u64::from(ms == 0) }
         }
     } else {
-        let id = parse_id(text, 0)?;
-        if id == Id::MIN {
-            return Err(Fail::err("The ID specified in XADD must be greater than 0-0"));
-        }
-        id
+        parse_id(text, 0)?
     };
     if last == Id::MAX {
         return Err(exhausted());
@@ -258,7 +254,10 @@ pub fn xadd(call: &mut Call<'_>) -> Done {
     let text = call.args[options.end].clone();
     if text != "*" {
         // What is no id is told before anything else is.
-        parse_id(text.strip_suffix(b"-*").unwrap_or(&text), 0)?;
+        let ms = text.strip_suffix(b"-*");
+        if parse_id(ms.unwrap_or(&text), 0)? == Id::MIN && ms.is_none() {
+            return Err(Fail::err("The ID specified in XADD must be greater than 0-0"));
+        }
     }
     let (id, is_there) = call.stream(1)?;
     if !is_there && !options.makes {
@@ -327,6 +326,11 @@ pub fn xrevrange(call: &mut Call<'_>) -> Done {
 }
 
 pub fn xdel(call: &mut Call<'_>) -> Done {
+    let (_, is_there) = call.stream(1)?;
+    if !is_there {
+        call.reply().count(0);
+        return Ok(());
+    }
     let mut ids = call.args[2..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
     ids.sort();
     ids.dedup();
@@ -335,7 +339,6 @@ pub fn xdel(call: &mut Call<'_>) -> Done {
         find(call, &ids, &mut found)?;
         return delete_found(call, found);
     }
-    call.stream(1)?;
     let look = move |call: &mut Call<'_>, (at, found): &mut (usize, Vec<Id>)| {
         let end = ids.len().min(*at + FOUND);
         find(call, &ids[*at..end], found)?;

@@ -81,8 +81,8 @@ pub fn set(call: &mut Call<'_>) -> Done {
     let mut at = 3;
     while at < call.args.len() {
         match call.word(at).as_str() {
-            "NX" if only.is_none() => only = Some(false),
-            "XX" if only.is_none() => only = Some(true),
+            "NX" if only != Some(true) => only = Some(false),
+            "XX" if only != Some(false) => only = Some(true),
             "GET" => gives = true,
             "KEEPTTL" if expire.is_none() => keeps = true,
             unit @ ("EX" | "PX" | "EXAT" | "PXAT")
