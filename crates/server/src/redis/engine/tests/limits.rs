@@ -184,6 +184,19 @@ fn the_largest_settings_are_no_limits() {
     assert!(world.engine.client(id).is_some(), "it may be idle");
 }
 
+/// In the old state the memory was taken before the store refused the value. Without that memory,
+/// the process ended.
+#[test]
+fn a_value_that_no_commit_takes_needs_no_memory() {
+    let (mut world, id) = world();
+    say(&mut world, id, words(&format!("CONFIG SET proto-max-bulk-len {}", u64::MAX)));
+    for at in [1_000_000, i64::MAX] {
+        let said = say(&mut world, id, words(&format!("SETRANGE k {at} xy")));
+        assert_eq!(said, "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n", "{at}");
+    }
+    assert_eq!(say(&mut world, id, words("SETRANGE k 5000 xy")), ":5002\r\n");
+}
+
 /// In the old state a step read 2,000 values to know their types, whatever their size.
 #[test]
 fn a_step_of_a_scan_reads_few_large_values() {
