@@ -314,7 +314,9 @@ pub fn setrange(call: &mut Call<'_>) -> Done {
         call.reply().count(len);
         return Ok(());
     }
-    if at.saturating_add(part.len()) > call.engine.settings.max_bulk {
+    // Zeros come before the part: no memory is taken for more of them than a commit takes.
+    let most = call.engine.settings.max_bulk.min(call.engine.keys.largest_value());
+    if at.saturating_add(part.len()) > most {
         return Err(Fail::err("string exceeds maximum allowed size (proto-max-bulk-len)"));
     }
     let mut new = BytesMut::from(&old.unwrap_or_default()[..]);

@@ -152,6 +152,12 @@ impl Keyspace {
         (has_many || is_over(slot.bytes.max(whole))) && whole <= self.longest_head
     }
 
+    /// Returns a number of bytes that no value in a commit exceeds: a commit takes a third of the
+    /// ring.
+    pub fn largest_value(&self) -> usize {
+        self.longest_head.saturating_mul(2)
+    }
+
     /// Sets or removes the expiry of a key.
     pub fn set_expire(&mut self, id: SlotId, expire: Option<u64>) {
         self.touch(id);
