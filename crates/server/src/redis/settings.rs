@@ -305,4 +305,23 @@ mod tests {
             assert_eq!(settings.client_memory, bytes);
         }
     }
+
+    /// As in Redis, no limit is 0, and a size is a number of bytes.
+    #[test]
+    fn limits_are_told_in_the_numbers_of_redis() {
+        let mut settings = Settings::default();
+        for (name, value, told) in [
+            ("client-output-buffer-limit", "normal 0 0 0", "normal 0 0 0"),
+            ("maxmemory-clients", "0", "0"),
+            ("tracking-table-max-keys", "0", "0"),
+            ("maxmemory", "10mb", "10485760"),
+            ("list-max-listpack-size", "-2", "-2"),
+            ("maxmemory-policy", "allkeys-lru", "allkeys-lru"),
+            ("save", "3600 1", "3600 1"),
+        ] {
+            settings.set(name, value).unwrap();
+            let all = settings.get(name.as_bytes(), &mut { 10_000 }).unwrap();
+            assert_eq!(all, [(name, told.to_owned())]);
+        }
+    }
 }
