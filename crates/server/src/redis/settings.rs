@@ -145,7 +145,8 @@ impl Settings {
     /// Returns all settings whose name matches a pattern, with their values. `None` if the
     /// comparisons take more than `steps`.
     pub fn get(&self, pattern: &[u8], steps: &mut usize) -> Option<Vec<(&'static str, String)>> {
-        let output = format!("normal {} {} {}", self.hard_output, self.soft_output, self.soft_output_seconds);
+        let (hard, soft) = (told(self.hard_output), told(self.soft_output));
+        let output = format!("normal {hard} {soft} {}", self.soft_output_seconds);
         let mut all = vec![
             ("client-output-buffer-limit", output),
             ("databases", self.databases.to_string()),
@@ -156,8 +157,8 @@ impl Settings {
             ("auth-timeout", self.auth_timeout.to_string()),
             ("script-time", self.script_time.to_string()),
             ("script-memory", self.script_memory.to_string()),
-            ("maxmemory-clients", self.client_memory.to_string()),
-            ("tracking-table-max-keys", self.tracking_keys.to_string()),
+            ("maxmemory-clients", told(self.client_memory)),
+            ("tracking-table-max-keys", told(self.tracking_keys)),
             ("acllog-max-len", self.acl_log.to_string()),
             ("latency-monitor-threshold", self.latency_threshold.to_string()),
             ("notify-keyspace-events", self.events.to_string()),
@@ -220,10 +221,14 @@ impl Settings {
                     format!("Unknown option or number of arguments for CONFIG SET - '{name}'")
                 })?;
                 if kept.parse::<i64>().is_ok() {
-                    bytes(value.trim_start_matches('-'))
-                        .ok_or_else(|| wrong("argument must be a memory value or a number"))?;
+                    let (sign, size) = value.strip_prefix('-').map_or(("", value), |size| ("-", size));
+                    let number = bytes(size);
+                    let number =
+                        number.ok_or_else(|| wrong("argument must be a memory value or a number"))?;
+                    *kept = format!("{sign}{number}");
+                } else {
+                    value.clone_into(kept);
                 }
-                value.clone_into(kept);
             }
         }
         Ok(())
@@ -246,6 +251,11 @@ impl Settings {
 /// Returns a limit of bytes, of which 0 is none.
 fn limit(n: u64) -> usize {
     if n == 0 { usize::MAX } else { n as usize }
+}
+
+/// Returns such a limit as `CONFIG GET` does.
+fn told(limit: usize) -> String {
+    if limit == usize::MAX { "0".into() } else { limit.to_string() }
 }
 
 /// Parses a number with an optional unit, for example of kilobytes, as Redis does.
