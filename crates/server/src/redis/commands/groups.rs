@@ -189,19 +189,20 @@ fn group_options(call: &Call<'_>, sub: &str) -> Result<(bool, Option<u64>), Fail
 fn group_start(call: &Call<'_>, id: SlotId) -> Result<Id, Fail> {
     match &call.args[4][..] {
         b"$" => Ok(call.engine.keys.stream(id).map_or(Id::MIN, |stream| stream.kept.meta.last)),
-        b"-" => Ok(Id::MIN),
-        b"+" => Ok(Id::MAX),
         text => parse_id(text, 0),
     }
 }
 
 pub fn xack(call: &mut Call<'_>) -> Done {
-    let ids = call.args[3..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
     let (id, _) = call.stream(1)?;
     let name = call.args[2].clone();
     let group = call.engine.keys.stream(id).and_then(|stream| stream.kept.groups.get(&name));
-    let mut acked: Vec<Id> =
-        ids.into_iter().filter(|id| group.is_some_and(|group| group.pending.contains_key(id))).collect();
+    let Some(group) = group else {
+        call.reply().count(0);
+        return Ok(());
+    };
+    let ids = call.args[3..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
+    let mut acked: Vec<Id> = ids.into_iter().filter(|id| group.pending.contains_key(id)).collect();
     acked.sort();
     acked.dedup();
     let count = acked.len();

@@ -152,7 +152,7 @@ fn places(start: i64, stop: i64, len: usize) -> Range<usize> {
 
 pub fn lindex(call: &mut Call<'_>) -> Done {
     let (id, len) = call.list(1)?;
-    let at = place(call.integer(2)?, len);
+    let at = if len == 0 { None } else { place(call.integer(2)?, len) };
     let element = at.map(|at| call.engine.keys.element(id, at)).transpose()?;
     call.reply().bulk_or_null(element);
     Ok(())

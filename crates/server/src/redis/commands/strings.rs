@@ -52,14 +52,13 @@ pub fn expiry(call: &Call<'_>, unit: &str, at: usize) -> Result<u64, Fail> {
 }
 
 pub fn getex(call: &mut Call<'_>) -> Done {
-    let change = match (call.word(2).as_str(), call.args.len()) {
-        (_, 2) => None,
-        ("PERSIST", 3) => Some(None),
-        (unit @ ("EX" | "PX" | "EXAT" | "PXAT"), 4) => Some(Some(expiry(call, unit, 3)?)),
-        _ => return Err(Fail::syntax()),
-    };
+    let (word, len) = (call.word(2), call.args.len());
+    if !matches!((word.as_str(), len), (_, 2) | ("PERSIST", 3) | ("EX" | "PX" | "EXAT" | "PXAT", 4)) {
+        return Err(Fail::syntax());
+    }
     let (id, text) = text(call, 1)?;
-    if let (Some(expire), Some(_)) = (change, &text) {
+    if text.is_some() && len > 2 {
+        let expire = if len == 4 { Some(expiry(call, &word, 3)?) } else { None };
         set_or_delete(call, id, expire);
     }
     call.reply().bulk_or_null(text);
