@@ -93,6 +93,23 @@ async fn a_client_that_has_the_version_gets_no_body() {
     assert_eq!(server.send("GET", &at("none"), &[("if-none-match", "*")], "").await.status, 404);
 }
 
+/// In an earlier state the length was 0, as if the document and the stream were empty.
+#[tokio::test]
+async fn a_reply_to_head_has_no_length_that_differs_from_that_of_get() {
+    let server = Server::new().await;
+    server.document("d", json!({"a": 1})).await;
+    server.text("s", "text").await;
+    for (path, tags, status) in
+        [("/v1/documents/d", "\"7\"", 200), ("/v1/documents/d", "\"1\"", 304), ("/v1/stream/s", "\"7\"", 200)]
+    {
+        let head = server.send("HEAD", path, &[("if-none-match", tags)], "").await;
+        assert_eq!((head.status, head.header("content-length")), (status, ""), "{path} {tags}");
+    }
+    let got = server.get(&at("d")).await;
+    assert_eq!(got.header("content-length"), got.body.len().to_string());
+    assert_eq!(server.get("s").await.header("content-length"), "4");
+}
+
 #[tokio::test]
 async fn changes_name_the_version_that_they_are_for() {
     let server = Server::new().await;
