@@ -1,10 +1,14 @@
 //! Replies: refusals, with the reason and the remedy, and the parts that all replies share.
 
+use std::convert::Infallible;
+
 use axum::body::Body;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use brooklet::{Error, ErrorKind};
+use bytes::Bytes;
+use futures_util::stream;
 
 use super::origin::RESOURCE_POLICY;
 
@@ -108,6 +112,12 @@ impl IntoResponse for Refusal {
         self.headers.into_iter().for_each(|(name, value)| set(response.headers_mut(), name, value));
         response
     }
+}
+
+/// Returns the body of a reply to HEAD that is made without the one of GET. It has no known length:
+/// clients would take the length of an empty body for that of the reply to GET.
+pub fn omitted() -> Body {
+    Body::from_stream(stream::empty::<Result<Bytes, Infallible>>())
 }
 
 /// Answers which methods are supported.

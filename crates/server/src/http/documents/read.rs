@@ -12,7 +12,7 @@ use super::problem::{Kind, Problem};
 use super::shown::{Change, Shown, Updates, text};
 use super::{Face, json};
 use crate::http::budget::hold;
-use crate::http::reply::set;
+use crate::http::reply::{omitted, set};
 
 impl Face {
     pub async fn get(self: &Arc<Self>, name: Vec<u8>, asked: Asked) -> Result<Response<Body>, Problem> {
@@ -38,7 +38,7 @@ impl Face {
         let version = self.blocking(&self.reads, read).await?;
         let is_known = if_none_match.is_some_and(|tags| tags.have(version));
         let status = if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-        let mut response = json(status, Body::empty());
+        let mut response = json(status, omitted());
         tag(&mut response, version);
         Ok(response)
     }

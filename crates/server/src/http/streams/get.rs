@@ -17,7 +17,7 @@ use super::read::Chunk;
 use super::stream::{Seen, Stream};
 use super::{Streams, time};
 use crate::http::budget::hold;
-use crate::http::reply::{Refusal, set};
+use crate::http::reply::{Refusal, omitted, set};
 
 /// Seconds that a reply may be given again by caches, and beyond that while they ask whether it
 /// still holds.
@@ -127,7 +127,7 @@ impl Streams {
     pub fn head(&self, stream: &Stream) -> Result<Response<Body>, Refusal> {
         let seen = stream.seen();
         let identity = seen.alive(&stream.name)?;
-        let mut response = Response::new(Body::empty());
+        let mut response = Response::new(omitted());
         let headers = response.headers_mut();
         set(headers, header::CONTENT_TYPE, &identity.content_type);
         set(headers, header::CACHE_CONTROL, "no-store");
