@@ -141,4 +141,33 @@ mod tests {
         // A refusal depends on data that were read.
         assert_eq!([ask("GET /").await, ask("POST /none").await, ask("POST /").await], [503, 503, 200]);
     }
+
+    /// In an earlier state the client whose document was replaced was asked to send it again.
+    #[tokio::test]
+    async fn a_document_that_was_replaced_is_reported_at_the_end() {
+        let (lease, stop) = (Lease::new(|| false), CancellationToken::new());
+        stop.cancel();
+        let config = http::Config::default();
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let of_store = http::Http::new(store, config.clone(), CancellationToken::new()).unwrap();
+        let router = of_store.router().layer(from_fn_with_state((lease, stop), wait_for_it));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { http::serve(listener, router, &config, CancellationToken::new()).await });
+        let put = async |path: &str, header: &str| {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let rest = "host: here\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1";
+            let text = format!("PUT {path} HTTP/1.1\r\n{header}\r\n{rest}");
+            client.write_all(text.as_bytes()).await.unwrap();
+            let mut reply = String::new();
+            client.read_to_string(&mut reply).await.unwrap();
+            reply[9..12].parse::<u16>().unwrap()
+        };
+        let [document, stream] = ["/v1/documents/d", "/v1/stream/s"];
+        assert_eq!(put(document, "if-none-match: *").await, 201);
+        assert_eq!(put(document, "if-match: \"1\"").await, 200);
+        // The second one finds the stream as it should be, and changes nothing.
+        let of_text = "content-type: text/plain";
+        assert_eq!([put(stream, of_text).await, put(stream, of_text).await], [201, 503]);
+    }
 }
