@@ -342,6 +342,25 @@ async fn what_a_space_lets_go_leaves_streams_whole() {
     assert_eq!(server.get("r").await.text(), "new");
 }
 
+/// In an earlier state the reply was that nothing has changed, and a browser went on to show
+/// messages that the stream no longer has.
+#[tokio::test]
+async fn a_tag_is_one_of_the_messages_that_are_there() {
+    let server = Server::new().await;
+    server.text("s", "one ").await;
+    server.post("s", &TEXT, "two").await;
+    let all = server.get("s").await;
+    assert_eq!(all.text(), "one two");
+    for (before, status, text) in [(0, 304, ""), (1, 200, "two"), (2, 200, "")] {
+        // As a retention does.
+        server.store.trim("streams/s", before).unwrap().wait().unwrap();
+        let rest = server.send("GET", "s", &[("if-none-match", all.header("etag"))], "").await;
+        assert_eq!((rest.status, rest.text()), (status, text), "before {before}");
+        let again = server.send("GET", "s", &[("if-none-match", rest.header("etag"))], "").await;
+        assert_eq!((again.status, again.header("etag")), (304, rest.header("etag")));
+    }
+}
+
 #[tokio::test]
 async fn a_log_that_is_no_stream_is_left_alone() {
     let server = Server::new().await;
