@@ -158,7 +158,7 @@ impl Streams {
                 let skips = request.start == Start::Beginning;
                 let chunk = self.read(&stream, &identity, from, seen.end.0, skips).await?;
                 let shared = self.config.shared;
-                let reply = Reply { identity: &identity, from, chunk, seen: &seen, cursor: None, shared };
+                let reply = Reply { identity: &identity, chunk, seen: &seen, cursor: None, shared };
                 match headers.get(header::IF_NONE_MATCH) {
                     Some(known) if request.start != Start::Now && matches(known.as_bytes(), &reply.tag()) => {
                         Ok(reply.unchanged())
@@ -249,7 +249,7 @@ impl Streams {
         let chunk = self.read(stream, &identity, from, seen.end.0, request.start == Start::Beginning).await?;
         let cursor = Some(time::cursor(request.cursor));
         let shared = self.config.shared;
-        let reply = Reply { identity: &identity, from, chunk, seen: &seen, cursor, shared };
+        let reply = Reply { identity: &identity, chunk, seen: &seen, cursor, shared };
         if reply.chunk.messages.is_empty() { Ok(reply.nothing()) } else { Ok(reply.whole(request.start)) }
     }
 }
@@ -265,7 +265,6 @@ impl Seen {
 /// Messages, and what is told with them.
 struct Reply<'a> {
     identity: &'a Identity,
-    from: u64,
     chunk: Chunk,
     seen: &'a Seen,
     cursor: Option<u64>,
@@ -278,10 +277,13 @@ impl Reply<'_> {
         self.chunk.next >= self.seen.end.0
     }
 
+    /// The tag names the messages that are there: a retention may have dropped others where the
+    /// reader began.
     fn tag(&self) -> String {
         let closed = if self.is_at_end() && self.seen.closed { ":c" } else { "" };
-        let (from, next) = (Offset(self.from), Offset(self.chunk.next));
-        format!("\"{:x}:{from}:{next}{closed}\"", self.identity.id)
+        let next = self.chunk.next;
+        let (first, next) = (Offset(next - self.chunk.messages.len() as u64), Offset(next));
+        format!("\"{:x}:{first}:{next}{closed}\"", self.identity.id)
     }
 
     fn headers(&self, status: StatusCode) -> Response<Body> {
