@@ -17,7 +17,8 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// Headers of replies that allowed pages may read.
 const EXPOSED: &str = "ETag, Location, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, \
                        Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, \
-                       Producer-Expected-Seq, Producer-Received-Seq, Accept-Patch, Idempotency-Replayed";
+                       Producer-Expected-Seq, Producer-Received-Seq, Accept-Patch, Idempotency-Replayed, \
+                       Retry-After, Allow";
 /// Headers of requests that allowed pages may send.
 const ACCEPTED: &str = "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, Last-Event-ID, \
                         Document-Author, Stream-Seq, Stream-TTL, Stream-Expires-At, \
