@@ -127,6 +127,20 @@ async fn events_begin_at_a_version_of_the_document() {
     assert_eq!(reply.headers()["content-type"], "text/event-stream");
 }
 
+/// In an earlier state nginx kept events back, as it does with other replies.
+#[tokio::test]
+async fn proxies_are_asked_to_pass_events_on_at_once() {
+    let server = patient().await;
+    server.document("d", json!(1)).await;
+    server.text("s", "text").await;
+    for path in ["/v1/documents/d", "/v1/stream/s?offset=-1&live=sse"] {
+        let reply = server.open("GET", path, &[EVENTS], "").await.unwrap();
+        assert_eq!(reply.headers()["content-type"], "text/event-stream");
+        let buffering = reply.headers().get("x-accel-buffering");
+        assert_eq!(buffering.map(|value| value.as_bytes()), Some(&b"no"[..]), "{path}");
+    }
+}
+
 #[tokio::test]
 async fn followers_have_places_and_end_with_the_server() {
     let config = Config { events: FOREVER, max_waiting: 1, ..Config::default() };
