@@ -114,6 +114,20 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// Returns a reply of server-sent events.
+pub fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // Asks nginx, and proxies that know this header, to pass each event on at once.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
 /// Returns the body of a reply to HEAD that is made without the one of GET. It has no known length:
 /// clients would take the length of an empty body for that of the reply to GET.
 pub fn omitted() -> Body {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Response, header};
+use axum::http::Response;
 use brooklet_documents::{Error, Event, Json, JsonChange, JsonState, Watch};
 use bytes::Bytes;
 use futures_util::stream;
@@ -20,7 +20,7 @@ use super::asked::{Asked, Part};
 use super::problem::{Kind, Problem};
 use super::shown::{Shown, text};
 use crate::http::budget::hold;
-use crate::http::reply::set;
+use crate::http::reply;
 
 /// Time between two signs of life, by which a server notices that a client has left.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -95,21 +95,14 @@ impl Face {
             let events = follower.next().await?;
             Some((Ok::<_, Infallible>(events), follower))
         });
-        Ok(reply(Body::from_stream(body)))
+        Ok(reply::events(Body::from_stream(body)))
     }
 }
 
 /// Answers that events will come later. A browser connects again after the end of a reply, and
 /// never after a refusal.
 pub fn later() -> Response<Body> {
-    reply(Body::from(LATER))
-}
-
-fn reply(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    set(response.headers_mut(), header::CONTENT_TYPE, "text/event-stream");
-    set(response.headers_mut(), header::CACHE_CONTROL, "no-cache");
-    response
+    reply::events(Body::from(LATER))
 }
 
 impl Follower {

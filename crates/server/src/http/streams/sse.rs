@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Response;
-use axum::http::header;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -25,7 +24,7 @@ use super::read::Chunk;
 use super::stream::{HeldOpen, Seen, Stream};
 use super::{Streams, time};
 use crate::http::budget::hold;
-use crate::http::reply::{Refusal, set};
+use crate::http::reply::{self, Refusal, set};
 
 /// A sign of life, which tells a peer that is gone from one that waits.
 const ALIVE: Duration = Duration::from_secs(15);
@@ -101,12 +100,9 @@ impl Streams {
             let event = events.next().await?;
             Some((Ok::<_, Infallible>(event), events))
         });
-        let mut response = Response::new(Body::from_stream(body));
-        let headers = response.headers_mut();
-        set(headers, header::CONTENT_TYPE, "text/event-stream");
-        set(headers, header::CACHE_CONTROL, "no-cache");
+        let mut response = reply::events(Body::from_stream(body));
         if is_binary {
-            set(headers, names::SSE_DATA_ENCODING, "base64");
+            set(response.headers_mut(), names::SSE_DATA_ENCODING, "base64");
         }
         Ok(response)
     }
@@ -311,6 +307,8 @@ fn push_lines(event: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::header;
+
     use super::*;
 
     #[test]
