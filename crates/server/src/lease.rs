@@ -145,9 +145,8 @@ mod tests {
         assert_eq!([ask("GET /").await, ask("POST /none").await, ask("POST /").await], [503, 503, 200]);
     }
 
-    /// In an earlier state the client whose document was replaced was asked to send it again.
-    #[tokio::test]
-    async fn a_document_that_was_replaced_is_reported_at_the_end() {
+    /// Sends a request to a server that stops, and has no lease. Returns the replies.
+    async fn replies_at_the_end<const N: usize>(requests: [&str; N]) -> [String; N] {
         let (lease, stop) = (Lease::new(|| false), CancellationToken::new());
         stop.cancel();
         let config = http::Config::default();
@@ -157,20 +156,39 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { http::serve(listener, router, &config, CancellationToken::new()).await });
-        let put = async |path: &str, header: &str| {
+        let mut replies = [const { String::new() }; N];
+        for (request, reply) in requests.iter().zip(&mut replies) {
+            let (line, rest) = request.split_once('\n').unwrap();
+            let text = format!("{line} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{rest}");
             let mut client = TcpStream::connect(address).await.unwrap();
-            let rest = "host: here\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1";
-            let text = format!("PUT {path} HTTP/1.1\r\n{header}\r\n{rest}");
             client.write_all(text.as_bytes()).await.unwrap();
-            let mut reply = String::new();
-            client.read_to_string(&mut reply).await.unwrap();
-            reply[9..12].parse::<u16>().unwrap()
-        };
-        let [document, stream] = ["/v1/documents/d", "/v1/stream/s"];
-        assert_eq!(put(document, "if-none-match: *").await, 201);
-        assert_eq!(put(document, "if-match: \"1\"").await, 200);
-        // The second one finds the stream as it should be, and changes nothing.
-        let of_text = "content-type: text/plain";
-        assert_eq!([put(stream, of_text).await, put(stream, of_text).await], [201, 503]);
+            client.read_to_string(reply).await.unwrap();
+        }
+        replies
+    }
+
+    /// In an earlier state the client whose document was replaced was asked to send it again.
+    #[tokio::test]
+    async fn a_document_that_was_replaced_is_reported_at_the_end() {
+        let replies = replies_at_the_end([
+            "PUT /v1/documents/d\nif-none-match: *\r\ncontent-length: 1\r\n\r\n1",
+            "PUT /v1/documents/d\nif-match: \"1\"\r\ncontent-length: 1\r\n\r\n2",
+            "PUT /v1/stream/s\ncontent-length: 1\r\n\r\n1",
+            // It finds the stream as it should be, and changes nothing.
+            "PUT /v1/stream/s\ncontent-length: 1\r\n\r\n1",
+        ]);
+        assert_eq!(replies.await.map(|reply| reply[9..12].to_owned()), ["201", "200", "201", "503"]);
+    }
+
+    /// In an earlier state the status was 503, after which a browser asks no more.
+    #[tokio::test]
+    async fn a_browser_that_follows_a_document_comes_again_after_the_end() {
+        let replies = replies_at_the_end([
+            "GET /v1/documents/d\naccept: text/event-stream\r\n\r\n",
+            "GET /v1/documents/d\n\r\n",
+        ]);
+        let [events, other] = replies.await;
+        assert!(events.starts_with("HTTP/1.1 200 ") && events.contains("retry: 1000\n\n"), "{events}");
+        assert!(other.starts_with("HTTP/1.1 503 "), "{other}");
     }
 }

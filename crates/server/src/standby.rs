@@ -235,8 +235,12 @@ mod tests {
     use super::*;
 
     fn ask(standby: &Standby, request: &str) -> String {
+        ask_with(standby, request, "")
+    }
+
+    fn ask_with(standby: &Standby, request: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(&standby.addresses()[0]).unwrap();
-        let text = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let text = format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(text.as_bytes()).unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
@@ -267,6 +271,25 @@ mod tests {
         }
         let page = ask(&standby, "GET /");
         assert!(page.starts_with("HTTP/1.1 200") && page.contains(r#"<a href="http://10.0.0.5:1/">"#));
+    }
+
+    /// In an earlier state the status was 503 while there was no owner, after which a browser asks no
+    /// more.
+    #[test]
+    fn a_browser_that_follows_a_document_comes_again() {
+        let standby = start(None);
+        let accept = "Accept: text/event-stream\r\n";
+        let none = ask_with(&standby, "GET /v1/documents/d?since=3", accept);
+        assert!(none.starts_with("HTTP/1.1 200 ") && none.contains("retry: 1000\n\n"), "{none}");
+        assert!(none.contains("content-type: text/event-stream\r\n"), "{none}");
+        // Programs read the status.
+        for request in ["GET /v1/stream/s?offset=-1&live=sse", "PUT /v1/documents/d"] {
+            let refused = ask_with(&standby, request, accept);
+            assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 1"), "{refused}");
+        }
+        standby.set_owner(Some(Owner { name: "one".into(), url: Some("http://10.0.0.5:1".into()) }));
+        let sent = ask_with(&standby, "GET /v1/documents/d?since=3", accept);
+        assert!(sent.contains("location: http://10.0.0.5:1/v1/documents/d?since=3\r\n"), "{sent}");
     }
 
     #[test]
