@@ -11,6 +11,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio_util::sync::CancellationToken;
 
+use crate::http::{are_events, events_later};
+
 /// Time between two looks while replies wait for the lease.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 /// The same for a reply over HTTP that has waited for long: thousands may wait.
@@ -41,7 +43,8 @@ impl fmt::Debug for Lease {
 }
 
 /// Holds the replies over HTTP back until the server has the lease. A server that stops meanwhile
-/// reports the changes that were made, and refuses everything else.
+/// reports the changes that were made, and refuses everything else. Who follows a document comes
+/// again a second later.
 pub(crate) async fn wait_for_it(
     State((lease, stop)): State<(Lease, CancellationToken)>,
     request: Request,
@@ -49,6 +52,7 @@ pub(crate) async fn wait_for_it(
 ) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let is_put = *request.method() == Method::PUT;
+    let follows = are_events(request.method(), request.uri(), request.headers());
     let response = next.run(request).await;
     let mut pause = LOOK;
     while !lease.is_held() {
@@ -61,6 +65,9 @@ pub(crate) async fn wait_for_it(
         let changed = response.status().is_success() && !is_found;
         if stops && !reads && changed {
             break;
+        }
+        if stops && follows {
+            return events_later();
         }
         if stops {
             let why = "this host may not be the owner of the store any more: ask again\n";

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -34,8 +34,9 @@ type Known = Arc<RwLock<Option<Owner>>>;
 /// The HTTP ports of a host that stands by.
 ///
 /// `/healthz` reports that the process lives. `/readyz` replies with 503, and `/` names the owner.
-/// All other requests are sent to the owner by 307, or get 503 while its URL is unknown. The rules
-/// for passwords and origins are those of the owner.
+/// All other requests are sent to the owner by 307, or get 503 while its URL is unknown. Events of
+/// a document end at once then: after a refusal, a browser does not connect again. The rules for
+/// passwords and origins are those of the owner.
 #[derive(Debug)]
 pub struct Standby {
     owner: Known,
@@ -216,9 +217,12 @@ fn escaped(text: &str) -> String {
 }
 
 /// Sends a request to the owner.
-async fn elsewhere(State(owner): State<Known>, uri: Uri) -> Response {
+async fn elsewhere(State(owner): State<Known>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let owner = read(&owner);
     let Some(url) = owner.as_ref().and_then(|owner| owner.url.as_ref()) else {
+        if http::are_events(&method, &uri, &headers) {
+            return http::events_later();
+        }
         let why = format!("{}; its URL is not known here\n", reason(owner.as_ref()));
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why).into_response();
     };

@@ -40,7 +40,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
-pub(crate) use documents::SPACE as DOCUMENTS;
+pub(crate) use documents::{SPACE as DOCUMENTS, are_events, events_later};
 pub use guard::{Access, guard};
 pub use origin::Origin;
 pub use serve::serve;

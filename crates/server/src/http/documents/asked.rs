@@ -180,7 +180,8 @@ fn request(headers: &HeaderMap) -> Result<Request, Problem> {
     })
 }
 
-fn accepts_events(headers: &HeaderMap) -> bool {
+/// Returns whether a client wants events.
+pub fn accepts_events(headers: &HeaderMap) -> bool {
     let ranges = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut ranges = ranges.flat_map(|value| value.split(','));
     ranges.any(|range| {

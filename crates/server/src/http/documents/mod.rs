@@ -19,7 +19,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use brooklet::{SpaceConfig, Store};
@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::asked::Asked;
 use self::body::Taken;
+pub use self::events::later as events_later;
 use self::problem::{Kind, Problem};
 use super::budget::hold;
 use super::limits::Limits;
@@ -232,6 +233,12 @@ impl Face {
             }
         }
     }
+}
+
+/// Returns whether a request is one for the events of a document. A host that cannot serve it now
+/// replies with [`events_later`]: after a refusal, a browser does not ask again.
+pub fn are_events(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    *method == Method::GET && uri.path().starts_with(PREFIX) && asked::accepts_events(headers)
 }
 
 /// Asks a client to come again later: `follows` if it wants events.
