@@ -243,6 +243,27 @@ mod tests {
         assert!(next.starts_with(b"id: 2\nevent: update\n"));
     }
 
+    /// In an earlier state each client connected again ten times in a second.
+    #[tokio::test]
+    async fn followers_of_a_store_that_has_stopped_come_later() {
+        let store = Store::in_memory(1).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let face = Face::new(&store, &config, limits, None, CancellationToken::new()).unwrap();
+        face.documents.create("doc", "1", &json!({}).into()).unwrap();
+        let mut follower = Follower {
+            watch: Some(face.documents.watch("doc", 1).unwrap()),
+            begin: Vec::new(),
+            returned: Some(Instant::now()),
+            until: Instant::now() + Duration::from_secs(60),
+            _place: face.limits.place().unwrap(),
+            face: face.clone(),
+        };
+        store.close().unwrap();
+        assert_eq!(follower.next().await, Some(Bytes::from_static(LATER.as_bytes())));
+        assert_eq!(follower.next().await, None);
+    }
+
     /// In an earlier state the status was 503, after which a browser asks no more.
     #[tokio::test]
     async fn events_without_memory_come_later() {
