@@ -27,7 +27,8 @@ const ALIVE: Duration = Duration::from_secs(15);
 /// The first lines: how soon a client connects again after the end of the reply, in milliseconds.
 const RETRY: &str = "retry: 100\n\n";
 
-/// The only lines for a client that is ahead of a read replica: it connects again a second later.
+/// The last lines for a client that connects again a second later: it is ahead of a read replica, or
+/// its events have failed.
 const LATER: &str = "retry: 1000\n\n";
 
 /// A connection that takes events later than this has a slow client.
@@ -121,7 +122,7 @@ impl Follower {
                 Ok(None) => {}
                 Err(problem) => {
                     tracing::debug!(?problem, "events of a document end early");
-                    return None;
+                    return Some(self.end());
                 }
             }
         }
@@ -134,27 +135,37 @@ impl Follower {
                 () = tokio::time::sleep_until(self.until) => return None,
                 () = face.stop.cancelled() => return None,
             };
-            // The memory comes before the event: many followers get the same one at once.
-            let share = match waited {
-                Ok(len) => Ok(face.limits.replies.take(len).await.ok()?),
+            let event = match waited {
+                // The memory comes before the event: many followers get the same one at once.
+                Ok(len) => match face.limits.replies.take(len).await {
+                    Ok(share) => watch.try_next().map(|event| (share, event)),
+                    Err(_) => return Some(self.end()),
+                },
                 Err(error) => Err(error),
             };
-            let event = share.and_then(|share| Ok((share, watch.try_next()?)));
             match event {
                 Ok((mut share, Some(event))) => {
                     let line = line(&event);
                     drop(event);
-                    face.limits.replies.grow(&mut share, line.len()).await.ok()?;
+                    if face.limits.replies.grow(&mut share, line.len()).await.is_err() {
+                        return Some(self.end());
+                    }
                     return Some(self.returning(hold(line.into(), Some(share))));
                 }
                 // A snapshot is no event.
                 Ok((_, None)) => {}
                 Err(error) => {
                     tracing::debug!(%error, "events of a document end early");
-                    return None;
+                    return Some(self.end());
                 }
             }
         }
+    }
+
+    /// Ends the reply early. What has failed may fail again for a while, so the client comes later.
+    fn end(&mut self) -> Bytes {
+        self.watch = None;
+        Bytes::from_static(LATER.as_bytes())
     }
 
     /// Notes that the connection gets bytes that end all events that are there.
