@@ -330,6 +330,18 @@ async fn bad_changes_are_refused_with_a_problem_and_change_nothing() {
     assert_eq!(server.head(&at("d")).await.header("etag"), "\"1\"");
 }
 
+/// In an earlier state only a refused PATCH named them.
+#[tokio::test]
+async fn the_types_of_patches_are_named() {
+    let server = Server::new().await;
+    let types = format!("{}, {}", MERGE.1, PATCH.1);
+    let options = server.send("OPTIONS", &at("d"), &[], "").await;
+    assert_eq!((options.status, options.header("accept-patch")), (204, types.as_str()));
+    let refused = server.put(&at("d"), &[("content-type", "text/html"), NEW[0]], "{}").await;
+    assert_eq!(refused.problem(), (415, "media-type".into()));
+    assert_eq!(refused.header("accept-patch"), types);
+}
+
 #[tokio::test]
 async fn bad_requests_are_refused_with_a_problem() {
     let server = Server::new().await;
