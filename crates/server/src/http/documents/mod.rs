@@ -34,7 +34,7 @@ pub use self::events::later as events_later;
 use self::problem::{Kind, Problem};
 use super::budget::hold;
 use super::limits::Limits;
-use super::reply::{options, protect};
+use super::reply::{options, protect, set};
 use super::{Config, Gate, Noted, note_append, pass};
 
 /// The space that documents are in.
@@ -251,7 +251,11 @@ fn later(follows: bool, why: String) -> Result<Response<Body>, Problem> {
 
 async fn serve(State(face): State<Arc<Face>>, request: Request<Body>) -> Response<Body> {
     let response = match *request.method() {
-        Method::OPTIONS => options(METHODS),
+        Method::OPTIONS => {
+            let mut response = options(METHODS);
+            set(response.headers_mut(), write::ACCEPT_PATCH, write::PATCHES);
+            response
+        }
         _ => face.answer(request).await.unwrap_or_else(IntoResponse::into_response),
     };
     protect(response)

@@ -15,9 +15,10 @@ use super::read::tag;
 use super::{Face, json as reply};
 use crate::http::reply::set;
 
-const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+pub const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-const PATCHES: &str = "application/merge-patch+json, application/json-patch+json";
+/// The types of patches.
+pub const PATCHES: &str = "application/merge-patch+json, application/json-patch+json";
 
 /// Number of times that a change at any version begins again because another change was first.
 const RETRIES: u32 = 100;
@@ -33,7 +34,7 @@ impl Face {
         expect_no_part(&asked)?;
         if let Some(other) = asked.content_type.as_deref().filter(|kind| *kind != "application/json") {
             let why = format!("a document cannot be put as {other}: use application/json");
-            return Err(Problem::new(Kind::MediaType, why));
+            return Err(Problem::new(Kind::MediaType, why).with(ACCEPT_PATCH, PATCHES));
         }
         match (asked.if_match.clone(), asked.if_none_match.clone()) {
             (None, Some(Tags::Any)) => {
