@@ -342,6 +342,18 @@ async fn the_types_of_patches_are_named() {
     assert_eq!(refused.header("accept-patch"), types);
 }
 
+/// In an earlier state the server took the rest of a file, as `curl -C` sends it, for the whole.
+#[tokio::test]
+async fn a_part_of_a_body_is_not_taken_for_the_whole() {
+    let server = Server::new().await;
+    let part = ("content-range", "bytes 5-5/6");
+    assert_eq!(server.problem("PUT", "d", &[NEW[0], part], "1").await, (400, "bad-request".into()));
+    assert_eq!(server.get(&at("d")).await.status, 404);
+    let refused = server.put("s", &[TEXT[0], part], "1").await;
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert_eq!(server.get("s").await.status, 404);
+}
+
 #[tokio::test]
 async fn bad_requests_are_refused_with_a_problem() {
     let server = Server::new().await;
