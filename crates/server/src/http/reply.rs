@@ -114,6 +114,16 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// Refuses a part of a body, which would be taken for the whole.
+pub fn expect_whole(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.contains_key(header::CONTENT_RANGE) {
+        true => {
+            Err(Refusal::invalid("the body is a part (Content-Range): send the whole without this header"))
+        }
+        false => Ok(()),
+    }
+}
+
 /// Returns a reply of server-sent events.
 pub fn events(body: Body) -> Response<Body> {
     let mut response = Response::new(body);

@@ -34,7 +34,7 @@ pub use self::events::later as events_later;
 use self::problem::{Kind, Problem};
 use super::budget::hold;
 use super::limits::Limits;
-use super::reply::{options, protect, set};
+use super::reply::{expect_whole, options, protect, set};
 use super::{Config, Gate, Noted, note_append, pass};
 
 /// The space that documents are in.
@@ -218,6 +218,7 @@ impl Face {
         match head.method {
             Method::GET | Method::HEAD => self.read(head.method, name, asked).await,
             Method::PUT => {
+                expect_whole(&head.headers)?;
                 let body = Taken::collect(&self.limits, body).await?;
                 self.put(name, asked, body).await
             }

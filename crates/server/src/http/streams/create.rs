@@ -19,7 +19,7 @@ use super::remove::Why;
 use super::stream::{Stream, Written};
 use super::{Streams, time};
 use crate::http::OverTls;
-use crate::http::reply::{Refusal, set};
+use crate::http::reply::{Refusal, expect_whole, set};
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
 /// Forks of forks: readers go through all of them.
@@ -59,6 +59,7 @@ impl Streams {
         body: Bytes,
     ) -> Result<Response<Body>, Refusal> {
         let headers = &head.headers;
+        expect_whole(headers)?;
         names::expect_no_encoding(headers)?;
         names::expect_no_condition(headers)?;
         let fork = names::fork_from(headers)?;
