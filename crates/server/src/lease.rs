@@ -58,8 +58,8 @@ pub(crate) async fn wait_for_it(
     while !lease.is_held() {
         let stops = tokio::time::timeout(pause, stop.cancelled()).await.is_ok();
         pause = (2 * pause).min(LONGEST);
-        // A PUT that finds a stream as it should be has changed nothing. One that replaces a document
-        // has the tag of the new version.
+        // A PUT that finds a stream as it should be has changed nothing. One that replaces a
+        // document has the tag of the new version.
         let has_tag = response.headers().contains_key(header::ETAG);
         let is_found = is_put && response.status() == StatusCode::OK && !has_tag;
         let changed = response.status().is_success() && !is_found;

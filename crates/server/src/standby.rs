@@ -277,8 +277,8 @@ mod tests {
         assert!(page.starts_with("HTTP/1.1 200") && page.contains(r#"<a href="http://10.0.0.5:1/">"#));
     }
 
-    /// In an earlier state the status was 503 while there was no owner, after which a browser asks no
-    /// more.
+    /// In an earlier state the status was 503 while there was no owner, after which a browser asks
+    /// no more.
     #[test]
     fn a_browser_that_follows_a_document_comes_again() {
         let standby = start(None);

@@ -27,8 +27,8 @@ const ALIVE: Duration = Duration::from_secs(15);
 /// The first lines: how soon a client connects again after the end of the reply, in milliseconds.
 const RETRY: &str = "retry: 100\n\n";
 
-/// The last lines for a client that connects again a second later: it is ahead of a read replica, or
-/// its events have failed.
+/// The last lines for a client that connects again a second later: it is ahead of a read replica,
+/// or its events have failed.
 const LATER: &str = "retry: 1000\n\n";
 
 /// A connection that takes events later than this has a slow client.
