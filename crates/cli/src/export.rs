@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Seek, Write, stdout};
+use std::io::{self, BufWriter, Seek, Write};
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::import::VERSION;
 use crate::logs::LogRow;
-use crate::output::{Octets, Output, spinner};
+use crate::output::{Octets, Output, buffered, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
@@ -88,7 +88,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     reader.look(|store| job.check(&store.view()?))?;
     let Some(target) = target else {
         // What is exported is what is printed.
-        let mut to = BufWriter::with_capacity(64 << 10, stdout().lock());
+        let mut to = buffered();
         let (_, damage) =
             job.run(&mut reader, &mut to, |_| Err(Failure::new(Kind::Io, CANNOT_BEGIN_AGAIN)))?;
         to.flush()?;

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Kind};
 /// The standard output, buffered.
 pub struct Output {
     json: bool,
-    to: BufWriter<Stdout>,
+    to: BufWriter<Named>,
     /// Whether the command goes on once nobody reads its output.
     outlives: bool,
     /// Whether nobody reads it any more, and the command goes on.
@@ -28,7 +28,7 @@ impl Output {
     /// Prints JSON if `json`, text for people otherwise. A command that `outlives` its reader does
     /// its work to the end, and prints no more.
     pub fn new(json: bool, outlives: bool) -> Self {
-        Self { json, to: BufWriter::with_capacity(64 << 10, io::stdout()), outlives, is_closed: false }
+        Self { json, to: buffered(), outlives, is_closed: false }
     }
 
     /// Whether programs read it.
@@ -49,7 +49,7 @@ impl Output {
 
     /// Prints a document for programs only.
     pub fn document(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        let written = |to: &mut BufWriter<Stdout>| {
+        let written = |to: &mut BufWriter<Named>| {
             serde_json::to_writer(&mut *to, value).map_err(io::Error::from)?;
             writeln!(to)
         };
@@ -76,7 +76,7 @@ impl Output {
         self.print(Write::flush)
     }
 
-    fn print(&mut self, how: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) -> Result<(), Failure> {
+    fn print(&mut self, how: impl FnOnce(&mut BufWriter<Named>) -> io::Result<()>) -> Result<(), Failure> {
         if self.is_closed {
             return Ok(());
         }
@@ -88,6 +88,28 @@ impl Output {
             printed => Ok(printed?),
         }
     }
+}
+
+/// The standard output, whose errors name it.
+pub struct Named(Stdout);
+
+/// Returns the standard output, buffered.
+pub fn buffered() -> BufWriter<Named> {
+    BufWriter::with_capacity(64 << 10, Named(io::stdout()))
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("writing the standard output failed: {error}"))
 }
 
 /// A progress bar on the standard error, where that is a terminal.
