@@ -181,6 +181,7 @@ mod tests {
         };
         assert!(refused("ftp://host/there").contains("ftp is not a known kind of bucket"));
         assert!(refused("/dev/null/there").contains("the folder does not exist and cannot be created"));
+        assert_eq!(refused("/dev/null"), "it is not a folder: choose another name");
         let dir = tempfile::tempdir().unwrap();
         assert!(open(dir.path().join("new").to_str().unwrap()).is_ok());
         assert!(dir.path().join("new").is_dir());

@@ -82,6 +82,8 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
     place.file("x.ndjson", "{\"key\": \"a\", \"text\": \"x\"}\n{\"key\": \"a\", \"txt\": \"y\"}\n");
     place.file("long.ndjson", &format!("{{\"key\": \"{}\", \"text\": \"x\"}}", "k".repeat(1025)));
     place.file("x.csv", "a,b\n1,2\n");
+    place.file("empty.csv", "");
+    place.file("cut.ndjson", "{\"key\": \"a\", \"text\": \"x\"}\n{\"key\": \"a\"");
     place.file("cut.codex", "no codex at all");
     std::fs::write(
         place.dir.path().join("limit.ndjson"),
@@ -95,6 +97,9 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
         (2, &["long.ndjson"], "long.ndjson: line 1: a key of 1025 bytes"),
         (2, &["limit.ndjson"], "limit.ndjson: line 1: an age of 0ns"),
         (2, &["x.csv"], "x.csv: there is no column key, only a, b"),
+        (2, &["empty.csv"], "empty.csv: its first line is empty: name the columns there"),
+        // A line has no lines of its own.
+        (2, &["cut.ndjson"], "cut.ndjson: line 2: EOF while parsing an object, at column 11"),
         (2, &["x.data"], "the name does not show the format"),
         (4, &["none.csv"], "opening none.csv failed"),
         (4, &["cut.codex"], "cut.codex: "),
