@@ -75,6 +75,9 @@ fn provide_cryptography() {
 }
 
 fn folder(path: &FilePath) -> Result<Opened, String> {
+    if path.exists() && !path.is_dir() {
+        return Err("it is not a folder: choose another name".to_owned());
+    }
     std::fs::create_dir_all(path)
         .map_err(|error| format!("the folder does not exist and cannot be created: {error}"))?;
     let store = LocalFileSystem::new_with_prefix(path).map_err(|error| error.to_string())?;

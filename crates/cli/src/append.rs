@@ -197,8 +197,7 @@ struct Line<'a> {
 
 /// Returns the payload that a line of JSON has.
 fn payload_of(line: &[u8]) -> Result<Cow<'_, [u8]>, String> {
-    let line: Line<'_> =
-        serde_json::from_slice(line).map_err(|error: serde_json::Error| error.to_string())?;
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| lines::not_json(&error))?;
     match (line.text, line.base16) {
         (Some(text), None) => Ok(bytes(text)),
         (None, Some(digits)) => base16(&digits).map(Cow::Owned),

@@ -32,6 +32,16 @@ pub fn too_long(most: u64) -> String {
     format!("it is longer than {most} bytes, the longest that is accepted")
 }
 
+/// Returns why a line is not the expected JSON. The parser counts the lines within the line, which
+/// are none, and would say line 1 of each.
+pub fn not_json(error: &serde_json::Error) -> String {
+    let (message, column) = (error.to_string(), error.column());
+    match message.strip_suffix(&format!(" at line {} column {column}", error.line())) {
+        Some(why) => format!("{why}, at column {column}"),
+        None => message,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use brooklet::Store;

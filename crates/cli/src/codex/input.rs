@@ -8,7 +8,7 @@ use brooklet_codex::{MAX_KEY, MAX_VALUE};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::lines::read_line;
+use crate::lines::{not_json, read_line};
 
 /// The format of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -142,7 +142,7 @@ type Bytes<'a> = Cow<'a, [u8]>;
 
 /// The key and value of a JSON line.
 fn json(line: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), String> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| not_json(&error))?;
     let key = key_of(line.key, line.key_base16)?;
     let value = match (line.value.map(RawValue::get), line.value_base16) {
         (Some(text), None) if text.starts_with('"') => {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::codex::input::{base16, bytes, key_of};
 use crate::import::table::{Fault, Table};
-use crate::lines::{LONGEST, read_line};
+use crate::lines::{LONGEST, not_json, read_line};
 use crate::output::Octets;
 
 /// How lines are written.
@@ -130,7 +130,7 @@ fn json_lines<E>(
             {
                 break;
             }
-            Err(error) => return Err(wrong(error.to_string())),
+            Err(error) => return Err(wrong(not_json(&error))),
         };
         if let Some(line) = before.follow(line).map_err(wrong)? {
             take(line).map_err(|error| Refused::Taker(format!("line {number}"), error))?;
@@ -284,6 +284,9 @@ fn csv_lines<E>(
     };
     let mut table = Table::new(input);
     let names = column_names(&mut table).map_err(|fault| refused(1, fault))?;
+    if names.iter().all(Vec::is_empty) {
+        return Err(Refused::Input("its first line is empty: name the columns there".to_owned()));
+    }
     let place = |name: &str| {
         names.iter().position(|column| column == name.as_bytes()).ok_or_else(|| {
             let known =
@@ -463,7 +466,7 @@ mod tests {
             vec![entry("a", b"a"), entry("", b"")]
         );
         let wrong = read(&csv("key", "payload"), b"").unwrap_err();
-        assert!(wrong.starts_with("there is no column key, only ;"), "{wrong}");
+        assert_eq!(wrong, "its first line is empty: name the columns there");
         assert_eq!(
             read(&csv("key", "payload"), &b",".repeat(1 << 20)).unwrap_err(),
             "line 1: it has more than 4096 values"

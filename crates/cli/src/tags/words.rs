@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::lines::not_json;
+
 /// Most bytes of a word or value that becomes a tag: nobody asks for longer ones.
 const LONGEST: usize = 128;
 
@@ -25,7 +27,7 @@ pub struct Fields<'a> {
 impl Fields<'_> {
     /// Adds the fields of an object; returns the id.
     pub fn of_json(&self, line: &[u8], tags: &mut Vec<Vec<u8>>) -> Result<Option<Vec<u8>>, String> {
-        let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let value: Value = serde_json::from_slice(line).map_err(|error| not_json(&error))?;
         let Value::Object(fields) = &value else { return Err("it is not an object".into()) };
         for (name, value) in fields {
             self.add(name, value, tags);
