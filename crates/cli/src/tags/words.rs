@@ -114,6 +114,21 @@ mod tests {
         assert!(all.of_json(b"{", &mut Vec::new()).is_err());
     }
 
+    /// In an earlier state both were the id 1.2345678901234568e24, so that the second record replaced
+    /// the first.
+    #[test]
+    fn numbers_that_would_be_rounded_are_no_ids() {
+        let all = Fields { only: &[], id: Some("n"), lower: false };
+        let id = |number: &str| all.of_json(format!("{{\"n\":{number}}}").as_bytes(), &mut Vec::new());
+        for exact in ["18446744073709551615", "-9223372036854775808"] {
+            assert_eq!(id(exact), Ok(Some(exact.as_bytes().to_vec())));
+        }
+        for rounded in ["1234567890123456789012345", "1234567890123456789012346", "0.12345678901234567890"] {
+            assert!(id(rounded).unwrap_err().contains("write the number as a string"), "{rounded}");
+        }
+        assert_eq!(id("\"1234567890123456789012345\""), Ok(Some(b"1234567890123456789012345".to_vec())));
+    }
+
     /// To make the names of these fields would take hours: each has 4 MB.
     #[test]
     fn fields_below_long_names_are_no_tags() {
