@@ -160,8 +160,9 @@ pub struct Import {
     /// A JSON field that becomes a tag; may be given again (format ndjson) [default: all fields]
     #[arg(long = "field", value_name = "NAME")]
     fields: Vec<String>,
-    /// The JSON field of the id (format ndjson) [default: the file's name and the number of the
-    /// line]
+    /// The JSON field of the id, a string or a whole number (format ndjson) [default: the file's
+    /// name, `-` for the standard input, and the number of the line: an import of other lines with
+    /// this name and these numbers replaces the records]
     #[arg(long, value_name = "NAME")]
     id_field: Option<String>,
     /// Turn words into lower case

@@ -33,8 +33,14 @@ impl Fields<'_> {
             self.add(name, value, tags);
         }
         let Some(name) = self.id else { return Ok(None) };
-        let id =
-            fields.get(name).and_then(text).ok_or_else(|| format!("it has no field {name} for the id"))?;
+        let value = fields.get(name);
+        // Different numbers would have the same id, and their records would replace one another.
+        if value.is_some_and(Value::is_f64) {
+            return Err(format!(
+                "field {name} for the id is not a whole number of 64 bits: write the number as a string"
+            ));
+        }
+        let id = value.and_then(text).ok_or_else(|| format!("it has no field {name} for the id"))?;
         Ok(Some(id.into_bytes()))
     }
 
