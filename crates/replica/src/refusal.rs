@@ -55,7 +55,7 @@ impl fmt::Display for Refusal {
             }
             Self::NoName(name) => write!(
                 f,
-                "{name:?} is no name: use 1 to 255 letters, digits, hyphens, underscores and dots, and no dot at the begin"
+                "{name:?} is no name: use 1 to 255 letters, digits, hyphens, underscores and dots, and no dot at the beginning"
             ),
             Self::LongUrl => write!(f, "the URL is longer than {TEXT} bytes: use a shorter one"),
             Self::Full => write!(f, "the map has {MOST} parts of this kind: use a second cluster"),
