@@ -118,6 +118,8 @@ fn backups_are_listed_found_and_removed() {
     let place = place();
     assert!(place.fails(3, &["backups", "bucket"]).contains("holds no backups"));
     assert!(place.fails(3, &["restore", "bucket", "new"]).contains("holds no backups"));
+    place.fails(3, &["doc", "restore", "STORE", "document", "bucket"]);
+    assert!(!place.dir.path().join("bucket").exists(), "commands that read make no folder");
     for round in 0..4 {
         append(&place, "b", &format!("{round}"));
         place.ok(&["archive", "STORE", "bucket"]);
