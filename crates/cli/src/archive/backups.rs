@@ -6,7 +6,7 @@ use brooklet_archive::{Backup, BackupInfo, Bucket};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use super::{BUCKETS, Costs, WhichArgs};
+use super::{BUCKETS, Costs, WhichArgs, open_to_read};
 use crate::colours::{bad, good};
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, progress};
@@ -28,7 +28,7 @@ pub struct Args {
 
 /// Lists backups, or describes one.
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
-    let bucket = Bucket::open(&args.bucket)?;
+    let bucket = open_to_read(&args.bucket)?;
     if args.verify || args.which.backup.is_some() || args.which.at.is_some() {
         let backup = bucket.backup(args.which.which())?;
         out.put(&One::new(&backup))?;

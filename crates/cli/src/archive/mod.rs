@@ -6,7 +6,7 @@ mod restore;
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use brooklet::OffloadReport;
@@ -28,6 +28,15 @@ pub const BUCKETS: &str = "\
 BUCKET is s3://bucket/path, gs://bucket/path, az://container/path, or a folder. Keys and settings come from the environment
 (AWS_…, GOOGLE_…, AZURE_…), and for s3 from the profile that AWS_PROFILE names; AWS_ENDPOINT_URL leads to other services that
 speak S3.";
+
+/// Opens a bucket for reading. A folder that does not exist is not made.
+pub fn open_to_read(address: &str) -> Result<Bucket, Failure> {
+    if !address.contains("://") && !Path::new(address).exists() {
+        let what = format!("{address} holds no backups: there is no such folder; check the address");
+        return Err(Failure::new(Kind::NotFound, what));
+    }
+    Ok(Bucket::open(address)?)
+}
 
 /// Arguments of `brooklet archive`.
 #[derive(clap::Args)]

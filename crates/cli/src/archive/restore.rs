@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use brooklet::{Create, Existing, View};
-use brooklet_archive::Bucket;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::{Serialize, Serializer};
 
-use super::{BUCKETS, Chosen, Costs, WhichArgs};
+use super::{BUCKETS, Chosen, Costs, WhichArgs, open_to_read};
 
 use crate::failure::Failure;
 use crate::output::{Output, spinner};
@@ -50,7 +49,7 @@ pub struct Args {
 /// Restores logs.
 pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     signals::listen()?;
-    let bucket = Bucket::open(&args.bucket)?;
+    let bucket = open_to_read(&args.bucket)?;
     let backup = bucket.backup(args.which.which())?;
     let mut report = Report {
         backup: backup.number(),

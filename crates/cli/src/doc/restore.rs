@@ -1,12 +1,11 @@
 //! Documents that come back from a backup.
 
 use brooklet::Create;
-use brooklet_archive::Bucket;
 use clap::Args;
 
 use super::rows::Written;
 use super::{Change, Place};
-use crate::archive::WhichArgs;
+use crate::archive::{WhichArgs, open_to_read};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::store_args::StoreArgs;
@@ -33,7 +32,7 @@ pub struct RestoreArgs {
 /// Brings a document back from a backup.
 pub fn restore(args: &RestoreArgs, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let (place, change) = (&args.place, &args.change);
-    let backup = Bucket::open(&args.bucket)?.backup(args.which.which())?;
+    let backup = open_to_read(&args.bucket)?.backup(args.which.which())?;
     let view = backup.view(MEMORY)?;
     let answer = place.write(Create::Never, store_args, |documents| {
         let head = match documents.version(place.name()) {
