@@ -120,7 +120,7 @@ mod tests {
         assert!(all.of_json(b"{", &mut Vec::new()).is_err());
     }
 
-    /// In an earlier state both were the id 1.2345678901234568e24, so that the second record replaced
+    /// In an earlier state both were the id 1.2345678901234568e24: the second record replaced
     /// the first.
     #[test]
     fn numbers_that_would_be_rounded_are_no_ids() {
