@@ -405,6 +405,9 @@ fn what_is_no_cluster_is_refused() {
     for command in [&["status"][..], &["doctor"], &["add-shard", "a"]] {
         let args = [&["cluster", command[0], bucket], &command[1..]].concat();
         assert!(place.fails(3, &args).contains("no map of a cluster"));
+        let args = [&["cluster", command[0], "none"], &command[1..]].concat();
+        assert!(place.fails(3, &args).contains("no map of a cluster"));
+        assert!(!place.dir.path().join("none").exists(), "{command:?} makes no folder");
     }
     place.ok(&["cluster", "init", bucket]);
     place.ok(&["cluster", "init", bucket]);
