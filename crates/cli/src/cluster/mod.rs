@@ -5,9 +5,10 @@ mod moving;
 mod status;
 
 use std::fmt::{self, Display};
+use std::path::Path;
 
 use brooklet_archive::Bucket;
-use brooklet_replica::{BucketJournal, Change, Cluster, Map};
+use brooklet_replica::{BucketJournal, Change, Cluster, Map, Refusal};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -96,7 +97,16 @@ struct Opened {
 }
 
 impl Opened {
+    /// Opens a cluster. A folder that does not exist has no map, and is not made.
     fn at(place: &str) -> Result<Self, Failure> {
+        if !place.contains("://") && !Path::new(place).exists() {
+            return Err(refusal(&Refusal::NoMap));
+        }
+        Self::or_new(place)
+    }
+
+    /// Opens a cluster, or the place of a new one.
+    fn or_new(place: &str) -> Result<Self, Failure> {
         let bucket = Bucket::open(place)?;
         let cluster = Cluster::new(BucketJournal::new(&bucket));
         Ok(Self { place: place.trim_end_matches('/').into(), bucket, cluster })
@@ -105,7 +115,7 @@ impl Opened {
     /// Returns the map.
     fn map(&self) -> Result<Map, Failure> {
         let map = self.cluster.look_now(None, &goes_on).map_err(refused)?;
-        map.ok_or_else(|| refusal(&brooklet_replica::Refusal::NoMap))
+        map.ok_or_else(|| refusal(&Refusal::NoMap))
     }
 
     /// Opens the places of the log of a shard, and of its backups.
@@ -120,7 +130,8 @@ fn goes_on() -> bool {
 }
 
 fn change(place: &str, change: Change, out: &mut Output) -> Result<(), Failure> {
-    let opened = Opened::at(place)?;
+    let is_new = matches!(change, Change::Begin);
+    let opened = if is_new { Opened::or_new(place)? } else { Opened::at(place)? };
     let map = opened.cluster.change_now(change, None, &goes_on).map_err(refused)?;
     out.put(&Changed { map: map.number, shards: map.shards.len() })
 }
