@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(inner.state().active.find(b"s/log"), None);
     }
 
-    /// A space is dumped while a commit looks up a log outside of it. In an earlier state, the commit
-    /// looked it up again after each dump.
+    /// A space is dumped while a commit looks up a log outside of it. In an earlier state, the
+    /// commit looked it up again after each dump.
     #[test]
     fn look_ups_outlive_a_dump() {
         let store = store();

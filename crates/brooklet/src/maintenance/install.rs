@@ -27,8 +27,8 @@ pub(super) enum Brings {
     Memtable(Cursor),
     /// Those of an import.
     Logs,
-    /// None of logs that commits in the ring may look up: the states that the runs had before are in
-    /// other runs, or the new ones are those of a dump of memory.
+    /// None of logs that commits in the ring may look up: the states that the runs had before are
+    /// in other runs, or the new ones are those of a dump of memory.
     Nothing,
 }
 

@@ -8,8 +8,8 @@
 //! copies the record.
 //!
 //! Invariants:
-//! 1. A plan is used only if each log has its key, no limits, and the state for which its effect was
-//!    planned. The payloads are those of the commit, which do not change. So the record has the
+//! 1. A plan is used only if each log has its key, no limits, and the state for which its effect
+//!    was planned. The payloads are those of the commit, which do not change. So the record has the
 //!    bytes that the append step would write.
 //! 2. A plan that does not hold, or for which there is no room, changes nothing. The append step
 //!    decides about the commit then.

@@ -223,8 +223,8 @@ fn weigh(asked: &Asked, value: Option<Bytes>) -> Result<Weight, Fail> {
     Ok(Weight::Number(number))
 }
 
-/// Returns the number that a text is, as Redis reads it with C's `strtod`: an empty text is 0, and a
-/// number that an `f64` cannot hold is none.
+/// Returns the number that a text is, as Redis reads it with C's `strtod`: an empty text is 0, and
+/// a number that an `f64` cannot hold is none.
 fn number(text: &[u8]) -> Option<f64> {
     if text.is_empty() {
         return Some(0.0);
