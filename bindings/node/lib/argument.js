@@ -44,6 +44,9 @@ function bytes (value, name) {
 const key = value => bytes(value, 'a key')
 const payload = value => bytes(value, 'a payload')
 
+/** Returns a function that copies the bytes which `taken` returns: a generator may use one buffer for all that it yields. */
+const owned = taken => value => Buffer.from(taken(value))
+
 /** Returns a whole number that is not negative. */
 function whole (value, name) {
   if (typeof value !== 'number') throw wrongType(name, 'a number', value)
@@ -81,4 +84,4 @@ function signal (value, name) {
   return value
 }
 
-module.exports = { NOTHING, boolean, bytes, key, options, payload, signal, text, whole, wrongType }
+module.exports = { NOTHING, boolean, bytes, key, options, owned, payload, signal, text, whole, wrongType }

@@ -37,6 +37,8 @@ class Commit {
 
   defer (time) { return this.#add(commit => commit.defer(whole(time, 'the time'))) }
 
+  durable () { return this.#add(commit => commit.durable()) }
+
   #add (operation) {
     operation(natives.get(this))
     return this

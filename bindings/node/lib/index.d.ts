@@ -149,6 +149,8 @@ export class Commit {
    * lose the last commits of this time.
    */
   defer(time: number): this
+  /** Has the commit acknowledged once it is on stable media, also in a space whose commits are deferred. */
+  durable(): this
 }
 
 /** An open store. The promise of a write resolves when the write is on stable media. */

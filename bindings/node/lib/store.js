@@ -2,7 +2,7 @@
 
 const native = require('./brooklet.node')
 const { Appends } = require('./appends.js')
-const { NOTHING, boolean, key, options, payload, signal, text, whole, wrongType } = require('./argument.js')
+const { NOTHING, boolean, key, options, owned, payload, signal, text, whole, wrongType } = require('./argument.js')
 const { Commit, nativeOf } = require('./commit.js')
 const { answer } = require('./error.js')
 const { Items } = require('./items.js')
@@ -62,7 +62,7 @@ class Store {
       if (typeof entries?.[Symbol.iterator] !== 'function' || typeof entries === 'string') {
         throw wrongType('the payloads', 'an iterable of strings or Uint8Arrays', entries)
       }
-      const payloads = Array.from(entries, payload)
+      const payloads = Array.from(entries, Array.isArray(entries) ? payload : owned(payload))
       const lengths = Uint32Array.from(payloads, bytes => bytes.length)
       return port.appendMany(this.#current, key(log), Buffer.concat(payloads), lengths)
     })
@@ -103,7 +103,7 @@ class Store {
     if (typeof logs?.[Symbol.iterator] !== 'function' || typeof logs === 'string') {
       throw wrongType('the keys', 'an iterable of keys', logs)
     }
-    return (await answer(this.#native.readMany(Array.from(logs, key)))).map(rows.entries)
+    return (await answer(this.#native.readMany(Array.from(logs, Array.isArray(logs) ? key : owned(key))))).map(rows.entries)
   }
 
   scan (prefix, given) {

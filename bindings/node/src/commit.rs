@@ -87,6 +87,11 @@ impl Commit {
     pub fn defer(&mut self, time: f64) {
         self.commit.durability(Durability::Deferred(Duration::from_millis(whole(time))));
     }
+
+    #[napi]
+    pub fn durable(&mut self) {
+        self.commit.durability(Durability::Durable);
+    }
 }
 
 /// Returns a commit that appends entries to a log: `payloads` has them one after another.

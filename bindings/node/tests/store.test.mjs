@@ -21,6 +21,20 @@ test('appends and reads', async t => {
   assert.deepEqual([await store.exists('log'), await store.exists('none')], [true, false])
 })
 
+test('a generator may use one buffer for all that it yields', async t => {
+  const { store } = await opened(t)
+  function * numbers () {
+    const one = Buffer.alloc(1)
+    for (let n = 48; n < 51; n++) {
+      one[0] = n
+      yield one
+    }
+  }
+  assert.deepEqual(await store.appendMany('1', numbers()), [0, 1, 2])
+  assert.deepEqual(plain(await all(store.read('1'))), [[0, '0'], [1, '1'], [2, '2']])
+  assert.deepEqual((await store.readMany(numbers())).map(entries => entries.length), [0, 3, 0])
+})
+
 test('keys are bytes', async t => {
   const { store } = await opened(t)
   await store.append(Uint8Array.of(0, 255), 'a')
@@ -86,6 +100,7 @@ test('trims, truncates, snapshots, deletes', async t => {
 
 test('a store is found again', async t => {
   const { path, store } = await opened(t)
+  await store.commit(new Commit().append('log', 'durable').defer(60_000).durable())
   await store.commit(new Commit().append('log', 'deferred').defer(60_000))
   await store.flush()
   await store.checkpoint()
@@ -93,7 +108,7 @@ test('a store is found again', async t => {
   await Promise.all(closing)
   await store.close()
   const again = await open(path, { create: 'never', permissions: 0o600 })
-  assert.deepEqual(plain(await all(again.read('log'))), [[0, 'deferred']])
+  assert.deepEqual(plain(await all(again.read('log'))), [[0, 'durable'], [1, 'deferred']])
   if (Symbol.asyncDispose) await again[Symbol.asyncDispose]()
   await again.close()
 })

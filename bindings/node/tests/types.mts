@@ -6,7 +6,7 @@ async function main(): Promise<void> {
   const store: Store = await open('store', { create: 'ifMissing', linger: 1 })
   const seq: number = await store.append('log', Uint8Array.of(1))
   const seqs: number[] = await store.appendMany(Buffer.from('log'), ['a', Buffer.alloc(1)])
-  const commit: Commit = new Commit().append('log', 'a').expectNext('log', seq).defer(10)
+  const commit: Commit = new Commit().append('log', 'a').expectNext('log', seq).defer(10).durable()
   seqs.push(...await store.commit(commit))
   for await (const entry of store.read('log', { start: 1, reverse: true })) {
     const found: Entry = entry

@@ -113,6 +113,12 @@ impl Commit {
         slf.commit.durability(Durability::Deferred(bound));
         slf
     }
+
+    /// Has the commit acknowledged once it is on stable media, also in a space whose commits are deferred.
+    fn durable(mut slf: Chained<'_>) -> Chained<'_> {
+        slf.commit.durability(Durability::Durable);
+        slf
+    }
 }
 
 /// Returns a retention of these limits.

@@ -58,6 +58,20 @@ def test_writes_and_reads(path: Path) -> None:
     run(path, body)
 
 
+def test_a_loop_that_refuses_a_reader_takes_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        def refuse(*_: Any) -> None:
+            raise OSError("no room for a reader")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+            with pytest.raises(OSError):
+                await store.append("doc", b"a")
+        assert await asyncio.wait_for(store.append("doc", b"b"), 60) == 0
+
+    run(path, body)
+
+
 def test_many_appends_keep_their_order(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         before = threading.active_count()

@@ -73,6 +73,9 @@ def test_commits_are_all_or_nothing(store: brooklet.Store) -> None:
     commit.keep_last("a", 1).begin_at("c", 5).truncate("b", 1).delete("b")
     store.try_commit(commit).wait()
     assert store.bounds("a") == Bounds(2, 3) and not store.exists("b")
+    durable = store.commit(Commit().append("a", b"now").defer(30).durable())
+    durable.wait()
+    assert durable.is_durable
     deferred = store.commit(Commit().append("a", b"late").defer(30))
     assert deferred.is_done
     deferred.wait_durable()

@@ -46,14 +46,16 @@ def _port(loop: asyncio.AbstractEventLoop) -> _brooklet.Port:
     """Returns the port of an event loop."""
     port = _ports.get(loop)
     if port is None:
+        port = _brooklet.Port()
+        # First, because it may fail: without a reader, no write of the port would end.
+        loop.add_reader(port.fileno(), port.drain)
         with _changing:
             closed = [other for other in _ports if other.is_closed()]
             left = [_ports.pop(other) for other in closed]
-            port = _ports[loop] = _brooklet.Port()
+            _ports[loop] = port
         # What waits in a closed loop would wait for ever, and would keep the loop.
         for other in left:
             other.clear()
-        loop.add_reader(port.fileno(), port.drain)
     return port
 
 
