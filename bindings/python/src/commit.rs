@@ -114,7 +114,9 @@ impl Commit {
         slf
     }
 
-    /// Has the commit acknowledged once it is on stable media, also in a space whose commits are deferred.
+    /// Has the commit acknowledged once it is on stable media.
+    ///
+    /// This also holds in a space whose commits are deferred.
     fn durable(mut slf: Chained<'_>) -> Chained<'_> {
         slf.commit.durability(Durability::Durable);
         slf
