@@ -154,6 +154,7 @@ mod tests {
 
     use crate::engine::append::{Patience, Tried};
     use crate::model::rehearsal::Rehearsal;
+    use crate::state::admission::SpaceBudget;
     use crate::{Commit, Error, Options, Retention, SpaceConfig, Store};
 
     fn store() -> Store {
@@ -299,5 +300,23 @@ mod tests {
         drop(b.commit(&commit).unwrap());
         first.flush().unwrap();
         assert!(b.exists("log/7").unwrap() && !a.exists("log/7").unwrap());
+    }
+
+    /// Each portion of this commit adds little beside what it drops, and the whole commit much.
+    #[test]
+    fn a_planned_commit_that_adds_much_takes_no_room_of_those_that_add_little() {
+        let store = with_logs();
+        let mut commit = Commit::new();
+        for n in 8..16 {
+            commit.delete(format!("log/{n}")).append(format!("log/{}", n + 8), [1_u8; 1000]);
+        }
+        let most = 1 << 20;
+        let budget = SpaceBudget { most_little: most, most_freeing: most, ..SpaceBudget::default() };
+        store.inner().state().room.set_budget(SpaceBudget { largest: 1 << 20, ..budget });
+        store.prepare(&mut commit).unwrap();
+        assert!(is_planned(&commit));
+        let refused =
+            commit.with_ops(|ops| store.inner().append(ops, None, Patience::Reads, commit.rehearsal()));
+        assert!(matches!(refused, Err(Error::Busy { .. })));
     }
 }
