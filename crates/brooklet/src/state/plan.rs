@@ -86,7 +86,9 @@ impl StoreState {
         let request = rehearsal.needs.space;
         // Beside the table of spaces, or an import, more than the logs of the commit counts.
         let is_alone = self.table_request(ops).is_none() && !self.ingesting;
-        if !is_alone || self.admit(request).is_err() || !self.apply_plan(ops, plan) {
+        // Each portion of the rehearsal may add little, and the whole commit much.
+        let may_add_much = request.little && !request.freeing;
+        if !is_alone || may_add_much || self.admit(request).is_err() || !self.apply_plan(ops, plan) {
             return None;
         }
         let (len, within) = (plan.record.len(), durability.within(linger));
