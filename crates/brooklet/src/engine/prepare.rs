@@ -20,7 +20,8 @@ use crate::engine::append::{Attempt, Patience, Tried};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::model::commit::Op;
-use crate::model::rehearsal::{Plan, Rehearsal};
+use crate::model::pending::Pending;
+use crate::model::rehearsal::{Before, Plan, Rehearsal};
 use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::retention::CommitClock;
@@ -44,7 +45,7 @@ const ROUNDS: usize = 3;
 /// Longest time after its preparation for which a commit still puts off a checkpoint.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// A commit is planned if its record takes at most this part of the memory budget.
+/// A commit is planned if its plan takes at most this part of the memory budget.
 const PLAN_SHARE: usize = 4;
 
 impl Inner {
@@ -137,8 +138,9 @@ impl<'a> Attempt<'a> {
                 if !self.rehearse(ops, &mut rehearsal)? {
                     return Ok(Rehearsal { plan: None, ..rehearsal });
                 }
-                // A plan takes about as much memory as its record.
-                rehearsal.plan = rehearsal.plan.filter(|_| rehearsal.needs.record <= most);
+                let Rehearsal { needs, slots, .. } = &rehearsal;
+                let memory = needs.record + slots.len() * size_of::<(Pending, Before)>();
+                rehearsal.plan = rehearsal.plan.filter(|_| memory <= most);
                 if self.inner.options.threads {
                     thread::park_timeout(REST);
                 }
