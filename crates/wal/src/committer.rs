@@ -24,9 +24,6 @@ const IDLE_ROUNDS: u32 = 20;
 /// Shortest and longest sleep of a committer that expects more work.
 const LEAST_NAP: Duration = Duration::from_micros(100);
 const MOST_NAP: Duration = Duration::from_millis(10);
-/// Longest sleep of a committer that cannot write the acknowledged number for a long time: the ring
-/// is full, or the mirror is away.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 /// A driver of a log, on one thread with several writes in flight.
 pub struct Committer {
@@ -137,8 +134,8 @@ impl Committer {
             core.rest = Some(CommitterWait::Flying { until });
             return Pause::Write(until.saturating_sub(now));
         }
-        let idle = core.is_at_rest() && core.durable() == self.last_durable;
-        self.idle_rounds = if idle { self.idle_rounds.saturating_add(1) } else { 0 };
+        let idle = core.is_idle() && core.durable() == self.last_durable;
+        self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
         self.last_durable = core.durable();
         if self.idle_rounds >= IDLE_ROUNDS
             && let Some(taken) = core.take_quiet(now)
@@ -149,12 +146,11 @@ impl Committer {
         }
         let due = core.due();
         self.exact = paced && due.is_some_and(|due| due > now);
-        let ends = core.is_idle() && core.has_told();
         let until = match due {
             Some(due) if self.exact => due,
             Some(due) => due.max(soon),
-            None if self.idle_rounds < IDLE_ROUNDS || !ends => {
-                now.saturating_add(nap(linger, self.idle_rounds))
+            None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
+                now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP))
             }
             None => Duration::MAX,
         };
@@ -226,11 +222,4 @@ impl Committer {
             shared.finish(write.seq, result);
         }
     }
-}
-
-/// Returns how long a committer sleeps after `rounds` idle rounds. Nothing wakes it for the empty
-/// block, so it looks again: the longer it has waited, the later.
-fn nap(linger: Duration, rounds: u32) -> Duration {
-    let nap = linger.clamp(LEAST_NAP, MOST_NAP);
-    nap.saturating_mul((rounds / IDLE_ROUNDS).max(1)).min(LONGEST_NAP)
 }
