@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::{ManualClock, MemVolume, Rng, Volume};
-use brooklet_wal::{Committer, Config, Cursor, Opening, Pause, Wal, WalError, Zone, max_record};
+use brooklet_wal::{Config, Cursor, Opening, Wal, WalError, Zone, max_record};
 
 fn pile_up(seed: u64) {
     let mut rng = Rng::new(seed);
@@ -61,34 +61,4 @@ fn what_is_appended_finds_its_place() {
     for seed in 0..400 {
         pile_up(seed);
     }
-}
-
-/// The committer of a full log cannot write the empty block that records the last acknowledged one.
-/// In an earlier state it tried again each millisecond.
-#[test]
-fn the_committer_of_a_full_log_wakes_up_seldom() {
-    let size = 64 << 10;
-    let volume = MemVolume::new(1);
-    volume.grow(size).unwrap();
-    let zone = Zone { offset: 0, size, store: 1 };
-    let config = Config { block_size: 4096, reserve_percent: 0, ..Config::default() };
-    let at = Opening { tail: 0, next: Cursor { seq: 1, ..Cursor::default() }, epoch: 1 };
-    let clock = Arc::new(ManualClock::default());
-    let wal = Wal::open(Arc::new(volume), zone, config, at, clock.clone(), Arc::new(()));
-    let mut committer = Committer::new(&wal).unwrap();
-    let full = loop {
-        match wal.try_append(3000, false, Duration::ZERO, |out| out(&[7; 3000])) {
-            Ok(_) => _ = committer.drain(),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(full, WalError::Full { .. }), "{full}");
-    let (mut slept, mut steps) = (Duration::ZERO, 0);
-    while slept < Duration::from_secs(100) {
-        let Pause::Sleep(time) = committer.step() else { panic!("the log has work") };
-        clock.advance(time.min(Duration::from_secs(100)));
-        slept = slept.saturating_add(time);
-        steps += 1;
-    }
-    assert!(steps < 10_000, "{steps} steps in {slept:?}");
 }
