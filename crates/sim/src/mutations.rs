@@ -33,7 +33,7 @@ const fn bug(name: &'static str, what: &'static str, soonest: Trial) -> Bug {
 /// All seeded bugs.
 pub const BUGS: &[Bug] = &[
     // The log.
-    bug("lone-write-is-cached", "a waiting thread writes its block without making it durable", Seed(0)),
+    bug("lone-write-is-cached", "a waiting thread writes its block without making it durable", Seed(2)),
     bug("queued-write-is-cached", "the committer writes blocks without making them durable", Seed(0)),
     bug("acknowledged-in-flight", "blocks are acknowledged while they are still being written", Seed(3)),
     bug("failed-write-is-acknowledged", "a block whose write failed is acknowledged", Error(0)),
@@ -73,7 +73,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "window-is-not-written-again",
         "what an opening finds in the cache is relied on, though a failed flush may have dropped it",
-        Seed(36),
+        Seed(76),
     ),
     bug("open-store-says-clean", "an open store's superblock says that it was closed", Seed(0)),
     bug("record-forgets-bounds", "records do not say what their log was before", Seed(0)),
@@ -204,7 +204,7 @@ pub const BUGS: &[Bug] = &[
     bug(
         "failed-dump-counts",
         "a dump that failed counts as one, and what was to be in it is not written again",
-        Seed(90),
+        Error(302),
     ),
     bug(
         "moved-logs-are-remembered",
@@ -213,7 +213,7 @@ pub const BUGS: &[Bug] = &[
     ),
     bug("dump-forgets-the-deleted", "a dump does not say which logs are no more", Seed(254)),
     bug("move-does-not-dump", "a space that leaves memory is not dumped", Seed(29)),
-    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(342)),
+    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(516)),
     // Behaviour that callers see.
     bug("plans-are-not-checked", "the plan of a commit is used though its logs have changed", Seed(0)),
     bug("refused-commit-leaves-traces", "a refused commit is not undone", Seed(0)),
@@ -232,7 +232,7 @@ pub const BUGS: &[Bug] = &[
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(3)),
     // Tails and watches.
     bug("watchers-are-not-told", "a commit that becomes visible wakes nobody who follows its log", Seed(1)),
-    bug("tail-misses-a-truncation", "a tail does not notice that its log was truncated", Seed(14)),
+    bug("tail-misses-a-truncation", "a tail does not notice that its log was truncated", Seed(42)),
     bug(
         "wait-misses-what-is-gone",
         "a wait does not notice a number whose entry was dropped before it looked",
@@ -248,12 +248,12 @@ pub const BUGS: &[Bug] = &[
     bug(
         "reading-back-mixes-entries",
         "a read of what is not durable keeps the wrong entries after a truncation",
-        Seed(14),
+        Seed(24),
     ),
     bug(
         "reading-back-forgets-the-frozen-memtable",
         "a read of what is not durable does not look into the memtable of a checkpoint",
-        Seed(21),
+        Seed(12),
     ),
     bug("begin-forgets-its-number", "the ring does not record at which number a log begins", Seed(0)),
     // A reader beside the store.
