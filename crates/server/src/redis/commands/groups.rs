@@ -135,7 +135,12 @@ pub fn xgroup(call: &mut Call<'_>) -> Done {
             call.reply().ok();
         }
         "SETID" => {
-            let last = group_start(call, id)?;
+            // A group is made at an id, and may be moved to either end of all ids.
+            let last = match &call.args[4][..] {
+                b"-" => Id::MIN,
+                b"+" => Id::MAX,
+                _ => group_start(call, id)?,
+            };
             call.keys().change_stream(id, Delta::Group { name, last, read });
             call.reply().ok();
         }
