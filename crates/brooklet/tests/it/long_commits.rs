@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use brooklet::io::{MemVolume, Rng};
-use brooklet::{Commit, Error, ErrorKind, MAX_KEY, Options, SpaceConfig, Store};
+use brooklet::{Commit, Error, ErrorKind, MAX_KEY, Options, SpaceConfig, StallReason, Store};
 
 use crate::common::contents;
+use crate::common::gate::Gate;
 use crate::common::small::{check, noise, open, open_new, options};
 use crate::common::tasks::block_on;
 
@@ -216,6 +217,38 @@ fn long_commits_end_in_a_full_store() {
     store.close().unwrap();
     drop(store);
     check(&volume);
+}
+
+/// The logs that it deletes would take the memory that the checkpoint holds, and all others would
+/// wait for the end of the checkpoint.
+#[test]
+fn a_long_commit_that_only_deletes_waits_for_a_running_checkpoint() {
+    let gate = Gate::new(1);
+    let store = roomy().create_on(Arc::new(gate.clone())).unwrap();
+    store.commit(&appends("x")).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.append("other", "x").unwrap().wait().unwrap();
+    let mut deletes = Commit::new();
+    for n in 0..MANY {
+        deletes.delete(key(n));
+    }
+    let open = gate.close();
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| store.checkpoint());
+        while !gate.is_reached() {
+            std::thread::yield_now();
+        }
+        let prepared = scope.spawn(|| store.prepare(&mut deletes));
+        while store.activity().stall(StallReason::Checkpoint).now == 0 {
+            assert!(!prepared.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
+        drop(open);
+        checkpoint.join().unwrap().unwrap();
+        prepared.join().unwrap().unwrap();
+    });
+    store.commit(&deletes).unwrap().wait().unwrap();
+    assert_eq!(store.scan("").unwrap().count(), 1);
 }
 
 /// A commit may be prepared by one store, or for one space, and committed to another.
