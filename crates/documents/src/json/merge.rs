@@ -8,15 +8,8 @@ use serde_core::de::value::SeqAccessDeserializer;
 use serde_core::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Error, Map, Value};
 
-use crate::json::plain;
-
 /// Merges a merge patch (RFC 7396) into a value. After a failure, the value may have a part of it.
 pub(super) fn merge_text(target: &mut Value, text: &[u8]) -> Result<(), Error> {
-    if let Value::Object(members) = &mut *target
-        && plain::merge(members, text).is_some()
-    {
-        return Ok(());
-    }
     let mut parser = serde_json::Deserializer::from_slice(text);
     if Merge(target).deserialize(&mut parser)? == Merged::Null {
         *target = Value::Null;

@@ -219,15 +219,7 @@ impl Model for Json {
         state: &mut JsonState,
         changes: &mut dyn Iterator<Item = &Bytes>,
     ) -> Result<(), Refusal> {
-        let in_place = merge::reads_numbers();
-        for change in changes {
-            match JsonChange::text_of_merge(change).filter(|_| in_place) {
-                Some(text) => {
-                    merge::merge_text(&mut state.value, text).map_err(|error| malformed(&error))?;
-                }
-                None => replay::replay(&mut state.value, JsonChange::decode(change)?)?,
-            }
-        }
+        replay::replay(&mut state.value, changes)?;
         state.size = size(&state.value);
         Ok(())
     }

@@ -2,17 +2,38 @@
 
 use std::slice;
 
+use brooklet::Bytes;
 use json_patch::PatchOperation;
 use serde_json::{Map, Value};
 
-use crate::json::JsonChange;
 use crate::json::apply::refusal;
+use crate::json::plain::Patches;
+use crate::json::{JsonChange, malformed, merge};
 use crate::refusal::Refusal;
 
-/// Applies a change. After a failure, the value may have a part of the change.
-pub(super) fn replay(value: &mut Value, change: JsonChange) -> Result<(), Refusal> {
+/// Applies changes. After a failure, the value may have a part of them.
+pub(super) fn replay(value: &mut Value, changes: &mut dyn Iterator<Item = &Bytes>) -> Result<(), Refusal> {
+    let in_place = merge::reads_numbers();
+    let mut plain = Patches::default();
+    for change in changes {
+        let text = JsonChange::text_of_merge(change).filter(|_| in_place);
+        if text.is_some_and(|text| plain.add(text).is_some()) {
+            continue;
+        }
+        plain.merge(value);
+        match text {
+            Some(text) => merge::merge_text(value, text).map_err(|error| malformed(&error))?,
+            None => apply(value, JsonChange::decode(change)?)?,
+        }
+    }
+    plain.merge(value);
+    Ok(())
+}
+
+/// Applies a change.
+pub(super) fn apply(value: &mut Value, change: JsonChange) -> Result<(), Refusal> {
     match change {
-        JsonChange::Merge(patch) => merge(value, patch),
+        JsonChange::Merge(patch) => merge_value(value, patch),
         JsonChange::Patch(patch) => {
             for operation in patch.iter() {
                 // `json_patch` cannot move the whole value to its own place.
@@ -29,7 +50,7 @@ pub(super) fn replay(value: &mut Value, change: JsonChange) -> Result<(), Refusa
 }
 
 /// Merges a merge patch, whose values move into the target.
-fn merge(target: &mut Value, patch: Value) {
+fn merge_value(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
         return;
@@ -42,10 +63,10 @@ fn merge(target: &mut Value, patch: Value) {
         match (members.get_mut(&key), value) {
             (Some(_), Value::Null) => drop(members.remove(&key)),
             (None, Value::Null) => {}
-            (Some(member), value) => merge(member, value),
+            (Some(member), value) => merge_value(member, value),
             (None, value) => {
                 let mut member = Value::Null;
-                merge(&mut member, value);
+                merge_value(&mut member, value);
                 members.insert(key, member);
             }
         }

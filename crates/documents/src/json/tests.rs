@@ -64,6 +64,18 @@ fn change() -> impl Strategy<Value = JsonChange> {
     ]
 }
 
+/// A merge patch as most are: a load takes several of them in a row as one.
+fn plain_merge() -> impl Strategy<Value = JsonChange> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-cé\"]{0,20}".prop_map(Value::from),
+    ];
+    prop::collection::btree_map("[a-c]", leaf, 1..4)
+        .prop_map(|members| JsonChange::merge(Value::Object(members.into_iter().collect())))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
@@ -100,7 +112,7 @@ proptest! {
     #[test]
     fn a_replay_leads_to_the_state_that_the_changes_led_to(
         value in value(),
-        changes in prop::collection::vec(change(), 1..8),
+        changes in prop::collection::vec(prop_oneof![2 => plain_merge(), 1 => change()], 1..12),
     ) {
         let model = Json::new();
         let mut now = state(value);
@@ -118,7 +130,7 @@ proptest! {
     fn a_merge_patch_in_place_is_the_one_that_was_parsed(before in value(), patch in value()) {
         let text = serde_json::to_vec(&patch).unwrap();
         let (mut parsed, mut in_place) = (before.clone(), before);
-        replay::replay(&mut parsed, JsonChange::decode(&[&b"m"[..], &text].concat()).unwrap()).unwrap();
+        replay::apply(&mut parsed, JsonChange::decode(&[&b"m"[..], &text].concat()).unwrap()).unwrap();
         merge::merge_text(&mut in_place, &text).unwrap();
         prop_assert_eq!(in_place, parsed);
         prop_assert!(merge::merge_text(&mut Value::Null, &text[..text.len() - 1]).is_err() || patch.is_number());
