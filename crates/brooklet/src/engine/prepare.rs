@@ -20,13 +20,12 @@ use crate::engine::append::{Attempt, Patience, Tried};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::model::commit::Op;
-use crate::model::pending::Pending;
-use crate::model::rehearsal::{Before, Plan, Rehearsal};
+use crate::model::rehearsal::{Plan, Rehearsal};
 use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::retention::CommitClock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::thread;
+use crate::sync::{held, thread};
 
 /// The operations that are rehearsed under one lock are this part of a commit that is just long
 /// enough to be rehearsed: some tenths of a millisecond.
@@ -138,9 +137,10 @@ impl<'a> Attempt<'a> {
                 if !self.rehearse(ops, &mut rehearsal)? {
                     return Ok(Rehearsal { plan: None, ..rehearsal });
                 }
-                let Rehearsal { needs, slots, .. } = &rehearsal;
-                let memory = needs.record + slots.len() * size_of::<(Pending, Before)>();
-                rehearsal.plan = rehearsal.plan.filter(|_| memory <= most);
+                if let Some(plan) = &mut rehearsal.plan {
+                    plan.encode(ops);
+                }
+                rehearsal.plan = rehearsal.plan.filter(|plan| plan.memory() <= most);
                 if self.inner.options.threads {
                     thread::park_timeout(REST);
                 }
@@ -155,13 +155,14 @@ impl<'a> Attempt<'a> {
             }
             // A checkpoint has begun: the logs are not in the active memtable any more.
         }
-        rehearsal.plan = rehearsal.plan.and_then(|plan| plan.encode(self.ops));
+        rehearsal.plan = rehearsal.plan.filter(|plan| plan.is_of(self.ops));
         Ok(rehearsal)
     }
 
     /// Waits for the end of a checkpoint that runs, or that memory or the ring needs before they
     /// have room for the commit. If others write so fast that the next one runs already, the commit
-    /// waits no longer. A commit that only frees space does not wait: the checkpoint may need it.
+    /// waits no longer. A commit that only frees space does not wait if the heap is short of room:
+    /// the checkpoint may need the commit.
     fn wait_for_checkpoint(&mut self) -> Result<(), Error> {
         let payloads: usize = self.ops.iter().map(|op| op.key.len() + op.action.payload_len()).sum();
         let logs: usize = self.ops.iter().map(|op| Memtable::cost_of_log(op.key)).sum();
@@ -174,7 +175,9 @@ impl<'a> Attempt<'a> {
             let is_full = state.active.bytes() > memory || inner.used.load(Ordering::Relaxed) > ring;
             let is_due = is_full && state.active.claim() > 0 && state.generation() == begun;
             let is_over = state.frozen.is_none() && !is_due || state.generation() > begun + 1;
-            if is_over || turns.replace(turns.get() + 1) == TURNS || state.frees(attempt.ops) {
+            let is_short = state.pressure().is_some() || held(&inner.stalled).is_some();
+            let is_needed = is_short && state.frees(attempt.ops);
+            if is_over || is_needed || turns.replace(turns.get() + 1) == TURNS {
                 return Ok(());
             }
             inner.wanted.fetch_or(state.frozen.is_none(), Ordering::Relaxed);

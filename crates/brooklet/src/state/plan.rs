@@ -31,17 +31,16 @@ use crate::state::planned::{Planned, encode_all};
 use crate::state::retention::CommitClock;
 
 impl Plan {
-    /// Encodes the record of all effects, which are those of `ops`. Returns `None` if a log has two
-    /// effects: the second was planned as if there were no first.
-    pub fn encode(mut self, ops: &[Op<'_>]) -> Option<Self> {
-        let mut slots: Vec<_> = self.effects.iter().map(|pending| pending.slot).collect();
-        slots.sort_unstable();
-        let is_twice = slots.windows(2).any(|pair| pair[0] == pair[1]);
-        // Only the table of spaces has an empty key.
-        if is_twice || self.effects.len() != ops.len() || ops.first()?.key.is_empty() {
-            return None;
-        }
-        let entries = ops.iter().zip(&self.effects).zip(&self.before);
+    /// Returns the memory of the plan, in bytes.
+    pub fn memory(&self) -> usize {
+        self.record.len() + self.effects.len() * size_of::<(Pending, Before)>()
+    }
+
+    /// Encodes the newest effects, which are those of `ops`.
+    pub fn encode(&mut self, ops: &[Op<'_>]) {
+        let first = self.effects.len() - ops.len();
+        let begin = self.record.len();
+        let entries = ops.iter().zip(&self.effects[first..]).zip(&self.before[first..]);
         let entries = entries.map(|((op, pending), before)| {
             let state = State { bounds: before.bounds.filter(|_| !before.touched), terms: None };
             let payload = op.action.payload_of(pending.effect);
@@ -50,8 +49,19 @@ impl Plan {
         let mut effects = Vec::with_capacity(ops.len());
         let record = &mut self.record;
         encode_all(&mut |bytes| record.extend_from_slice(bytes), entries, &mut effects);
-        self.effects = effects;
-        Some(self)
+        for (place, pending) in self.effects[first..].iter_mut().zip(effects) {
+            *place = Pending { offset: begin as u32 + pending.offset, ..pending };
+        }
+    }
+
+    /// Returns whether these are the effects of all of `ops`. A log with two effects is refused:
+    /// the second was planned as if there were no first.
+    pub fn is_of(&self, ops: &[Op<'_>]) -> bool {
+        let mut slots: Vec<_> = self.effects.iter().map(|pending| pending.slot).collect();
+        slots.sort_unstable();
+        let is_twice = slots.windows(2).any(|pair| pair[0] == pair[1]);
+        // Only the table of spaces has an empty key.
+        !is_twice && self.effects.len() == ops.len() && ops.first().is_some_and(|op| !op.key.is_empty())
     }
 }
 
@@ -253,6 +263,19 @@ mod tests {
             };
         }
         compare(&cut, true, nothing);
+    }
+
+    /// The most that the record of such a commit may take is four times of that.
+    #[test]
+    fn the_size_of_a_plan_is_that_of_its_record() {
+        let store = store();
+        let mut commit = Commit::new();
+        (0..16_000).for_each(|n| _ = commit.snapshot(format!("{n}"), "state"));
+        store.prepare(&mut commit).unwrap();
+        assert!(is_planned(&commit));
+        assert_eq!(store.commit(&commit).unwrap().seqs().len(), 16_000);
+        store.flush().unwrap();
+        assert_eq!(store.read("15999", ..).unwrap().next().unwrap().unwrap().payload, b"state"[..]);
     }
 
     #[test]
