@@ -423,6 +423,12 @@ impl LogState {
         self.added = self.added.saturating_add(entry as u16);
     }
 
+    /// Records an appended effect that waits for its block, like [`adds`](Self::adds).
+    pub fn goes_in_flight(&mut self, pending: &Pending) {
+        self.adds(pending.effect, pending.len as usize);
+        self.in_flight += 1;
+    }
+
     /// Returns the piece that readers see, if this memtable has visible effects of the log.
     pub fn piece(&self) -> Option<Piece> {
         self.visible

@@ -503,19 +503,31 @@ impl StoreState {
         durability: Durability,
         moment: &CommitClock<'_>,
     ) -> Accepted {
+        for pending in &self.effects {
+            let log = self.active.log_mut(pending.slot);
+            log.goes_in_flight(pending);
+            if let Effect::Age(_) = pending.effect {
+                log.limited_mut().changes_at(moment.ms());
+            }
+        }
+        self.accept_counted(appended, request, durability, moment)
+    }
+
+    /// Accepts effects like [`accept`](Self::accept), whose logs know that they are in flight.
+    pub(super) fn accept_counted(
+        &mut self,
+        appended: Appended,
+        request: SpaceRequest,
+        durability: Durability,
+        moment: &CommitClock<'_>,
+    ) -> Accepted {
         let (active, effects) = (&mut self.active, &mut self.effects);
         active.claims(request.claim, request.largest);
         for pending in effects.iter_mut() {
             pending.offset += appended.offset as u32;
-            let log = active.log_mut(pending.slot);
-            log.adds(pending.effect, pending.len as usize);
-            log.in_flight += 1;
             if matches!(durability, Durability::Deferred(_)) {
-                log.deferred = appended.block.seq();
+                active.log_mut(pending.slot).deferred = appended.block.seq();
                 self.last_deferred = appended.block.seq();
-            }
-            if let Effect::Age(_) = pending.effect {
-                log.limited_mut().changes_at(moment.ms());
             }
         }
         let seqs = Seqs::of(effects);

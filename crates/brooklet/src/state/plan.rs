@@ -108,11 +108,12 @@ impl StoreState {
         };
         self.effects.clear();
         self.effects.extend_from_slice(&plan.effects);
-        Some(self.accept(appended, request, durability, moment))
+        Some(self.accept_counted(appended, request, durability, moment))
     }
 
-    /// Applies the effects of a plan to the appended bounds of the logs. Returns `false`, and
-    /// changes nothing, if a log is not as it was when its effect was planned.
+    /// Applies the effects of a plan to the appended bounds of the logs, and notes that they are in
+    /// flight: the logs are in no cache of the processor, so each is visited once. Returns `false`,
+    /// and changes nothing, if a log is not as it was when its effect was planned.
     fn apply_plan(&mut self, ops: &[Op<'_>], plan: &Plan) -> bool {
         let steps = ops.iter().zip(&plan.effects).zip(&plan.before);
         for (i, ((op, pending), before)) in steps.enumerate() {
@@ -122,6 +123,7 @@ impl StoreState {
             };
             let log = self.active.log_mut(pending.slot);
             (log.appended, log.touched) = (after.bounds, true);
+            log.goes_in_flight(pending);
         }
         true
     }
@@ -148,11 +150,12 @@ impl StoreState {
         Some(piece)
     }
 
-    /// Undoes the first effects of a plan.
+    /// Undoes the first effects of a plan. The bounds of what the memtable takes stay higher.
     fn undo_plan(&mut self, plan: &Plan, effects: usize) {
         for (pending, before) in plan.effects.iter().zip(&plan.before).take(effects) {
             let log = self.active.log_mut(pending.slot);
             (log.appended, log.touched) = (before.bounds, before.touched);
+            log.in_flight -= 1;
         }
     }
 }

@@ -56,8 +56,8 @@ impl<'a> Patches<'a> {
     }
 
     fn note(&mut self, name: &'a str, value: Scalar<'a>) -> Option<()> {
-        match self.members.iter_mut().find(|(noted, _)| *noted == name) {
-            Some((_, noted)) => *noted = value,
+        match self.members.iter().position(|(noted, _)| *noted == name) {
+            Some(at) => self.members[at].1 = value,
             None if self.members.len() == MOST => return None,
             None => self.members.push((name, value)),
         }

@@ -466,19 +466,14 @@ impl Spaces {
             return;
         }
         for op in ops {
-            if let Action::Append(payload) | Action::Snapshot(payload) = op.action
-                && let Some(name) = self.name_in(op.key)
-            {
-                // The operations of a commit are often on logs of one space.
-                match self.noted.last_mut().filter(|last| *last.space == *name) {
-                    Some(last) => {
-                        (last.entries, last.bytes) = (last.entries + 1, last.bytes + payload.len() as u64);
-                    }
-                    None => {
-                        let (space, hash, bytes) = (name.into(), self.all.hash(name), payload.len() as u64);
-                        self.noted.push(Noted { space, hash, entries: 1, bytes });
-                    }
-                }
+            let (Action::Append(payload) | Action::Snapshot(payload)) = op.action else { continue };
+            let bytes = payload.len() as u64;
+            // The operations of a commit are often on logs of one space.
+            if let Some(last) = self.noted.last_mut().filter(|last| is_below(op.key, &last.space)) {
+                (last.entries, last.bytes) = (last.entries + 1, last.bytes + bytes);
+            } else if let Some(name) = self.name_in(op.key) {
+                let (space, hash) = (name.into(), self.all.hash(name));
+                self.noted.push(Noted { space, hash, entries: 1, bytes });
             }
         }
         if self.noted.len() >= NOTED {
@@ -575,6 +570,11 @@ impl Space {
 
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
+}
+
+/// Returns whether a log would be in the space with this name.
+fn is_below(key: &[u8], space: &[u8]) -> bool {
+    key.strip_prefix(space).and_then(<[u8]>::first) == Some(&SEPARATOR)
 }
 
 #[cfg(test)]
