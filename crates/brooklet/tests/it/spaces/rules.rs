@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use brooklet::io::{Fault, MemVolume, Rng};
-use brooklet::{Class, Error, MemoryConfig, Retention, SpaceConfig, Store};
+use brooklet::{Class, Commit, Error, MemoryConfig, Retention, SpaceConfig, Store};
 
 use crate::spaces::{create, open, options};
 
@@ -182,6 +182,35 @@ fn a_retention_that_an_error_cuts_short_is_set_by_the_next_call() {
         }
     }
     assert!(cut_short > 3, "{cut_short}");
+}
+
+/// The work lists 65,536 logs at a time. In an earlier state, damage that the first of these lists
+/// met was forgotten, and the call succeeded.
+#[test]
+fn damage_is_reported_however_many_logs_follow_it() {
+    const LOGS: usize = 70_000;
+    let options = || options().ring_size(4 << 20).memory_budget(16 << 20);
+    let volume = MemVolume::new(1);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    drop(store.create_space("s", SpaceConfig::new()).unwrap());
+    for first in (0..LOGS).step_by(1_000) {
+        let mut commit = Commit::new();
+        (first..first + 1_000).for_each(|n| _ = commit.append(format!("s/{n:05}"), "entry"));
+        store.commit(&commit).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.compact().unwrap();
+    let run = store.info().unwrap().runs[0];
+    store.close().unwrap();
+    drop(store);
+    let at = (run.offset + run.bytes / 8) as usize;
+    (at..at + 4_096).step_by(16).for_each(|at| volume.flip(at, 2));
+    let store = options().open_on(Arc::new(volume)).unwrap();
+    let limited = SpaceConfig::new().retention(Retention::new().entries(9));
+    let error = store.space("s").unwrap().configure(limited.clone()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    let last = format!("s/{:05}", LOGS - 1);
+    assert_eq!(store.retention(&last).unwrap(), limited.retention, "the work goes on behind the damage");
 }
 
 #[test]
