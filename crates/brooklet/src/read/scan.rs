@@ -322,6 +322,12 @@ impl Logs {
         Self { end, ..self }
     }
 
+    /// Takes the error that would end the listing, as far as it is known. A caller that reads no
+    /// further would lose it.
+    pub(crate) fn take_end(&mut self) -> Option<Error> {
+        self.end.take()
+    }
+
     /// Adds the runs, newest first, outside the lock.
     pub(crate) fn with_runs(mut self, runs: &[Arc<Run>]) -> Result<Self, Error> {
         let from = self.listed.from.as_slice().max(FIRST);

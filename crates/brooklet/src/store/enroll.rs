@@ -17,24 +17,30 @@ impl Space {
     /// Enrolls all logs that are not counted yet. Enrolls the listed logs after the listing: a
     /// listing keeps the room of merged runs, and the commits may wait for that room.
     pub(super) fn enroll(&self, gives: EnrollScope) -> Result<(), Error> {
-        let (mut from, mut last) = (self.key(""), None);
+        let (mut from, mut last, mut damage) = (self.key(""), None, None);
         loop {
             let (mut logs, mut listed) = (Vec::new(), Ok(()));
-            for log in self.store.scan_from(self.key(""), &from)?.take(LISTED) {
+            let mut listing = self.store.scan_from(self.key(""), &from)?;
+            for log in listing.by_ref().take(LISTED) {
                 match log {
                     Ok(log) => logs.push(log),
                     Err(error) => listed = Err(error),
                 }
             }
+            // The next listing begins behind this damage.
+            damage = damage.or_else(|| listing.take_end());
+            drop(listing);
             for some in logs.chunks(AT_ONCE) {
                 last = self.enroll_some(some, gives)?.or(last);
             }
             listed?;
             match logs.last() {
                 Some(log) if logs.len() == LISTED => from = [&log.key[..], b"\0"].concat(),
-                _ => return last.map_or(Ok(()), |ticket| ticket.wait_durable()),
+                _ => break,
             }
         }
+        last.map_or(Ok(()), |ticket| ticket.wait_durable())?;
+        damage.map_or(Ok(()), Err)
     }
 
     /// Enrolls some logs by one commit, or by several if the ring or the room is too small for one.
