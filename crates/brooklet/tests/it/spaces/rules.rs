@@ -7,6 +7,7 @@ use std::sync::Arc;
 use brooklet::io::{Fault, MemVolume, Rng};
 use brooklet::{Class, Commit, Error, MemoryConfig, Retention, SpaceConfig, Store};
 
+use crate::common::small::noise;
 use crate::spaces::{create, open, options};
 
 const KEYS: [&str; 8] = ["a", "a/feed", "b/feed", "b/presence", "audit/feed", "audit/x", "feed", "*"];
@@ -182,6 +183,45 @@ fn a_retention_that_an_error_cuts_short_is_set_by_the_next_call() {
         }
     }
     assert!(cut_short > 3, "{cut_short}");
+}
+
+/// In an earlier state, the space had its old retention again after the error, so that the call with
+/// it set nothing: some logs kept the new one, and went on to drop entries.
+#[test]
+fn a_retention_that_an_error_cuts_short_is_taken_back_by_the_old_one() {
+    // The cache holds few of the entries, so that each commit reads some.
+    let options = || options().cache_budget(256 << 10);
+    let volume = MemVolume::new(1);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    drop(store.create_space("s", SpaceConfig::new()).unwrap());
+    let keys: Vec<String> = (0..150).map(|n| format!("s/{n:03}")).collect();
+    let mut rng = Rng::new(3);
+    for key in &keys {
+        store.append_many(key, [noise(&mut rng, 6_000), noise(&mut rng, 6_000)]).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.compact().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let (image, mut partly) = (volume.image(), 0);
+    for reads in (0..1_200).step_by(20) {
+        let volume = MemVolume::from_image(image.clone(), 1);
+        let store = options().open_on(Arc::new(volume.clone())).unwrap();
+        let space = store.space("s").unwrap();
+        volume.fail(Fault::ReadErrorAfter { reads, kind: ErrorKind::Other, sticky: false });
+        let configured = space.configure(SpaceConfig::new().retention(Retention::new().bytes(7_000)));
+        volume.heal();
+        if configured.is_ok() {
+            continue;
+        }
+        let limited = keys.iter().filter(|key| store.retention(key).unwrap().is_limited()).count();
+        partly += usize::from(limited > 0);
+        space.configure(SpaceConfig::new()).unwrap();
+        for key in &keys {
+            assert_eq!(store.retention(key).unwrap(), Retention::new(), "{key} after {reads} reads");
+        }
+    }
+    assert!(partly > 0, "the error always came before the first commit");
 }
 
 /// The work lists 65,536 logs at a time. In an earlier state, damage that the first of these lists
