@@ -18,6 +18,7 @@ pub mod recovery;
 mod ring;
 pub mod worker;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem;
 use std::sync::{Arc, PoisonError, TryLockError};
@@ -77,8 +78,9 @@ pub(crate) struct Inner {
     pub table_cache: Arc<TableCache>,
     ages: Mutex<Ages>,
     pub expiry: Mutex<Expiry>,
-    /// Held while the spaces are changed.
-    pub configuring: Mutex<()>,
+    /// Held while the spaces are changed. Names the spaces whose logs may not all have the same
+    /// retention, because an error ended the last change of it.
+    pub configuring: Mutex<BTreeSet<String>>,
     pub memory_spaces: MemorySpaces,
     /// The thread that dumps memory spaces when a dump is due.
     pub dump_sleeper: Sleeper,

@@ -1,5 +1,6 @@
 //! Spaces: named groups of logs, each with its own storage class, quotas and retention.
 
+use std::collections::BTreeSet;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,16 +102,17 @@ impl Store {
     pub fn remove_space(&self, name: &str) -> Result<(), Error> {
         self.inner().may_wait()?;
         let _hush = self.inner().hush();
-        let _alone = held(&self.inner().configuring);
+        let mut cut_short = held(&self.inner().configuring);
         self.inner().state().spaces.without(name)?;
         let commit = || {
             let changes = self.inner().state().spaces.without(name)?;
             self.commit_changes(&changes)
         };
-        match self.inner().memory_spaces.find(name.as_bytes()) {
+        let removed = match self.inner().memory_spaces.find(name.as_bytes()) {
             Some(memory_space) => self.shared().move_out_of_memory(&memory_space, commit),
             None => commit(),
-        }
+        };
+        removed.map(|()| _ = cut_short.remove(name))
     }
 
     fn change_space(&self, name: &str, config: SpaceConfig, is_new: bool) -> Result<Space, Error> {
@@ -122,7 +124,7 @@ impl Store {
         }
         inner.may_wait()?;
         let _hush = inner.hush();
-        let _alone = held(&inner.configuring);
+        let mut cut_short = held(&inner.configuring);
         let (old, was_counted) = {
             let state = inner.state();
             let known = state.spaces.find(name.as_bytes()).map(|at| state.spaces.get(at));
@@ -146,7 +148,7 @@ impl Store {
         let space = Space { store: self.clone(), name: name.into() };
         let memory_space = inner.memory_spaces.find(name.as_bytes());
         let was_counted = was_counted && memory_space.is_none();
-        let changed = !config.retains_like(&old);
+        let changed = !config.retains_like(&old) || cut_short.contains(name);
         match (config.class, memory_space) {
             (Class::Memory(memory), Some(memory_space)) => {
                 with(false)?;
@@ -166,6 +168,7 @@ impl Store {
                 )?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
                     self.retain_in_memory(&memory_space);
+                    cut_short.remove(name);
                 }
                 return Ok(space);
             }
@@ -175,7 +178,7 @@ impl Store {
         }
         let counts = config.has_quota() && !was_counted;
         if changed {
-            self.retain(&space, &config, old, !counts)?;
+            self.retain(&mut cut_short, &space, &config, old, !counts)?;
         } else if counts {
             space.enroll(EnrollScope::None)?;
         }
@@ -194,12 +197,21 @@ impl Store {
     }
 
     /// Sets the new retention of a space on all logs; `counted`: all logs are counted already. If
-    /// an error ends this early, the space gets its old retention again: so the next call with the
-    /// new one sets it on all logs.
-    fn retain(&self, space: &Space, new: &SpaceConfig, old: SpaceConfig, counted: bool) -> Result<(), Error> {
+    /// an error ends this early, the space gets its old retention again, and is `cut_short`: so the
+    /// next call sets its retention on all logs, be it the new one or the old one.
+    fn retain(
+        &self,
+        cut_short: &mut BTreeSet<String>,
+        space: &Space,
+        new: &SpaceConfig,
+        old: SpaceConfig,
+        counted: bool,
+    ) -> Result<(), Error> {
+        cut_short.remove(&space.name);
         let Err(error) = space.enroll(EnrollScope::All) else { return Ok(()) };
         // Another call would meet damage again, and new logs are to get the limits.
         if !matches!(error, Error::Damaged { .. } | Error::NewerFormat { .. }) {
+            cut_short.insert(space.name.clone());
             let config = SpaceConfig { retention: old.retention, rules: old.rules, ..new.clone() };
             let counted = counted && config.has_quota();
             let changes = self.inner().state().spaces.put([(&*space.name, config, counted)])?;
@@ -313,10 +325,10 @@ impl Space {
     ///
     /// For a quota, the call counts all logs of the space. A changed retention is set on all logs
     /// of the space, and replaces the limits of logs that had their own. This work takes time;
-    /// commits continue meanwhile. If an error ends the call early, call it again: the space has
-    /// its old retention until then, unless data is damaged. If the process ends meanwhile,
-    /// configure another retention first. A quota below the current content drops nothing: the
-    /// store refuses new content.
+    /// commits continue meanwhile. If an error ends the call early, call it again, or call it with
+    /// the old retention: the space has its old retention until then, and some logs may have the
+    /// new one, unless data is damaged. If the process ends meanwhile, configure another retention
+    /// first. A quota below the current content drops nothing: the store refuses new content.
     ///
     /// # Errors
     /// [`Error::InvalidSpace`], [`Error::UnknownSpace`].
