@@ -1,9 +1,10 @@
 //! Dumps of spaces in memory: when they are made, what they keep, and what they take.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
 use brooklet::{Class, Error, MemoryConfig, Options, Retention, Space, SpaceConfig};
 
 use super::memory::{in_memory, payloads, state};
@@ -52,6 +53,30 @@ fn a_kill_leaves_logs_in_memory_with_the_new_retention_of_their_space() {
         assert_eq!(space.info().unwrap().config.retention, retention);
         assert_eq!(payloads(&space, "log"), ["3"]);
         assert_eq!(space.retention("log").unwrap(), retention);
+    }
+}
+
+/// When the call returns, the earlier commits are durable. In an earlier state, the call succeeded
+/// although a write of the dump had failed.
+#[test]
+fn a_new_retention_of_a_space_in_memory_is_an_error_if_its_dump_fails() {
+    let config = in_memory(1 << 20).retention(Retention::new().entries(2));
+    for operations in 0.. {
+        let volume = MemVolume::new(1);
+        let store = create(&volume);
+        let space = store.create_space("s", in_memory(1 << 20)).unwrap();
+        space.append("log", "1").unwrap().wait().unwrap();
+        volume.fail(Fault::ErrorAfter { operations, kind: ErrorKind::Other, sticky: true });
+        let configured = space.configure(config.clone());
+        volume.heal();
+        drop(space);
+        store.abandon();
+        if configured.is_ok() {
+            let store = open(&volume).unwrap();
+            assert!(store.exists("s/log").unwrap(), "after {operations} writes");
+            assert!(operations > 3, "the commit and the dump take more than {operations} writes");
+            return;
+        }
     }
 }
 
