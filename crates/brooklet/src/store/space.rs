@@ -153,11 +153,9 @@ impl Store {
             (Class::Memory(memory), Some(memory_space)) => {
                 with(false)?;
                 memory_space.configure(config.clone(), memory);
-                if changed {
-                    self.retain_in_memory(&memory_space);
-                }
+                let retained = if changed { self.retain_in_memory(&memory_space) } else { Ok(()) };
                 self.shared().see_to_dumps()?;
-                return Ok(space);
+                return retained.map(|()| space);
             }
             (Class::Memory(memory), None) => {
                 self.shared().move_into_memory(name, config.clone(), memory, || with(false)).or_else(
@@ -167,7 +165,7 @@ impl Store {
                     },
                 )?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
-                    self.retain_in_memory(&memory_space);
+                    self.retain_in_memory(&memory_space)?;
                     cut_short.remove(name);
                 }
                 return Ok(space);
@@ -187,12 +185,17 @@ impl Store {
     }
 
     /// Sets the new retention of a space in memory on its logs, and dumps them. After a kill, the
-    /// table of spaces has this retention, and the logs are those of the last dump.
-    fn retain_in_memory(&self, memory_space: &MemorySpace) {
+    /// table of spaces has this retention, and the logs are those of the last dump. Without room for
+    /// the dump, the retention holds all the same: it may free memory.
+    fn retain_in_memory(&self, memory_space: &MemorySpace) -> Result<(), Error> {
         let inner = self.shared();
         memory_space.retain_all(&|| inner.now());
-        if let Err(error) = inner.dump(memory_space) {
-            tracing::warn!(space = memory_space.name, %error, "no dump of a space has its new retention");
+        match inner.dump(memory_space) {
+            Err(error @ Error::Full { .. }) => {
+                tracing::warn!(space = memory_space.name, %error, "no dump of a space has its new retention");
+                Ok(())
+            }
+            dumped => dumped.map(drop),
         }
     }
 
@@ -321,7 +324,7 @@ impl Space {
 
     /// Changes the configuration of the space, while its logs are in use. When the call returns,
     /// all earlier commits are durable, whatever the class. If the space stays in memory, they are
-    /// so only after a changed retention, for which the store dumps the space.
+    /// so only after a changed retention, for which the store dumps the space if there is room.
     ///
     /// For a quota, the call counts all logs of the space. A changed retention is set on all logs
     /// of the space, and replaces the limits of logs that had their own. This work takes time;
