@@ -360,13 +360,15 @@ class BadCallsTest {
         }
         Path garbage = Files.write(folder.resolve("garbage"), new byte[1 << 20]);
         refused(BrookletException.class, "", () -> Store.open(garbage));
-        // Openings that fail leave nothing behind: no descriptor, no thread.
+        // Openings that fail leave nothing behind: no descriptor, no thread. Threads of earlier tests may end meanwhile, and the
+        // JVM may start some of its own. A leak shows two hundred times.
         long before = descriptors() + Thread.activeCount();
         for (int i = 0; i < 200; i++) {
             String name = "none/" + i;
             assertThrows(BrookletException.class, () -> Store.open(path.resolve(name)));
         }
-        assertEquals(before, descriptors() + Thread.activeCount());
+        long after = descriptors() + Thread.activeCount();
+        assertTrue(after < before + 100, after + " descriptors and threads, and " + before + " before");
     }
 
     private static long descriptors() throws Exception {
