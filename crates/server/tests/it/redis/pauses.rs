@@ -24,8 +24,10 @@ fn writes_are_held_back_until_the_pause_ends() {
     for (request, reply) in [("MULTI", "OK"), ("SET k2 x", "QUEUED"), ("GET k", "QUEUED")] {
         assert_eq!(execs.say(request), reply);
     }
-    assert_eq!(admin.say("SET gone x PX 1500"), "OK");
-    assert_eq!(admin.say("CLIENT PAUSE 100000 WRITE"), "OK");
+    // Together, so that the key does not expire between the two.
+    let set = encode(&["SET", "gone", "x", "PX", "1500"]);
+    admin.send(&[set, encode(&["CLIENT", "PAUSE", "100000", "WRITE"])].concat());
+    assert_eq!([admin.reply(), admin.reply()], ["OK", "OK"]);
     let mut held: Vec<Client> = (0..3).map(|_| server.client()).collect();
     send(&mut held[0], "SET k new");
     held[1].send(&[encode(&["GET", "k"]), encode(&["RPUSH", "l", "x"]), encode(&["GET", "k"])].concat());
