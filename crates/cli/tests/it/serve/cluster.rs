@@ -467,10 +467,11 @@ fn the_doctor_finds_what_was_removed() {
     assert!(printed.contains("no-host") && !printed.contains("no-backup"), "{printed}");
     assert_eq!(output.status.code(), Some(1));
     std::fs::rename(&elsewhere, log.join("backups")).unwrap();
-    for (wrong, code) in [("elsewhere", 2), ("=elsewhere", 2), ("c=elsewhere", 3)] {
+    for (wrong, code) in [("elsewhere", 2), ("=elsewhere", 2), ("c=elsewhere", 3), ("a=elsewhere", 3)] {
         let output = place.run(&cluster.args("doctor", &["--backups", wrong]));
         assert_eq!(output.status.code(), Some(code), "{wrong}");
     }
+    assert!(!place.dir.path().join("elsewhere").exists(), "the doctor makes no folder");
     without(cluster.bucket.path().join("map").join(format!("{:020}", 1)), "maps-missing");
     let map = cluster.bucket.path().join("map");
     let newest = std::fs::read_dir(&map).unwrap().count();
