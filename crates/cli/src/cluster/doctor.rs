@@ -10,6 +10,7 @@ use brooklet_replica::{Error, Map, Refusal};
 use serde::Serialize;
 
 use super::{Opened, PLACES, goes_on};
+use crate::archive::open_to_read;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::serve::replicate::{refusal, refused};
@@ -108,7 +109,7 @@ fn elsewhere(named: Vec<(String, String)>, map: &Map) -> Result<BTreeMap<String,
         if !map.shards.contains_key(&shard) {
             return Err(refusal(&Refusal::NoShard(shard)));
         }
-        Ok((shard, Bucket::open(&address)?))
+        Ok((shard, open_to_read(&address)?))
     };
     named.into_iter().map(open).collect()
 }
