@@ -11,7 +11,8 @@ use brooklet::{
 use brooklet_archive::Bucket;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_replica::{
-    BucketJournal, Cuts, Error, Found, Kind, OwnerLimits, Replica, Shipper, ShipperOptions, StoreId, blocks,
+    BucketJournal, Cuts, Error, Found, Journal, Key, Kind, Mark, OwnerLimits, Record, Replica, Shipper,
+    ShipperOptions, StoreId, blocks,
 };
 use bytes::Bytes;
 
@@ -407,6 +408,31 @@ fn after_a_trim_of_the_log_an_opening_still_knows_its_history() {
     running.kill();
     assert!(matches!(standby.open(), Err(Error::Behind { .. })));
     assert_eq!(host.open().unwrap().store.bounds("log").unwrap().next, 6);
+}
+
+/// Two backups may end in another order than they began, while an earlier record is under way. In an
+/// earlier state, the later record was forgotten.
+#[test]
+fn of_the_records_that_wait_the_latest_point_counts() {
+    let memory = Arc::new(InMemory::new());
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    let shipper = running.replica.shipper().unwrap();
+    let mark = |n: u64| {
+        running.append(&format!("entry {n}")).wait().unwrap();
+        shipper.status().kept
+    };
+    let marks: Vec<Mark> = (0..3).map(mark).collect();
+    for n in [0, 2, 1] {
+        shipper.record(marks[n], n as u64);
+    }
+    while shipper.status().record.is_none() || shipper.status().is_recording {
+        std::thread::yield_now();
+    }
+    let (number, id) = (shipper.status().record.unwrap(), running.store.info().unwrap().id);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let data = runtime.block_on(journal(&memory, 0, 0).read(Key::Record(number))).unwrap().unwrap();
+    assert_eq!(Record::decode(StoreId(id), number, &data).unwrap().mark, marks[2]);
+    running.kill();
 }
 
 #[test]
