@@ -408,8 +408,8 @@ impl Shipper {
     }
 
     /// Records that the durable backup `backup` has everything before `mark`, and trims the log
-    /// below. Returns at once; while an earlier record is under way, only the last call counts. A
-    /// call has no effect if the log begins behind `mark` already.
+    /// below. Returns at once; while an earlier record is under way, only the call with the latest
+    /// mark counts. A call has no effect if the log begins behind `mark` already.
     ///
     /// `mark` is one that [`status`](Self::status) returned: for the log of a store,
     /// [`recordable`](ShipperStatus::recordable). [`kept`](ShipperStatus::kept) leaves no block

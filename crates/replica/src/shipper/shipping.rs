@@ -116,7 +116,10 @@ impl<J: Journal> Shipping<J> {
             Input::Block { begin, end, block } => self.cutter.push(begin, end, &block, now),
             Input::Flush => self.flush(),
             Input::Record { mark, backup } => {
-                self.records = Some((mark, backup));
+                // Two backups may end in another order than they began.
+                if self.records.is_none_or(|(last, _)| last.place <= mark.place) {
+                    self.records = Some((mark, backup));
+                }
                 self.records_taken += 1;
             }
             Input::HandOver(to) => {
