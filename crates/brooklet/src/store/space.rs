@@ -185,8 +185,8 @@ impl Store {
     }
 
     /// Sets the new retention of a space in memory on its logs, and dumps them. After a kill, the
-    /// table of spaces has this retention, and the logs are those of the last dump. Without room for
-    /// the dump, the retention holds all the same: it may free memory.
+    /// table of spaces has this retention, and the logs are those of the last dump. Without room
+    /// for the dump, the retention holds all the same: it may free memory.
     fn retain_in_memory(&self, memory_space: &MemorySpace) -> Result<(), Error> {
         let inner = self.shared();
         memory_space.retain_all(&|| inner.now());

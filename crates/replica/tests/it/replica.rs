@@ -410,8 +410,8 @@ fn after_a_trim_of_the_log_an_opening_still_knows_its_history() {
     assert_eq!(host.open().unwrap().store.bounds("log").unwrap().next, 6);
 }
 
-/// Two backups may end in another order than they began, while an earlier record is under way. In an
-/// earlier state, the later record was forgotten.
+/// Two backups may end in another order than they began, while an earlier record is under way. In
+/// an earlier state, the later record was forgotten.
 #[test]
 fn of_the_records_that_wait_the_latest_point_counts() {
     let memory = Arc::new(InMemory::new());

@@ -185,8 +185,8 @@ fn a_retention_that_an_error_cuts_short_is_set_by_the_next_call() {
     assert!(cut_short > 3, "{cut_short}");
 }
 
-/// In an earlier state, the space had its old retention again after the error, so that the call with
-/// it set nothing: some logs kept the new one, and went on to drop entries.
+/// In an earlier state, the space had its old retention again after the error, so that the call
+/// with it set nothing: some logs kept the new one, and went on to drop entries.
 #[test]
 fn a_retention_that_an_error_cuts_short_is_taken_back_by_the_old_one() {
     // The cache holds few of the entries, so that each commit reads some.
