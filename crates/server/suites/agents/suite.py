@@ -62,16 +62,27 @@ async def test_what_is_kept(client):
 
 
 async def test_time_to_live(client):
-    session = open_session("short", ttl=4)
     lasting = open_session("lasting", ttl=100)
-    await session.add_items([said("1")])
     await lasting.add_items([said("2")])
-    assert 0 < await client.pttl("agents:session:short:messages") <= 4000
-    await asyncio.sleep(2.4)
-    # Each addition gives the conversation its whole time again.
-    await session.add_items([said("3")])
-    await asyncio.sleep(2.4)
-    equal(len(await session.get_items()), 2)
+    for _ in range(10):
+        session = open_session("short", ttl=4)
+        begin = time.monotonic()
+        await session.add_items([said("1")])
+        left = await client.pttl("agents:session:short:messages")
+        await asyncio.sleep(2.4)
+        added = time.monotonic()
+        # Each addition gives the conversation its whole time again.
+        await session.add_items([said("3")])
+        late = time.monotonic() - begin >= 4
+        await asyncio.sleep(2.4)
+        items = await session.get_items()
+        if not late and time.monotonic() - added < 4:
+            break
+        # A busy machine was too late.
+        await session.clear_session()
+        await session.close()
+    assert 0 < left <= 4000
+    equal(len(items), 2)
     await asyncio.sleep(2.4)
     equal(await session.get_items(), [])
     equal(await lasting.get_items(), [said("2")])
