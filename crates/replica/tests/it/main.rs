@@ -16,6 +16,7 @@ mod mutations;
 mod part;
 mod probe;
 mod read_replica;
+mod records;
 mod reopening;
 mod replica;
 mod s3;
