@@ -10,6 +10,7 @@ mod jetstream;
 mod leases;
 mod machines;
 mod map;
+mod messages;
 mod model;
 #[cfg(feature = "seeded-bugs")]
 mod mutations;
