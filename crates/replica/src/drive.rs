@@ -362,8 +362,10 @@ pub(crate) async fn follow_with<J: Journal>(
                     Reply::Unknown
                 }
                 reply => {
+                    // An error that stays ends the following: the bucket may refuse all requests.
+                    let reply = reply?;
                     failures.note(None);
-                    reply?
+                    reply
                 }
             },
         };
