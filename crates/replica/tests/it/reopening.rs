@@ -1,6 +1,10 @@
 //! What an opening does with the local file: all cases of small histories, against what each case
 //! means.
 
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
 use brooklet_replica::{Drawn, Link, Local, Mode, Plan, Remote, reconcile};
 
 /// The history of a store: block `n` of branch `branch` after `common` blocks of branch 0.
@@ -59,4 +63,19 @@ fn histories_with_nothing_in_common_have_diverged() {
         let remote = Remote { links: &there, last_writer: Some(Drawn(1)) };
         assert_eq!(reconcile(mode, local, remote), Plan::Diverged { from: 0 });
     }
+}
+
+/// A ring of a few gigabytes has so many blocks. In the old state each block of the file was
+/// compared with each block of the log, which takes hours, and the store did not open meanwhile.
+#[test]
+fn long_histories_are_compared_at_once() {
+    let (done, plan) = mpsc::channel();
+    let compare = move || {
+        let (here, there) = (links(1, 0, 1_000_000, 1), links(1, 0, 1_000_000, 2));
+        let local = Local { links: &here, drawn: Some(Drawn(1)) };
+        let remote = Remote { links: &there, last_writer: Some(Drawn(1)) };
+        drop(done.send(reconcile(Mode::Local, local, remote)));
+    };
+    drop(thread::Builder::new().spawn(compare).unwrap());
+    assert_eq!(plan.recv_timeout(Duration::from_secs(100)), Ok(Plan::Diverged { from: 0 }));
 }
