@@ -90,7 +90,10 @@ pub enum Plan {
 pub fn reconcile(mode: Mode, local: Local<'_>, remote: Remote<'_>) -> Plan {
     // A file that was never open under a claim acknowledged what it has by itself.
     let mode = if local.drawn.is_none() { Mode::Local } else { mode };
-    let common = local.links.iter().rev().find(|link| remote.links.contains(link));
+    // Both may have millions of links. Those of empty blocks are at one position, in no order.
+    let mut known = remote.links.to_vec();
+    known.sort_unstable();
+    let common = local.links.iter().rev().find(|link| known.binary_search(link).is_ok());
     let (Some(ours), Some(theirs)) = (local.links.last(), remote.links.last()) else {
         // One side has no history. Whatever the other one has is new to it.
         return match (local.links.is_empty(), remote.links.is_empty()) {
