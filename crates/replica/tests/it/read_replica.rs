@@ -31,12 +31,19 @@ struct Stopped {
     is_stopped: Arc<AtomicBool>,
     /// Objects that are read before it stops by itself.
     left: Arc<AtomicU64>,
+    /// Whether it stops by itself before it returns the next object of the log that is there.
+    stops_with_an_object: Arc<AtomicBool>,
 }
 
 impl Stopped {
     fn new(memory: &Arc<InMemory>) -> Self {
         let left = Arc::new(AtomicU64::new(u64::MAX));
-        Self { journal: journal(memory, 0, 0), is_stopped: Arc::default(), left }
+        Self {
+            journal: journal(memory, 0, 0),
+            is_stopped: Arc::default(),
+            left,
+            stops_with_an_object: Arc::default(),
+        }
     }
 
     fn stop_after(&self, objects: u64) {
@@ -45,6 +52,12 @@ impl Stopped {
 
     fn stop(&self, stops: bool) {
         self.is_stopped.store(stops, Ordering::Relaxed);
+    }
+
+    async fn wait_while_stopped(&self) {
+        while self.is_stopped.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 
@@ -60,10 +73,15 @@ impl Journal for Stopped {
         {
             self.stop(true);
         }
-        while self.is_stopped.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        self.wait_while_stopped().await;
+        let found = self.journal.read(key).await;
+        if matches!((key, &found), (Key::Log(_), Ok(Some(_))))
+            && self.stops_with_an_object.swap(false, Ordering::Relaxed)
+        {
+            self.stop(true);
         }
-        self.journal.read(key).await
+        self.wait_while_stopped().await;
+        found
     }
 
     async fn remove(&self, _: Key) -> Result<(), Error> {

@@ -4,7 +4,10 @@ use std::io;
 
 use brooklet::Kept;
 use brooklet::io::{FileOptions, Files, OpenMode, SystemFiles, Volume};
+use brooklet_archive::object_store::path::Path as Folder;
+use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
 use brooklet_replica::Making;
+use futures_util::{FutureExt, TryStreamExt};
 
 use super::*;
 
@@ -140,4 +143,40 @@ fn a_file_in_the_making_leaves_the_metrics_of_the_open_store() {
         std::thread::yield_now();
     }
     assert_eq!(std::fs::read_to_string(&metrics).unwrap(), text);
+}
+
+/// Its host sleeps after it has read the first object behind the backup, for longer than backups
+/// are kept. In the old state the replica ended, although the log begins behind a later backup.
+#[test]
+fn a_replica_whose_backup_was_removed_begins_behind_a_later_one() {
+    let memory = Arc::new(InMemory::new());
+    let backups = Backups::new(&memory);
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..10);
+    let (reader, journal) = (Reader::new(&memory), Stopped::new(&memory));
+    let replica = reader.open_with(journal.clone()).unwrap();
+    shows(&replica, &running);
+    journal.stop(true);
+    append(&running, 10..20);
+    backups.back_up(&running).unwrap().unwrap();
+    settle(&running, 0);
+    append(&running, 20..25);
+    journal.stops_with_an_object.store(true, Ordering::Relaxed);
+    journal.stop(false);
+    let begin = Instant::now();
+    while !journal.is_stopped.load(Ordering::Relaxed) {
+        assert!(begin.elapsed() < LONG, "the replica does not begin again: {:?}", replica.lag());
+        std::thread::yield_now();
+    }
+    backups.back_up(&running).unwrap().unwrap();
+    settle(&running, 1);
+    let records = memory.list(Some(&Folder::from("backups/backups")));
+    let records: Vec<_> = records.try_collect().now_or_never().unwrap().unwrap();
+    let first = records.iter().map(|it| &it.location).min().unwrap();
+    memory.delete(first).now_or_never().unwrap().unwrap();
+    append(&running, 25..30);
+    journal.stop(false);
+    assert_eq!(shows(&replica, &running), numbered(30));
+    replica.close().unwrap();
+    running.kill();
 }
