@@ -430,7 +430,10 @@ impl Following<'_> {
 /// Returns whether the same work may succeed later: the bucket answers again, or there is room.
 fn may_pass(error: &Error) -> bool {
     match error {
-        Error::Archive(error) => matches!(error, brooklet_archive::Error::Bucket { .. }),
+        // The owner removes old backups: the log begins behind a later one, or will.
+        Error::Archive(error) => {
+            matches!(error, brooklet_archive::Error::Bucket { .. } | brooklet_archive::Error::NoBackup(_))
+        }
         // The file can be opened again, once nobody reads in it any more.
         Error::Store(brooklet::Error::Stopped { .. } | brooklet::Error::Locked { .. }) => true,
         Error::Store(error) => matches!(error.kind(), ErrorKind::Full | ErrorKind::Io),
