@@ -303,6 +303,38 @@ fn a_replica_past_which_the_log_was_trimmed_makes_its_file_anew() {
     running.kill();
 }
 
+/// The owner appends, and trims the log past the replica, while the host of the replica sleeps. In
+/// the old state the replica took the hole for the end of the log for some seconds, if it had slept
+/// for less than three seconds: its age was that of a replica that shows all.
+#[test]
+fn a_replica_that_slept_for_a_moment_does_not_have_what_was_trimmed_meanwhile() {
+    let memory = Arc::new(InMemory::new());
+    let backups = Backups::new(&memory);
+    let running = Host::new(&memory, Waits::Kept).open().unwrap();
+    append(&running, 0..10);
+    let (reader, journal) = (Reader::new(&memory), Stopped::new(&memory));
+    let replica = reader.open_with(journal.clone()).unwrap();
+    shows(&replica, &running);
+    journal.stop(true);
+    append(&running, 10..20);
+    let (place, kept) = (running.store.view().unwrap().lsn(), Instant::now());
+    backups.back_up(&running).unwrap().unwrap();
+    settle(&running, 0);
+    while kept.elapsed() < Duration::from_millis(700) {
+        std::thread::yield_now();
+    }
+    journal.stop(false);
+    while !replica.wait_for(place, Duration::ZERO) {
+        let (since, lag) = (kept.elapsed(), replica.lag());
+        assert!(lag.shown >= place || lag.age.unwrap() >= since, "{lag:?}, {since:?} after a commit");
+        assert!(replica.error().is_none() && since < LONG, "{lag:?}, {:?}", replica.error());
+        std::thread::yield_now();
+    }
+    assert_eq!(shows(&replica, &running), numbered(20));
+    replica.close().unwrap();
+    running.kill();
+}
+
 /// The owner shortens the log while a replica reads it, at each object. In the old state the
 /// replica took the hole for the end of the log: it opened with old data, or refused its sound
 /// file.
