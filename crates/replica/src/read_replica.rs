@@ -34,6 +34,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Shortest time between two looks whether the log was trimmed past the replica, which shows all of
 /// it only once it has looked: each look is a request.
 const DOUBT: Duration = Duration::from_millis(100);
+/// Time since the last moment at which the replica was sure of having all of the log, up to which a
+/// hole counts without a look: an owner takes longer to append, to make a backup, and to trim.
+const GAP: Duration = Duration::from_millis(500);
 /// The pause between two requests is the time since the last commit, divided by this number.
 const IDLE_SHARE: u32 = 16;
 /// Longest sleep of a caller that waits for the replica, before it looks whether it is to go on.
@@ -463,7 +466,7 @@ impl Listener for Following<'_> {
     fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
         self.none = none.or(self.none);
         if let (Some(then), Some(sure)) = (none, self.sure)
-            && then.saturating_duration_since(sure) < SILENCE
+            && sure.elapsed() < GAP
         {
             self.sure(then)?;
         }
