@@ -1,18 +1,23 @@
 //! Random histories of a store whose hosts succeed one another, with all kinds of commits. A store
 //! in memory makes the same commits and never ends: each successor must have its contents, also
-//! after checkpoints and merges of its own.
+//! after checkpoints and merges of its own. So must a read replica, which is away now and then.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{MemVolume, Rng};
-use brooklet::{Bounds, Bytes, Commit, ErrorKind, Retention, Store, Ticket, Waits};
+use brooklet::{Bounds, Bytes, Commit, ErrorKind, Options, Retention, Store, Ticket, Waits};
+use brooklet_archive::Bucket;
 use brooklet_archive::object_store::memory::InMemory;
-use brooklet_replica::{Cuts, Replica, ShipperOptions};
+use brooklet_replica::{Cuts, ReadReplica, ReadReplicaOptions, Replica, ShipperOptions};
+use tokio::time::Instant;
 
 use crate::backups::Backups;
 use crate::replica::{Host, Running, journal, options, shipping};
+
+const LONG: Duration = Duration::from_secs(300);
 
 type Contents = BTreeMap<Vec<u8>, (Bounds, Retention, Vec<Bytes>)>;
 
@@ -88,6 +93,16 @@ fn succeed(
     host.open().unwrap()
 }
 
+/// Opens the read replica in a folder.
+fn follow(folder: &Path, memory: &Arc<InMemory>) -> ReadReplica {
+    let mut reading = ReadReplicaOptions::new(Bucket::of(memory.clone(), "backups").unwrap());
+    reading.store = Options::new().memory_budget(1 << 20);
+    reading.poll = Duration::from_millis(1);
+    let begin = Instant::now();
+    let goes_on = || begin.elapsed() < LONG;
+    ReadReplica::open(folder.join("replica"), journal(memory, 0, 0), reading, goes_on).unwrap()
+}
+
 fn history(seed: u64) {
     let mut rng = Rng::new(seed);
     let memory = Arc::new(InMemory::new());
@@ -96,6 +111,7 @@ fn history(seed: u64) {
     let mut host = Host::new(&memory, Waits::Kept);
     host.shipping = often();
     let mut running = host.open().unwrap();
+    let (folder, mut replica) = (tempfile::tempdir().unwrap(), None);
     for life in 0..4 {
         for _ in 0..10 + rng.below(40) {
             match rng.below(24) {
@@ -113,6 +129,16 @@ fn history(seed: u64) {
         twin.flush().unwrap();
         running = succeed(running, &mut host, &memory, &backups, &mut rng);
         assert_eq!(contents(&running.store), contents(&twin), "seed {seed}, life {life}");
+        let place = running.store.view().unwrap().lsn();
+        let reader = replica.take().unwrap_or_else(|| follow(folder.path(), &memory));
+        let shows = reader.wait_for(place, LONG);
+        assert!(shows, "seed {seed}, life {life}: {:?}, {:?}", reader.lag(), reader.error());
+        assert_eq!(contents(&reader.store()), contents(&twin), "seed {seed}, life {life}: a replica");
+        if rng.percent(60) {
+            replica = Some(reader);
+        } else {
+            reader.close().unwrap();
+        }
         if rng.percent(50) {
             running.store.checkpoint().unwrap();
             assert_eq!(contents(&running.store), contents(&twin), "seed {seed}, life {life}: a checkpoint");
