@@ -1,13 +1,17 @@
-//! What a host that follows a log reports about a bucket that does not answer.
+//! What hosts report about a bucket that does not answer them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use brooklet_replica::{Created, Error, Follower, Journal, Key, Mark, StoreId, follow};
+use brooklet_archive::object_store::memory::InMemory;
+use brooklet_replica::{Created, Error, Follower, Journal, Key, Mark, Shipper, StoreId, follow};
 use bytes::Bytes;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::records::{Sticky, run};
+use crate::replica::{journal, shipping};
 
 const STORE: StoreId = StoreId(7);
 
@@ -73,4 +77,24 @@ fn an_error_that_stays_is_no_answer() {
         assert_eq!(matches!(ended, Err(Error::Damaged { .. })), has_garbage);
         assert_eq!(*levels.0.lock().unwrap(), want);
     }
+}
+
+/// The owner goes on with all but that. In the old state, each beat reported that all is well
+/// again, and the next failures reported the opposite.
+#[test]
+fn an_object_that_stays_is_reported_once() {
+    let levels = Levels::default();
+    let owner = async {
+        let journal = Sticky(journal(&Arc::new(InMemory::new()), 0, 0));
+        let (shipper, _) = Shipper::start(journal, STORE, shipping(), |_| Ok(())).await.unwrap();
+        shipper.ship_now(0, 1, Bytes::from_static(b"block")).unwrap();
+        while shipper.status().kept_blocks < 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        shipper.record(shipper.status().kept, 0);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(shipper.error().is_none() && shipper.status().is_recording);
+    };
+    tracing::subscriber::with_default(levels.clone(), || run(owner));
+    assert_eq!(*levels.0.lock().unwrap(), [Level::WARN]);
 }
