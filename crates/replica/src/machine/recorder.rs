@@ -67,12 +67,13 @@ impl Recorder {
     }
 
     /// Begins to record that the durable backup `backup` has everything before `mark`, a point that
-    /// the [owner has kept](crate::Owner::kept). Returns `false` if the last record is not done,
-    /// another owner has come, or the log begins behind the mark already.
+    /// the [owner has kept](crate::Owner::kept). The trim behind an earlier record may still be
+    /// under way. Returns `false` if the last record is not done, another owner has come, or the
+    /// log begins behind the mark already.
     pub fn record(&mut self, mark: Mark, backup: u64) -> bool {
         // Two backups may end in another order than they began. A record of a point that is trimmed
         // would be damage.
-        let begins = self.is_idle() && mark.place >= self.goal;
+        let begins = self.may_record() && mark.place >= self.goal;
         if begins {
             debug_assert_eq!(mark.place.epoch, self.writer.epoch, "an owner records its own epoch");
             let record = Record {
@@ -91,9 +92,15 @@ impl Recorder {
         begins
     }
 
+    /// Returns whether the last record is done, and no other owner has come. The trim behind it may
+    /// take long: the bucket may refuse to remove an object.
+    pub fn may_record(&self) -> bool {
+        self.step == Step::Idle
+    }
+
     /// Returns whether nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.step == Step::Idle && self.has_removed_all()
+        self.may_record() && self.has_removed_all()
     }
 
     fn has_removed_all(&self) -> bool {

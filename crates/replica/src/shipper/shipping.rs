@@ -62,7 +62,7 @@ impl<J: Journal> Shipping<J> {
         {
             self.offer(cut);
         }
-        if self.recorder.is_idle()
+        if self.recorder.may_record()
             && let Some((mark, backup)) = self.records.take()
         {
             self.recorder.record(mark, backup);

@@ -184,7 +184,7 @@ impl World {
             }
             if let Role::Serving(owner, recorder) = &it.role
                 && self.records > 0
-                && recorder.is_idle()
+                && recorder.may_record()
                 && !self.reigns[&owner.kept().place.epoch].promised().is_empty()
             {
                 actions.push(Action::Record(host));
