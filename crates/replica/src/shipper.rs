@@ -285,6 +285,7 @@ impl Shipper {
             records: None,
             records_taken: 0,
             failures: Failures::of("the owner of the log"),
+            removals: Failures::of("the trim of the log"),
             replies: inputs.clone(),
             shared: shared.clone(),
             watch,

@@ -28,8 +28,10 @@ pub(super) struct Shipping<J> {
     pub records: Option<(Mark, u64)>,
     /// Number of calls that asked for a record, and have arrived here.
     pub records_taken: u64,
-    /// Requests that failed since one succeeded.
+    /// Requests that failed since one succeeded; those to remove objects by themselves: a bucket
+    /// that refuses them may take all else.
     pub failures: Failures,
+    pub removals: Failures,
     pub replies: UnboundedSender<Input>,
     pub shared: Arc<Shared>,
     pub watch: Watch,
@@ -128,7 +130,7 @@ impl<J: Journal> Shipping<J> {
             }
             Input::Reply(request, reply) => {
                 let failure = reply.as_ref().err().cloned();
-                self.failures.note(failure.as_deref());
+                self.failures_of(&request).note(failure.as_deref());
                 self.shared.update(|status| status.told.failure = failure);
                 let reply = reply.unwrap_or(Reply::Unknown);
                 match request {
@@ -160,10 +162,14 @@ impl<J: Journal> Shipping<J> {
         }
     }
 
+    fn failures_of(&mut self, request: &Request<Bytes>) -> &mut Failures {
+        if matches!(request, Request::Remove(_)) { &mut self.removals } else { &mut self.failures }
+    }
+
     /// Sends a request in a task of its own; its reply comes as an input.
-    fn send(&self, request: Request<Bytes>) {
+    fn send(&mut self, request: Request<Bytes>) {
         let (journal, store, replies) = (self.journal.clone(), self.store, self.replies.clone());
-        let pause = pause(self.failures.count());
+        let pause = pause(self.failures_of(&request).count());
         tokio::spawn(async move {
             let owed = Owed(Some(replies));
             let input = match send(&*journal, store, &request).await {
