@@ -16,15 +16,15 @@ use brooklet_archive::object_store::{
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use brooklet_replica::{
-    BucketJournal, Drawn, Epoch, Found, Mark, Owner, OwnerLimits, Reply, Shipper, ShipperOptions, StoreId,
-    Writer, blocks, stand_by,
+    BucketJournal, Created, Drawn, Epoch, Error, Found, Journal, Key, Mark, Owner, OwnerLimits, Reply,
+    Shipper, ShipperOptions, StoreId, Writer, blocks, stand_by,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::BoxStream;
 use tokio::sync::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 const STORE: StoreId = StoreId(7);
 /// 10 Mbit/s.
@@ -288,4 +288,51 @@ fn a_long_object_is_sent_again_later_than_a_short_one() {
     assert_eq!(sent.len(), 1);
     assert!(owner.poll(Duration::from_secs(5)).is_empty());
     assert_eq!(owner.poll(Duration::from_secs(6)), sent);
+}
+
+/// A journal that refuses to create objects of the log for a while, as if other requests for them
+/// were under way.
+struct Busy {
+    journal: BucketJournal,
+    until: Instant,
+    creates: Arc<AtomicU64>,
+}
+
+impl Journal for Busy {
+    async fn create(&self, key: Key, data: Bytes) -> Result<Created, Error> {
+        sleep(Duration::from_millis(1)).await;
+        if matches!(key, Key::Log(_)) {
+            self.creates.fetch_add(1, Ordering::Relaxed);
+            if Instant::now() < self.until {
+                return Ok(Created::Exists);
+            }
+        }
+        self.journal.create(key, data).await
+    }
+
+    async fn read(&self, key: Key) -> Result<Option<Bytes>, Error> {
+        self.journal.read(key).await
+    }
+
+    async fn remove(&self, key: Key) -> Result<(), Error> {
+        self.journal.remove(key).await
+    }
+}
+
+/// Servers of JetStream say so while too few of them are there. In the old state each reply was
+/// followed by the whole object at once, as fast as the link took it.
+#[test]
+fn an_object_for_which_another_request_is_under_way_is_sent_again_after_a_pause() {
+    run(async {
+        let (memory, creates) = (Arc::new(InMemory::new()), Arc::<AtomicU64>::default());
+        let until = Instant::now() + Duration::from_secs(10);
+        let busy = Busy { journal: near(&memory), until, creates: creates.clone() };
+        let mut options = ShipperOptions::default();
+        options.limits.beat = None;
+        let (shipper, _) = Shipper::start(busy, STORE, options, |_| Ok(())).await.unwrap();
+        shipper.ship_now(0, 1, Bytes::from_static(b"block")).unwrap();
+        keep(&shipper, 1).await;
+        let creates = creates.load(Ordering::Relaxed);
+        assert!((2..1000).contains(&creates), "{creates}");
+    });
 }
