@@ -173,7 +173,12 @@ impl<J: Journal> Shipping<J> {
         tokio::spawn(async move {
             let owed = Owed(Some(replies));
             let input = match send(&*journal, store, &request).await {
-                Ok(reply) => Input::Reply(request, Ok(reply)),
+                Ok(reply) => {
+                    if is_under_way(&reply) {
+                        tokio::time::sleep(pause).await;
+                    }
+                    Input::Reply(request, Ok(reply))
+                }
                 Err(error) if error.is_temporary() => {
                     tokio::time::sleep(pause).await;
                     Input::Reply(request, Err(error.to_string()))
@@ -183,6 +188,13 @@ impl<J: Journal> Shipping<J> {
             owed.pay(input);
         });
     }
+}
+
+/// Returns whether an object is missing that could not be created because it exists: another
+/// request for it is under way. The machines read objects after such a refusal alone, and then
+/// create them again.
+fn is_under_way(reply: &Reply<Bytes>) -> bool {
+    matches!(reply, Reply::Object(None) | Reply::Record(None))
 }
 
 impl<J> Drop for Shipping<J> {
