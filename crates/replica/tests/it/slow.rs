@@ -336,3 +336,22 @@ fn an_object_for_which_another_request_is_under_way_is_sent_again_after_a_pause(
         assert!((2..1000).contains(&creates), "{creates}");
     });
 }
+
+/// So it is with the fence of a takeover.
+#[test]
+fn a_fence_for_which_another_request_is_under_way_is_put_again_after_a_pause() {
+    run(async {
+        let (memory, creates) = (Arc::new(InMemory::new()), Arc::<AtomicU64>::default());
+        let (shipper, _) = start(near(&memory)).await;
+        shipper.ship_now(0, 1, Bytes::from_static(b"block")).unwrap();
+        keep(&shipper, 1).await;
+        drop(shipper);
+        let until = Instant::now() + Duration::from_secs(10);
+        let busy = Busy { journal: near(&memory), until, creates: creates.clone() };
+        let taking = Shipper::start(busy, STORE, ShipperOptions::default(), |_| Ok(()));
+        let (_next, opened) = timeout(MINUTES, taking).await.expect("the takeover hangs").unwrap();
+        assert_eq!(opened.end.lsn, 1);
+        let creates = creates.load(Ordering::Relaxed);
+        assert!((2..1000).contains(&creates), "{creates}");
+    });
+}
