@@ -182,7 +182,7 @@ pub async fn take_over<J: Journal>(
     mut takeover: Takeover<Bytes>,
     mut found: impl FnMut(Found<Bytes>) -> Result<(), Error>,
 ) -> Result<Opened, Error> {
-    let (mut ahead, mut failures) = (Ahead::new(journal.clone(), store), 0);
+    let (mut ahead, mut failures, mut hole) = (Ahead::new(journal.clone(), store), 0, None);
     loop {
         takeover.take_found().into_iter().try_for_each(&mut found)?;
         if let Some(end) = takeover.end() {
@@ -204,6 +204,16 @@ pub async fn take_over<J: Journal>(
             },
             _ => insist(&**journal, store, &request, &mut failures).await?,
         };
+        // The creation was refused because the object exists, and none is there: another request
+        // for it is under way.
+        let is_under_way = match (&request, &reply) {
+            (Request::Read(place), Reply::Object(None)) => hole.replace(*place) == Some(*place),
+            (Request::ReadClaim(_), Reply::Claim(None)) => true,
+            _ => false,
+        };
+        if is_under_way {
+            tokio::time::sleep(PAUSE).await;
+        }
         takeover.answer(reply);
     }
 }

@@ -95,6 +95,10 @@ impl<J: Journal> Cluster<J> {
                     heard?
                 }
             };
+            if is_look && heard == Heard::Map(None) {
+                // Another request for the number may be under way.
+                tokio::time::sleep(pause(0)).await;
+            }
             changer.answer(heard);
         }
     }
