@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use std::os::unix::fs::symlink;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -111,6 +112,29 @@ fn a_backup_is_reported_even_if_the_offload_fails() {
     assert_ne!(failed.status.code(), Some(0));
     let told = common::text(&failed.stdout);
     assert!(told.starts_with("nothing has changed since backup 0"), "{failed:?}");
+}
+
+/// In an earlier state each of these left an empty folder behind. A link that leads nowhere was
+/// taken for a folder that is not there.
+#[test]
+fn wrong_names_make_no_folder_of_a_bucket() {
+    let place = place();
+    let bucket = place.dir.path().join("bucket");
+    symlink("circle", place.dir.path().join("circle")).unwrap();
+    assert!(place.fails(4, &["archive", "missing", "bucket"]).contains("opening missing failed"));
+    assert!(!bucket.exists(), "archive");
+    for args in [
+        &["list", "STORE", "--archive"][..],
+        &["import", "new", "STORE", "--format", "store", "--input-archive"],
+        &["backups"],
+    ] {
+        let refused = place.fails(3, &[args, &["bucket"]].concat());
+        assert!(refused.contains("there is no such folder"), "{args:?}: {refused}");
+        assert!(!bucket.exists(), "{args:?}");
+        let refused = place.fails(4, &[args, &["circle"]].concat());
+        assert!(refused.contains("looking for circle failed"), "{args:?}: {refused}");
+    }
+    assert!(!place.dir.path().join("new").exists());
 }
 
 #[test]
