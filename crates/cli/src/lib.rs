@@ -18,6 +18,8 @@ mod append;
 mod archive;
 mod bench;
 mod beside;
+#[cfg(feature = "archive")]
+mod bucket;
 #[cfg(feature = "replicate")]
 mod cluster;
 mod codex;

@@ -7,6 +7,8 @@ use brooklet::{Create, Options, Store};
 #[cfg(feature = "archive")]
 use brooklet_archive::{Bucket, Parts};
 
+#[cfg(feature = "archive")]
+use crate::bucket::open_to_read;
 use crate::failure::Failure;
 use crate::mode::Mode;
 
@@ -53,7 +55,7 @@ impl StoreArgs {
         }
         match &self.archive {
             #[cfg(feature = "archive")]
-            Some(address) => Ok(with_parts(options, &Bucket::open(address)?)),
+            Some(address) => Ok(with_parts(options, &open_to_read(address)?)),
             #[cfg(not(feature = "archive"))]
             Some(_) => Err(crate::missing::refuse("archives", "archive")),
             None => Ok(options),

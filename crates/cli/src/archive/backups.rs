@@ -6,7 +6,8 @@ use brooklet_archive::{Backup, BackupInfo, Bucket};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use super::{BUCKETS, Costs, WhichArgs, open_to_read};
+use super::{BUCKETS, Costs, WhichArgs};
+use crate::bucket::open_to_read;
 use crate::colours::{bad, good};
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, progress};

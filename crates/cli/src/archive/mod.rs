@@ -29,15 +29,6 @@ BUCKET is s3://bucket/path, gs://bucket/path, az://container/path, or a folder. 
 (AWS_…, GOOGLE_…, AZURE_…), and for s3 from the profile that AWS_PROFILE names; AWS_ENDPOINT_URL leads to other services that
 speak S3.";
 
-/// Opens a bucket for reading. A folder that does not exist is not made.
-pub fn open_to_read(address: &str) -> Result<Bucket, Failure> {
-    if !address.contains("://") && !Path::new(address).exists() {
-        let what = format!("{address} holds no backups: there is no such folder; check the address");
-        return Err(Failure::new(Kind::NotFound, what));
-    }
-    Ok(Bucket::open(address)?)
-}
-
 /// Arguments of `brooklet archive`.
 #[derive(clap::Args)]
 #[command(after_help = BUCKETS)]
@@ -72,21 +63,7 @@ pub struct Args {
 /// Backs up a store, and offloads some of it.
 pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     signals::listen_quietly()?;
-    let note = match (args.note, args.store.metadata().is_ok_and(|store| store.file_type().is_block_device()))
-    {
-        (Some(note), _) => note,
-        (None, false) => {
-            let mut name = args.store.clone().into_os_string();
-            name.push(".archive");
-            name.into()
-        }
-        (None, true) => {
-            return Err(Failure::new(
-                Kind::Usage,
-                "a device has no folder for the note: name a file by --note",
-            ));
-        }
-    };
+    let note = note_of(args.note, &args.store)?;
     let bucket = Bucket::open(&args.bucket)?;
     let store = store_args.options_with(&bucket)?.open(&args.store)?;
     let owner =
@@ -139,6 +116,26 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         archived.damaged_parts, archived.parts
     );
     Err(Failure::new(Kind::Damaged, what))
+}
+
+/// Returns the file of the note. Refuses a store that is not there: no folder of a bucket is made
+/// for it.
+fn note_of(note: Option<PathBuf>, store: &Path) -> Result<PathBuf, Failure> {
+    let found = store.metadata().map_err(|error| {
+        Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", store.display()))
+    })?;
+    match (note, found.file_type().is_block_device()) {
+        (Some(note), _) => Ok(note),
+        (None, false) => {
+            let mut name = store.to_path_buf().into_os_string();
+            name.push(".archive");
+            Ok(name.into())
+        }
+        (None, true) => {
+            let what = "a device has no folder for the note: name a file by --note";
+            Err(Failure::new(Kind::Usage, what))
+        }
+    }
 }
 
 #[derive(Serialize)]

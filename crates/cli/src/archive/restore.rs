@@ -9,8 +9,9 @@ use brooklet::{Create, Existing, View};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::{Serialize, Serializer};
 
-use super::{BUCKETS, Chosen, Costs, WhichArgs, open_to_read};
+use super::{BUCKETS, Chosen, Costs, WhichArgs};
 
+use crate::bucket::{is_there, open_to_read};
 use crate::failure::Failure;
 use crate::output::{Output, spinner};
 use crate::signals;
@@ -72,7 +73,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     }
     let bar = spinner();
     let is_whole = args.chosen.prefix.get().is_none() && args.chosen.log.is_none();
-    let restored = if is_whole && !args.store.try_exists()? {
+    let restored = if is_whole && !is_there(&args.store)? {
         copy(&args, &view, store_args, &bar)?
     } else {
         import(&args, &view, store_args, &bar)?

@@ -10,7 +10,7 @@ use brooklet_replica::{Error, Map, Refusal};
 use serde::Serialize;
 
 use super::{Opened, PLACES, goes_on};
-use crate::archive::open_to_read;
+use crate::bucket::open_to_read;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::serve::replicate::{refusal, refused};

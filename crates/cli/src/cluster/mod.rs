@@ -11,6 +11,7 @@ use brooklet_archive::Bucket;
 use brooklet_replica::{BucketJournal, Change, Cluster, Map, Refusal};
 use serde::Serialize;
 
+use crate::bucket::is_there;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::serve::replicate::{refusal, refused};
@@ -99,7 +100,7 @@ struct Opened {
 impl Opened {
     /// Opens a cluster. A folder that does not exist has no map, and is not made.
     fn at(place: &str) -> Result<Self, Failure> {
-        if !place.contains("://") && !Path::new(place).exists() {
+        if !place.contains("://") && !is_there(Path::new(place))? {
             return Err(refusal(&Refusal::NoMap));
         }
         Self::or_new(place)

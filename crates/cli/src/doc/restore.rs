@@ -5,7 +5,8 @@ use clap::Args;
 
 use super::rows::Written;
 use super::{Change, Place};
-use crate::archive::{WhichArgs, open_to_read};
+use crate::archive::WhichArgs;
+use crate::bucket::open_to_read;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::store_args::StoreArgs;
