@@ -96,7 +96,7 @@ fn records_come_back_as_they_were_put() {
     assert!(found == [&bytes[..], b"\n"].concat());
     assert_eq!(place.run(&["tags", "put", "STORE", "x", "a", "--file", "bytes"]).status.code(), Some(2));
     assert_eq!(place.run(&["tags", "put", "STORE", "x", "a", "--raw"]).status.code(), Some(2));
-    assert!(place.fails(7, &["tags", "put", "STORE", "x", "--file", "none"]).contains("opening none failed"));
+    assert!(place.fails(4, &["tags", "put", "STORE", "x", "--file", "none"]).contains("opening none failed"));
     let json = place.run(&["--json", "tags", "get", "STORE", "raw", "--raw"]);
     assert!(json.status.code() == Some(2) && text(&json.stderr).contains("one of --json and --raw"));
 

@@ -174,7 +174,7 @@ fn input_that_is_not_what_was_told_is_refused_by_its_line() {
     refused(&["--raw", "a"], b"a", "cannot be used with");
     refused(&["--file", "a", "b"], b"a", "cannot be used with");
     assert!(
-        place.fails(7, &["append", "STORE", "k", "--file", "missing"]).contains("opening missing failed")
+        place.fails(4, &["append", "STORE", "k", "--file", "missing"]).contains("opening missing failed")
     );
     assert_eq!(place.json(&["read", "STORE", "k"]).len(), 1);
 }
@@ -377,7 +377,7 @@ fn a_malformed_input_is_named() {
     assert!(place.fails(2, &["replay", "torn.json.gz"]).contains("torn.json.gz: cannot be unzipped"));
     place.file("lines.tsv", "a\t1\t\"x\"\na\t2\n");
     assert!(place.fails(2, &["replay", "--git", "lines.tsv"]).contains("lines.tsv: line 2"));
-    assert!(place.fails(7, &["replay", "nowhere.json"]).contains("nowhere.json"));
+    assert!(place.fails(4, &["replay", "nowhere.json"]).contains("nowhere.json"));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn what_is_wrong_is_told_and_nothing_is_left() {
         (2, "twice.tsv", "key \"a\" was added twice"),
         (2, "bad.ndjson", "bad.ndjson: line 2: unknown field `kee`"),
         (2, "long.tsv", "long.tsv: line 2: the key of 70000 bytes is over the limit of 65536"),
-        (7, "absent.tsv", "opening absent.tsv failed"),
+        (4, "absent.tsv", "opening absent.tsv failed"),
     ] {
         let message = place.fails(code, &["codex", "build", "new.codex", input]);
         assert!(message.contains(says), "{message}");

@@ -67,7 +67,7 @@ fn a_password_file_that_is_none_is_refused() {
         let told = place.fails(2, &["serve", "STORE", "--password-file", path.to_str().unwrap()]);
         assert!(told.contains(why), "{told}");
     }
-    place.fails(7, &["serve", "STORE", "--password-file", "missing"]);
+    place.fails(4, &["serve", "STORE", "--password-file", "missing"]);
     let both = place.fails(2, &["serve", "STORE", "--password-file", "password", "--password", "pw"]);
     assert!(both.contains("give one of them"), "{both}");
     assert!(!place.store.exists());
