@@ -16,7 +16,7 @@ Exit codes:
   1  the result is negative: a check has findings, texts differ, another commit was first
   2  the call is wrong: arguments, keys, malformed input files
   3  not found: no such log, or a range outside the log
-  4  the store cannot be opened: missing, locked, not a store, written by a newer version
+  4  a store or an input cannot be opened: missing, locked, not a store, written by a newer version
   5  the store is damaged
   6  no room left
   7  the system refused, or the store stopped writing
@@ -34,7 +34,7 @@ pub enum Kind {
     Usage = 2,
     /// The log or the range is not there.
     NotFound = 3,
-    /// The store cannot be opened.
+    /// A store or an input cannot be opened.
     CannotOpen = 4,
     /// The store is damaged.
     Damaged = 5,
@@ -76,6 +76,12 @@ impl Failure {
     pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |error| Self::new(Kind::Io, format!("{doing} failed: {error}"))
+    }
+
+    /// Returns the failure for a store, an input or a folder that cannot be opened.
+    pub fn opening(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let name = path.display().to_string();
+        move |error| Self::new(Kind::CannotOpen, format!("opening {name} failed: {error}"))
     }
 
     /// Prints the failure on the standard error, and returns the exit code.

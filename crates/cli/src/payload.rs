@@ -33,7 +33,7 @@ pub fn file(file: &Path) -> Result<Vec<u8>, Failure> {
         return standard_input();
     }
     let name = file.display();
-    let mut input = File::open(file).map_err(Failure::io(format!("opening {name}")))?;
+    let mut input = File::open(file).map_err(Failure::opening(file))?;
     whole(&mut input, &name.to_string(), LONGEST)
 }
 

@@ -83,7 +83,7 @@ impl Args {
 impl Read {
     fn of(path: &Path) -> Result<Self, Failure> {
         let doing = || format!("reading {}", path.display());
-        let file = File::open(path).map_err(Failure::io(doing()))?;
+        let file = File::open(path).map_err(Failure::opening(path))?;
         let mut text = String::new();
         (&file).take(LONGEST + 1).read_to_string(&mut text).map_err(Failure::io(doing()))?;
         if text.len() as u64 > LONGEST {

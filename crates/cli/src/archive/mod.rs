@@ -121,9 +121,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
 /// Returns the file of the note. Refuses a store that is not there: no folder of a bucket is made
 /// for it.
 fn note_of(note: Option<PathBuf>, store: &Path) -> Result<PathBuf, Failure> {
-    let found = store.metadata().map_err(|error| {
-        Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", store.display()))
-    })?;
+    let found = store.metadata().map_err(Failure::opening(store))?;
     match (note, found.file_type().is_block_device()) {
         (Some(note), _) => Ok(note),
         (None, false) => {

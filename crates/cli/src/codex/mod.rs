@@ -188,7 +188,7 @@ fn build(args: &Build, out: &mut Output) -> Result<(), Failure> {
 
 fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<(), Failure> {
     let opened = InputFile::open(input, 1 << 20);
-    let reader = opened.map_err(Failure::io(format!("opening {}", input.display())))?;
+    let reader = opened.map_err(Failure::opening(input))?;
     let mut stopped = 0u32;
     let took = input::entries(format, reader, |key, value| {
         stopped += 1;
@@ -213,9 +213,7 @@ fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<()
 
 pub fn open(path: &Path) -> Result<Reader<Map>, Failure> {
     let failure = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
-            Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", path.display()))
-        }
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Failure::opening(path)(error),
         _ => Failure::io(format!("opening {}", path.display()))(error),
     };
     let map = Map::open(path).map_err(failure)?;

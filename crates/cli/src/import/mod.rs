@@ -5,7 +5,7 @@ mod lines;
 mod table;
 
 use std::fmt::{self, Display};
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -172,10 +172,7 @@ impl<'a> Input<'a> {
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
             Format::Store => return Ok(Input::Store(beside::Reader::open(path, input_args)?)),
         };
-        let failure = |error: io::Error| {
-            Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", path.display()))
-        };
-        let reader = InputFile::open(path, 1 << 20).map_err(failure)?;
+        let reader = InputFile::open(path, 1 << 20).map_err(Failure::opening(path))?;
         Ok(Input::Lines(source, reader))
     }
 

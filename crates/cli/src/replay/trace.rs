@@ -129,7 +129,7 @@ const LARGEST: u64 = 1 << 30;
 /// Reads a file, unzipping it if it is gzipped.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let doing = || format!("reading {}", path.display());
-    let file = File::open(path).map_err(Failure::io(doing()))?;
+    let file = File::open(path).map_err(Failure::opening(path))?;
     let len = file.metadata().map_err(Failure::io(doing()))?.len();
     if len > LARGEST {
         return Err(Failure::malformed(path, too_long(LARGEST)));

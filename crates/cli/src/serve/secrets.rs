@@ -13,7 +13,7 @@ const LONGEST: u64 = 4096;
 /// Reads a password from a file: its only line.
 pub fn read(path: &Path) -> Result<String, Failure> {
     let doing = || format!("reading {}", path.display());
-    let file = File::open(path).map_err(Failure::io(doing()))?;
+    let file = File::open(path).map_err(Failure::opening(path))?;
     warn_if_shared(&file, path, "the password");
     let mut text = String::new();
     file.take(LONGEST + 1).read_to_string(&mut text).map_err(Failure::io(doing()))?;

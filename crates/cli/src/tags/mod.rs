@@ -348,9 +348,7 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
 }
 
 fn open(path: &Path) -> Result<BufReader<InputFile>, Failure> {
-    let opening = format!("opening {}", path.display());
-    InputFile::open(path, 1 << 20)
-        .map_err(|error| Failure::new(Kind::CannotOpen, format!("{opening} failed: {error}")))
+    InputFile::open(path, 1 << 20).map_err(Failure::opening(path))
 }
 
 #[derive(Serialize)]
