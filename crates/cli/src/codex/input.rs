@@ -225,13 +225,15 @@ mod tests {
             {"key": ""}"#;
         let expected = [(r"a\n", "bA"), ("c", r#"{\"n\": [1,  2.50]}"#), (r"\x00\xff", ""), ("", "")];
         assert_eq!(read(Format::Ndjson, input), pairs(&expected));
+        let marked = "\u{feff}{\"key\": \"c\"}";
+        assert_eq!(read(Format::Ndjson, marked.as_bytes()), pairs(&[("c", "")]));
         for (input, says) in [
             (&b"{}"[..], "line 1: exactly one of key and key_base16"),
             (b"{\"key\": \"a\"}\n{\"key\": 7}", "line 2: invalid type"),
             (b"{\"key\": \"a\", \"vale\": 1}", "line 1: unknown field `vale`"),
             (b"{\"key_base16\": \"abc\"}", "line 1: base 16"),
             (b"{\"key\": \"a\", \"value\": 1, \"value_base16\": \"00\"}", "line 1: use only one of value"),
-            (b"\n", "line 1: EOF"),
+            (b"\n", "line 1: it is empty"),
             (b"{\"key\": \"\xff\"}", "line 1: invalid unicode"),
         ] {
             let wrong = read(Format::Ndjson, input).unwrap_err();

@@ -416,6 +416,18 @@ mod tests {
         }
     }
 
+    /// In an earlier state a file with this mark, with which some editors begin one, was refused.
+    #[test]
+    fn a_mark_of_utf_8_is_no_part_of_the_first_line() {
+        let line = "{\"key\": \"a\", \"text\": \"x\"}\n";
+        let marked = format!("\u{feff}{line}");
+        assert_eq!(read(&NDJSON, marked.as_bytes()), Ok(vec![entry("a", b"x")]));
+        let wrong = read(&NDJSON, format!("{line}{marked}").as_bytes()).unwrap_err();
+        assert!(wrong.starts_with("line 2: expected value"), "{wrong}");
+        let wrong = read(&NDJSON, format!("{line}\n").as_bytes()).unwrap_err();
+        assert_eq!(wrong, "line 2: it is empty: remove it");
+    }
+
     /// A full disk or a kill cuts an export at any byte.
     #[test]
     fn what_is_left_of_an_export_is_read() {

@@ -150,6 +150,17 @@ fn standard_input_is_an_entry_a_line() {
     assert_eq!(place.ok(&["read", "STORE", "k", "--from", "1", "--to", "2"]), shown);
 }
 
+/// Some programs begin a file of text with this mark.
+#[test]
+fn a_mark_of_utf_8_is_no_part_of_a_line_of_json() {
+    let place = Place::new();
+    let done = place.fed(&["append", "STORE", "k", "--json"], "\u{feff}{\"text\":\"a\"}\n".as_bytes());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    place.file("marked.ndjson", "\u{feff}{\"user\": \"ada\"}\n");
+    place.ok(&["tags", "import", "STORE", "marked.ndjson"]);
+    assert_eq!(place.ok(&["tags", "find", "STORE", "user=ada", "--raw"]), "{\"user\": \"ada\"}\n");
+}
+
 #[test]
 fn input_that_is_not_what_was_told_is_refused_by_its_line() {
     let place = Place::new();
