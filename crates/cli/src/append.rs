@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::codex::input::{base16, bytes};
 use crate::failure::{Failure, Kind};
 use crate::input_file::InputFile;
-use crate::lines::{self, read_line};
+use crate::lines::{self, read_line, without_mark};
 use crate::logs::Log;
 use crate::output::{Octets, Output};
 use crate::payload;
@@ -176,8 +176,11 @@ fn append_line(
     snapshot: &mut bool,
     json: bool,
 ) -> Result<Ticket, Failure> {
-    let payload =
-        if json { payload_of(line).map_err(|what| wrong_line(number, &what))? } else { Cow::Borrowed(line) };
+    let payload = if json {
+        payload_of(without_mark(line, number)).map_err(|what| wrong_line(number, &what))?
+    } else {
+        Cow::Borrowed(line)
+    };
     Ok(match std::mem::take(snapshot) {
         true => store.snapshot(key, &payload)?,
         false => store.append(key, &payload)?,

@@ -10,6 +10,15 @@ const PAYLOAD: u64 = 16 << 20;
 /// Most bytes of a line with an entry: JSON may write each byte as six.
 pub const LONGEST: u64 = 6 * (PAYLOAD + MAX_KEY as u64) + (4 << 10);
 
+/// The mark of UTF-8 with which some programs begin a file. It is no part of the first line of
+/// JSON, or of the first value of a table.
+pub const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Returns the line of a number, counted from 1, without the mark of UTF-8 before the first line.
+pub fn without_mark(line: &[u8], number: u64) -> &[u8] {
+    line.strip_prefix(MARK).filter(|_| number == 1).unwrap_or(line)
+}
+
 /// Reads a line of at most `most` bytes, without its end; `false` where there is none. The inner
 /// error says that the line is longer.
 pub fn read_line(
@@ -36,6 +45,9 @@ pub fn too_long(most: u64) -> String {
 /// are none, and would say line 1 of each.
 pub fn not_json(error: &serde_json::Error) -> String {
     let (message, column) = (error.to_string(), error.column());
+    if error.is_eof() && column == 0 {
+        return "it is empty: remove it".to_owned();
+    }
     match message.strip_suffix(&format!(" at line {} column {column}", error.line())) {
         Some(why) => format!("{why}, at column {column}"),
         None => message,

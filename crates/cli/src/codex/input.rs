@@ -8,7 +8,7 @@ use brooklet_codex::{MAX_KEY, MAX_VALUE};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::lines::{not_json, read_line};
+use crate::lines::{not_json, read_line, without_mark};
 
 /// The format of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -88,7 +88,7 @@ pub fn entries<E>(
                 if !read_line(&mut input, &mut line, LONGEST).map_err(Wrong::Io)?.map_err(wrong)? {
                     return Ok(());
                 }
-                let (key, value) = json(&line).map_err(wrong)?;
+                let (key, value) = json(without_mark(&line, number)).map_err(wrong)?;
                 take(&key, &value)
             }
             Format::Lengths => {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::codex::input::{base16, bytes, key_of};
 use crate::import::table::{Fault, Table};
-use crate::lines::{LONGEST, not_json, read_line};
+use crate::lines::{LONGEST, not_json, read_line, without_mark};
 use crate::output::Octets;
 
 /// How lines are written.
@@ -122,7 +122,7 @@ fn json_lines<E>(
             before.end(false).map_err(|what| Refused::Input(format!("line {}: {what}", number - 1)))?;
             break;
         }
-        let line: Json<'_> = match serde_json::from_slice(&text) {
+        let line: Json<'_> = match serde_json::from_slice(without_mark(&text, number)) {
             Ok(line) => line,
             // The rest of the line, and all lines behind it, were cut off.
             Err(error)

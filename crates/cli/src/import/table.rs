@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 
 use csv_core::{ReadFieldResult, Reader};
 
-use crate::lines::{LONGEST, too_long};
+use crate::lines::{LONGEST, MARK, too_long};
 
 /// Why a record is not read.
 #[derive(Debug)]
@@ -15,9 +15,6 @@ pub enum Fault {
     /// The record is not as it should be: the reason.
     Record(String),
 }
-
-/// The mark of UTF-8 at the beginning of a file. It is no part of the first value.
-const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Records of an input.
 pub struct Table<R> {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::input_file::InputFile;
-use crate::lines::{LONGEST, read_line};
+use crate::lines::{LONGEST, read_line, without_mark};
 use crate::output::{Octets, Output, spinner};
 use crate::payload;
 use crate::prefix::Prefix;
@@ -316,11 +316,12 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         if !read?.map_err(malformed)? {
             break;
         }
-        let content = line.strip_suffix(b"\r").unwrap_or(&line);
+        let mut content = line.strip_suffix(b"\r").unwrap_or(&line);
         let (mut id, mut found) = (None, Vec::new());
         match format {
             Format::Text => words::of_text(content, args.lower, &mut found),
             Format::Ndjson => {
+                content = without_mark(content, number);
                 let fields = Fields { only: &args.fields, id: args.id_field.as_deref(), lower: args.lower };
                 id = fields.of_json(content, &mut found).map_err(malformed)?;
             }
