@@ -64,6 +64,23 @@ fn lines_are_imported_and_found_as_grep_finds_them() {
     assert!(said.contains("bad.ndjson") && said.contains("line 2"), "{said}");
 }
 
+/// In an earlier state the second import replaced the record of the first.
+#[test]
+fn lines_of_the_standard_input_replace_no_others() {
+    let place = Place::new();
+    let import =
+        |input: &[u8], more: &[&str]| place.fed(&[&["tags", "import", "STORE"], more].concat(), input);
+    assert!(import(b"first\n", &[]).status.success());
+    let refused = import(b"second\n", &[]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("name these lines by --source"), "{}", text(&refused.stderr));
+    assert_eq!(place.ok(&["tags", "find", "STORE", "--raw"]), "first\n");
+    assert!(import(b"second\n", &["--source", "day-2"]).status.success());
+    assert_eq!(place.ok(&["tags", "find", "STORE", "--raw"]), "second\nfirst\n");
+    assert!(import(b"other\n", &["--source=-"]).status.success());
+    assert_eq!(place.ok(&["tags", "find", "STORE", "--raw"]), "other\nsecond\n");
+}
+
 /// The line is as it should be.
 #[test]
 fn an_import_that_meets_a_quota_says_so() {
