@@ -160,11 +160,15 @@ pub struct Import {
     /// A JSON field that becomes a tag; may be given again (format ndjson) [default: all fields]
     #[arg(long = "field", value_name = "NAME")]
     fields: Vec<String>,
-    /// The JSON field of the id, a string or a whole number (format ndjson) [default: the file's
-    /// name, `-` for the standard input, and the number of the line: an import of other lines with
-    /// this name and these numbers replaces the records]
+    /// The JSON field of the id, a string or a whole number (format ndjson) [default: the id is the
+    /// name of the lines, a colon and the number of the line]
     #[arg(long, value_name = "NAME")]
     id_field: Option<String>,
+    /// The name of the lines for their ids; an import with the name of an earlier one replaces the
+    /// records of that import [default: the file's name; - for the standard input, if no records
+    /// have this name]
+    #[arg(long, value_name = "NAME", conflicts_with = "id_field")]
+    source: Option<String>,
     /// Turn words into lower case
     #[arg(long)]
     lower: bool,
@@ -190,6 +194,26 @@ impl Import {
         let what = format!("{option} is for inputs of format ndjson: name the format by --format");
         Err(Failure::new(Kind::Usage, what))
     }
+
+    /// Returns the name of the lines. Other lines of the standard input would have the same ids.
+    fn name(&self, tags: &Tags) -> Result<String, Failure> {
+        if let Some(source) = &self.source {
+            return Ok(source.clone());
+        }
+        let name = self.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_nameless = payload::is_stdin(self.input.as_os_str()) && self.id_field.is_none();
+        if is_nameless && tags.get(id_of_line(&name, 1))?.is_some() {
+            let what = "there are records of an earlier import from the standard input: name these lines by \
+                        --source, or replace the records by --source=-";
+            return Err(Failure::no(what));
+        }
+        Ok(name)
+    }
+}
+
+/// Returns the id of a line, from the name of the lines.
+fn id_of_line(name: &str, number: u64) -> Vec<u8> {
+    format!("{name}:{number:010}").into_bytes()
 }
 
 impl Place {
@@ -305,7 +329,7 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     let mut input = open(&args.input)?;
     let store = store_args.options()?.create(Create::IfMissing).open(&args.place.store)?;
     let tags = args.place.tags(&store)?;
-    let name = args.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = args.name(&tags)?;
     let (bar, mut line, mut imported) = (spinner(), Vec::new(), Imported::default());
     for number in 1u64.. {
         let malformed = |what: String| Failure::malformed(&args.input, format!("line {number}: {what}"));
@@ -317,16 +341,16 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
             break;
         }
         let mut content = line.strip_suffix(b"\r").unwrap_or(&line);
-        let (mut id, mut found) = (None, Vec::new());
+        let (mut of_field, mut found) = (None, Vec::new());
         match format {
             Format::Text => words::of_text(content, args.lower, &mut found),
             Format::Ndjson => {
                 content = without_mark(content, number);
                 let fields = Fields { only: &args.fields, id: args.id_field.as_deref(), lower: args.lower };
-                id = fields.of_json(content, &mut found).map_err(malformed)?;
+                of_field = fields.of_json(content, &mut found).map_err(malformed)?;
             }
         }
-        let id = id.unwrap_or_else(|| format!("{name}:{number:010}").into_bytes());
+        let id = of_field.unwrap_or_else(|| id_of_line(&name, number));
         imported.records += 1;
         imported.tags += found.len() as u64;
         // Nobody waits for one alone: what comes last is waited for.
