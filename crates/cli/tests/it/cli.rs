@@ -196,6 +196,7 @@ fn shells_get_completions_and_readers_get_pages() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.ok(&["completions", shell]);
         assert!(script.contains("checkpoint") && script.contains("keep-last"), "{shell}");
+        assert!(place.ok(&["completions", shell, "--json"]) == script, "{shell}");
     }
     place.ok(&["man", "man1"]);
     let page = |name: &str| std::fs::read_to_string(place.dir.path().join("man1").join(name)).unwrap();

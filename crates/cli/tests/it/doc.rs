@@ -51,6 +51,19 @@ fn documents_are_put_patched_taken_back_and_deleted() {
     assert!(again["version"].as_u64() > Some(4), "{again}");
 }
 
+/// As in `append` and `tags put`.
+#[test]
+fn a_dash_is_the_standard_input() {
+    let place = Place::new();
+    for (command, input, after) in
+        [("put", r#"{"a":1}"#, "{\"a\":1}\n"), ("patch", r#"{"b":2}"#, "{\"a\":1,\"b\":2}\n")]
+    {
+        let done = place.fed(&["doc", command, "STORE", "notes", "-"], input.as_bytes());
+        assert!(done.status.success(), "{command}: {}", text(&done.stderr));
+        assert_eq!(place.ok(&["doc", "get", "STORE", "notes"]), after);
+    }
+}
+
 #[test]
 fn wrong_calls_change_nothing() {
     let place = Place::new();
