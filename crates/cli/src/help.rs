@@ -279,7 +279,7 @@ pub fn with_examples(mut command: Command, path: &str) -> Command {
 pub fn completions(args: &CompletionsArgs, mut command: Command, out: &mut Output) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "brooklet", &mut script);
-    out.raw(&script)
+    out.script(&script)
 }
 
 /// Writes a man page for each command.

@@ -62,7 +62,12 @@ impl Output {
         if self.json {
             return Err(Failure::new(Kind::Usage, "use only one of --json and --raw"));
         }
-        self.print(|to| to.write_all(bytes))
+        self.script(bytes)
+    }
+
+    /// Prints a script. It is the same for people and for programs.
+    pub fn script(&mut self, script: &[u8]) -> Result<(), Failure> {
+        self.print(|to| to.write_all(script))
     }
 
     /// Tells people something at once.

@@ -6,7 +6,7 @@ mod rows;
 mod updates;
 mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub enum Command {
     Put {
         #[command(flatten)]
         place: Place,
-        /// The document, as JSON [default: the standard input]
+        /// The document, as JSON; `-` is the standard input [default: the standard input]
         #[arg(value_name = "JSON", allow_negative_numbers = true)]
         state: Option<String>,
         /// Fail if the document exists
@@ -54,7 +54,7 @@ pub enum Command {
     Patch {
         #[command(flatten)]
         place: Place,
-        /// The patch, as JSON [default: the standard input]
+        /// The patch, as JSON; `-` is the standard input [default: the standard input]
         #[arg(allow_negative_numbers = true)]
         patch: Option<String>,
         /// The form of the patch [default: json for an array, merge for another value]
@@ -244,7 +244,10 @@ impl Change {
 
 /// Returns an argument, or the standard input.
 fn given(text: Option<String>) -> Result<Vec<u8>, Failure> {
-    text.map_or_else(|| payload::short_input(LONGEST), |text| Ok(text.into_bytes()))
+    match text {
+        Some(text) if !payload::is_stdin(OsStr::new(&text)) => Ok(text.into_bytes()),
+        _ => payload::short_input(LONGEST),
+    }
 }
 
 fn malformed(what: &brooklet_documents::Refusal) -> Failure {
