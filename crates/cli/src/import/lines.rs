@@ -408,7 +408,7 @@ mod tests {
             (r#"{"export": 2}"#, "line 1: it begins an export of version 2"),
             (r#"{"export": 1, "key": "a"}"#, "line 1: it has the fields of an export and of a log"),
             (r#"{"logs": 0}"#, "line 1: use export alone"),
-            (r#"{"logs": 1, "entries": 0}"#, "line 1: it ends an export of 1 logs with 0 entries"),
+            (r#"{"logs": 1, "entries": 0}"#, "line 1: it ends an export of 1 log with 0 entries"),
             ("{\"export\": 1}\n{\"export\": 1}", "line 2: the last line, with the numbers"),
         ] {
             let wrong = read(&NDJSON, input.as_bytes()).unwrap_err();
@@ -460,7 +460,7 @@ mod tests {
         let wrong = read(&csv("log", "payload"), input).unwrap_err();
         assert!(wrong.starts_with("there is no column log, only id, payload, key"), "{wrong}");
         let wrong = read(&csv("key", "payload"), b"key,payload\na,b\nc\n").unwrap_err();
-        assert_eq!(wrong, "line 3: it has 1 values, and the first line names 2 columns");
+        assert_eq!(wrong, "line 3: it has 1 value, and the first line names 2 columns");
         let wrong = read(&csv("key", "payload"), b"key,payload\na,b\n\na,b,c\n").unwrap_err();
         assert_eq!(wrong, "line 3: it has more than 2 values");
         // The file was cut, or a quote is missing: the rest of the file would be one payload.

@@ -24,8 +24,8 @@ fn people_get_text() {
     assert_eq!(place.ok(&["trim", "STORE", "doc/1", "--before", "1"]), "doc/1  first 1  next 2  1 entry\n");
     assert_eq!(place.ok(&["delete", "STORE", "doc/2"]), "doc/2  deleted\n");
     assert!(place.ok(&["inspect", "STORE"]).contains("closed cleanly"));
-    assert!(place.ok(&["checkpoint", "STORE"]).starts_with("1 runs"));
-    assert!(place.ok(&["compact", "STORE"]).starts_with("1 runs"));
+    assert!(place.ok(&["checkpoint", "STORE"]).starts_with("1 run of "));
+    assert!(place.ok(&["compact", "STORE"]).starts_with("1 run of "));
     assert!(place.ok(&["check", "STORE"]).starts_with("sound: "));
 }
 

@@ -21,7 +21,7 @@ fn files(place: &Place) -> Vec<String> {
 fn entries_are_built_and_read() {
     let place = Place::new();
     place.file("trees.tsv", TREES);
-    assert!(place.ok(&["codex", "build", "t.codex", "trees.tsv"]).starts_with("3 entries in 1 blocks, "));
+    assert!(place.ok(&["codex", "build", "t.codex", "trees.tsv"]).starts_with("3 entries in 1 block, "));
     assert_eq!(place.ok(&["codex", "get", "t.codex", "elm"]), "elm\tulmus\n");
     assert_eq!(place.ok(&["codex", "get", "t.codex", "elm", "--raw", "--from", "1", "--to", "3"]), "lm");
     let scan = ["codex", "scan", "t.codex"];
@@ -30,7 +30,7 @@ fn entries_are_built_and_read() {
     assert_eq!(place.ok(&[&scan[..], &["--reverse", "--keys", "--limit", "2"]].concat()), "oak\nelm\n");
     assert_eq!(place.ok(&[&scan[..], &["--prefix", "a", "--keys"]].concat()), "ash\n");
     assert!(place.ok(&["codex", "stat", "t.codex"]).ends_with("\nfrom ash to oak\n"));
-    assert!(place.ok(&["codex", "verify", "t.codex"]).starts_with("sound: 3 entries in 1 blocks"));
+    assert!(place.ok(&["codex", "verify", "t.codex"]).starts_with("sound: 3 entries in 1 block, "));
     let stat = &place.json(&["codex", "stat", "t.codex"])[0];
     assert_eq!((&stat["entries"], &stat["first"], &stat["version"]), (&json!(3), &json!("ash"), &json!(2)));
     assert_eq!((&stat["first_base16"], &stat["last"]), (&json!(null), &json!("oak")));

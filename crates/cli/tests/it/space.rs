@@ -14,7 +14,7 @@ fn a_space_is_made_changed_listed_and_removed() {
     let set =
         ["--within", "20ms", "--max-bytes", "1K", "--max-logs", "none", "--entries", "3", "--age", "1d"];
     let set = place.ok(&[&["space", "set", "STORE", "games"][..], &set].concat());
-    let all = "games: deferred within 20ms, 1 logs, 4 of 1024 bytes; a log keeps 3 entries, for 1d\n";
+    let all = "games: deferred within 20ms, 1 log, 4 of 1024 bytes; a log keeps 3 entries, for 1d\n";
     assert_eq!(set, all);
     assert_eq!(place.ok(&["space", "list", "STORE"]), all);
     let json = place.json(&["space", "list", "STORE"]).remove(0);
@@ -36,7 +36,7 @@ fn rules_are_set_shown_and_removed() {
     let rules = ["--age", "30d", "--rule", "audit/*=none", "--rule", "*/presence=entries:1,age:1h"];
     let made = place.ok(&[&["space", "create", "STORE", "t"][..], &rules].concat());
     let shown = "t: durable; a log keeps entries for 30d; audit/* keeps all entries; ";
-    assert_eq!(made, format!("{shown}*/presence keeps 1 entries, for 1h\n"));
+    assert_eq!(made, format!("{shown}*/presence keeps 1 entry, for 1h\n"));
     place.ok(&["append", "STORE", "t/7/presence", "here", "away"]);
     assert_eq!(place.ok(&["read", "STORE", "t/7/presence"]).lines().count(), 1);
     let json = place.json(&["space", "list", "STORE"]).remove(0);
@@ -65,8 +65,7 @@ fn a_space_is_kept_in_memory_and_dumped() {
     assert_eq!(text(&place.run(&["read", "STORE", "games/7"]).stdout).lines().count(), 2);
     assert_eq!(place.ok(&["space", "dump", "STORE", "games"]), "nothing has changed since the last dump\n");
     let set = ["space", "set", "STORE", "games", "--when-full", "drop-oldest", "--dump-every", "5s"];
-    let all =
-        "games: memory of 1048576 bytes, then drops the oldest logs, dumped every 5s, 1 logs, 4 bytes\n";
+    let all = "games: memory of 1048576 bytes, then drops the oldest logs, dumped every 5s, 1 log, 4 bytes\n";
     assert_eq!(place.ok(&set), all);
     let json = place.json(&["space", "list", "STORE"]).remove(0);
     assert_eq!((&json["memory_bytes"], &json["dump_every_ms"]), (&1048576.into(), &5000.into()));
