@@ -23,7 +23,7 @@ use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::import::VERSION;
 use crate::logs::LogRow;
-use crate::output::{Octets, Output, buffered, spinner};
+use crate::output::{Octets, Output, buffered, counted, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::store_args::StoreArgs;
@@ -327,7 +327,8 @@ struct Exported {
 impl Display for Exported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { logs, entries, bytes } = self;
-        write!(f, "{logs} logs with {entries} entries, {}", HumanBytes(*bytes))
+        let (logs, entries) = (counted(*logs, "log"), counted(*entries, "entry"));
+        write!(f, "{logs} with {entries}, {}", HumanBytes(*bytes))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::beside::Reader;
 use crate::colours::{bad, good, warning};
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
-use crate::output::{Output, progress};
+use crate::output::{Output, counted, progress};
 use crate::signals;
 use crate::store_args::StoreArgs;
 use crate::time::Moment;
@@ -118,7 +118,8 @@ struct Kept {
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [used, free, written] = [self.run_bytes, self.heap_free, self.written_bytes].map(HumanBytes);
-        write!(f, "{} runs of {used} in all, {free} free in the heap, {written} written", self.runs)
+        let runs = counted(self.runs as u64, "run");
+        write!(f, "{runs} of {used} in all, {free} free in the heap, {written} written")
     }
 }
 
@@ -147,7 +148,8 @@ impl fmt::Display for Checked<'_> {
         }
         let Self { blocks, runs, logs, entries, .. } = self;
         let verdict = if self.sound { good("sound") } else { bad("not sound") };
-        write!(f, "{verdict}: checked {blocks} ring blocks, {runs} runs, {logs} logs, {entries} entries")?;
+        write!(f, "{verdict}: checked {}, {}, ", counted(*blocks, "ring block"), counted(*runs, "run"))?;
+        write!(f, "{}, {}", counted(*logs, "log"), counted(*entries, "entry"))?;
         match self.doubtful {
             0 => Ok(()),
             n => write!(f, "; {n} more logs read as they were before the damage in the ring"),

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::beside::{Reader, Stop};
 use crate::failure::Failure;
-use crate::output::{Octets, Output};
+use crate::output::{Octets, Output, counted};
 use crate::prefix::Prefix;
 use crate::size::size;
 use crate::store_args::StoreArgs;
@@ -281,11 +281,10 @@ impl<'a> LogRow<'a> {
 impl fmt::Display for LogRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { key, first, next, entries, retention } = self;
-        let s = if *entries == 1 { "entry" } else { "entries" };
-        write!(f, "{key}  first {first}  next {next}  {entries} {s}")?;
+        write!(f, "{key}  first {first}  next {next}  {}", counted(*entries, "entry"))?;
         let Some(Kept { entries, bytes, age_ms }) = retention else { return Ok(()) };
-        entries.map_or(Ok(()), |n| write!(f, "  at most {n} entries"))?;
-        bytes.map_or(Ok(()), |n| write!(f, "  at most {n} bytes"))?;
+        entries.map_or(Ok(()), |n| write!(f, "  at most {}", counted(n, "entry")))?;
+        bytes.map_or(Ok(()), |n| write!(f, "  at most {}", counted(n, "byte")))?;
         age_ms.map_or(Ok(()), |ms| write!(f, "  for {}", Span::millis(ms)))
     }
 }

@@ -117,6 +117,15 @@ fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("writing the standard output failed: {error}"))
 }
 
+/// Returns a number with its noun, such as `1 entry` or `2 entries`.
+pub fn counted(number: u64, noun: &str) -> String {
+    match (number, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{number} {stem}ies"),
+        (_, None) => format!("{number} {noun}s"),
+    }
+}
+
 /// A progress bar on the standard error, where that is a terminal.
 pub fn progress(len: u64, what: &'static str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}").expect("a fixed template");
@@ -269,6 +278,13 @@ impl Display for Dumped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_of_a_kind_is_singular() {
+        let counts = [(0, "log"), (1, "log"), (2, "log"), (1, "entry"), (2, "entry")];
+        let shown = counts.map(|(number, noun)| counted(number, noun));
+        assert_eq!(shown, ["0 logs", "1 log", "2 logs", "1 entry", "2 entries"]);
+    }
 
     #[test]
     fn octets_show_text_as_it_is_and_escape_the_rest() {

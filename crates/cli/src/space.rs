@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::size::size;
 use crate::space_rules::{Limits, Rule, RuleRow, rule};
 use crate::store_args::StoreArgs;
@@ -314,7 +314,10 @@ impl fmt::Display for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self { logs: 0, .. } => write!(f, "nothing has changed since the last dump"),
-            Self { logs, entries, bytes } => write!(f, "{logs} logs, {entries} entries, in {bytes} bytes"),
+            Self { logs, entries, bytes } => {
+                let (logs, entries) = (counted(*logs, "log"), counted(*entries, "entry"));
+                write!(f, "{logs}, {entries}, in {}", counted(*bytes, "byte"))
+            }
         }
     }
 }
@@ -376,12 +379,11 @@ impl fmt::Display for Row<'_> {
         if let Some(every) = self.dump_every_ms {
             write!(f, ", dumped every {}", Span::millis(every))?;
         }
-        for (what, used, most) in [("logs", self.logs, self.max_logs), ("bytes", self.bytes, self.max_bytes)]
-        {
+        for (what, used, most) in [("log", self.logs, self.max_logs), ("byte", self.bytes, self.max_bytes)] {
             match (used, most) {
-                (Some(used), Some(most)) => write!(f, ", {used} of {most} {what}")?,
-                (Some(used), None) => write!(f, ", {used} {what}")?,
-                (None, Some(most)) => write!(f, ", at most {most} {what} (not counted yet)")?,
+                (Some(used), Some(most)) => write!(f, ", {used} of {}", counted(most, what))?,
+                (Some(used), None) => write!(f, ", {}", counted(used, what))?,
+                (None, Some(most)) => write!(f, ", at most {} (not counted yet)", counted(most, what))?,
                 (None, None) => {}
             }
         }

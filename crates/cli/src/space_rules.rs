@@ -5,7 +5,7 @@ use std::fmt;
 use brooklet::{Retention, RetentionRule};
 use serde::Serialize;
 
-use crate::output::Octets;
+use crate::output::{Octets, counted};
 use crate::size::size;
 use crate::time::{Span, age};
 
@@ -62,8 +62,8 @@ impl Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = [("entries", self.keeps_entries), ("bytes", self.keeps_bytes)];
-        let counts = counts.iter().filter_map(|(what, most)| Some(format!("{} {what}", (*most)?)));
+        let counts = [("entry", self.keeps_entries), ("byte", self.keeps_bytes)];
+        let counts = counts.iter().filter_map(|(what, most)| Some(counted((*most)?, what)));
         let mut limits: Vec<_> = counts.collect();
         if let Some(ms) = self.keeps_ms {
             let what = if limits.is_empty() { "entries for" } else { "for" };

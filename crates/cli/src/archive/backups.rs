@@ -10,7 +10,7 @@ use super::{BUCKETS, Costs, WhichArgs};
 use crate::bucket::open_to_read;
 use crate::colours::{bad, good};
 use crate::failure::{Failure, Kind};
-use crate::output::{Output, progress};
+use crate::output::{Output, counted, progress};
 use crate::signals;
 use crate::time::Moment;
 
@@ -61,7 +61,10 @@ fn verify(bucket: &Bucket, backup: &Backup, out: &mut Output) -> Result<(), Fail
     out.put(&Verified { objects, bytes, defects: defects.clone(), costs: Costs::of(bucket) })?;
     match defects.len() {
         0 => Ok(()),
-        n => Err(Failure::no(format!("backup {} has {n} defects", backup.number()))),
+        n => {
+            let defects = counted(n as u64, "defect");
+            Err(Failure::no(format!("backup {} has {defects}", backup.number())))
+        }
     }
 }
 
@@ -112,13 +115,14 @@ impl Display for One {
         let Self { backup, taken, owner, store, bytes, added, parts, damaged_parts, objects } = self;
         let (bytes, added) = (HumanBytes(*bytes), HumanBytes(*added));
         writeln!(f, "backup {backup}, taken {taken} by {owner}, of store {store}")?;
-        write!(f, "{bytes} in {parts} parts, which lie in {objects} objects; {added} were new")?;
+        let (parts, objects) = (counted(*parts as u64, "part"), counted(*objects as u64, "object"));
+        write!(f, "{bytes} in {parts}, stored in {objects}; {added} were new")?;
         match damaged_parts {
             0 => Ok(()),
-            n => write!(
-                f,
-                "\n{n} parts were damaged in the store when the backup was made: reads of these parts fail"
-            ),
+            n => {
+                let parts = counted(*n as u64, "part");
+                write!(f, "\ndamaged when the backup was made: {parts}; reads of damaged parts fail")
+            }
         }
     }
 }
@@ -137,9 +141,10 @@ impl Display for Verified {
         let found = if defects.is_empty() { good("sound") } else { bad("damaged") };
         write!(
             f,
-            "{found}: {objects} objects with {}, {} defects\n{costs}",
+            "{found}: {} with {}, {}\n{costs}",
+            counted(*objects, "object"),
             HumanBytes(*bytes),
-            defects.len()
+            counted(defects.len() as u64, "defect")
         )
     }
 }

@@ -15,7 +15,7 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
-use crate::output::{Output, spinner};
+use crate::output::{Output, counted, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
@@ -205,16 +205,18 @@ impl Display for Report {
         let would = if self.dry_run { "would be " } else { "" };
         if self.new {
             let (new, all) = (HumanBytes(*new_bytes), HumanBytes(*bytes));
-            write!(f, "backup {backup} {would}made: {new} of {all} in {new_objects} objects")?;
+            let objects = counted(*new_objects, "object");
+            write!(f, "backup {backup} {would}made: {new} of {all} in {objects}")?;
         } else {
             write!(f, "nothing has changed since backup {backup}, which has {}", HumanBytes(*bytes))?;
         }
         if let Some(Removed { backups, objects, bytes }) = &self.removed {
-            let bytes = HumanBytes(*bytes);
-            write!(f, "; {backups} backups and {objects} objects {would}removed, {bytes}")?;
+            let (backups, objects) = (counted(*backups, "backup"), counted(*objects, "object"));
+            write!(f, "; {backups} and {objects} {would}removed, {}", HumanBytes(*bytes))?;
         }
         if let Some(Away { runs, bytes, left, .. }) = &self.offloaded {
-            write!(f, "; {runs} runs of {} offloaded, {} left here", HumanBytes(*bytes), HumanBytes(*left))?;
+            let runs = counted(*runs as u64, "run");
+            write!(f, "; {runs} of {} offloaded, {} left here", HumanBytes(*bytes), HumanBytes(*left))?;
         }
         write!(f, "\n{}", self.costs)
     }

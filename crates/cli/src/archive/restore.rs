@@ -13,7 +13,7 @@ use super::{BUCKETS, Chosen, Costs, WhichArgs};
 
 use crate::bucket::{is_there, open_to_read};
 use crate::failure::Failure;
-use crate::output::{Output, spinner};
+use crate::output::{Output, counted, spinner};
 use crate::signals;
 use crate::size::size;
 use crate::space;
@@ -183,9 +183,10 @@ impl Display for Report {
         let Self { backup, taken, backup_bytes, is_last, restored, costs } = self;
         match restored {
             Some(Restored { logs, entries, bytes, skipped, damaged }) => {
-                write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
+                let (logs, entries) = (counted(*logs, "log"), counted(*entries, "entry"));
+                write!(f, "{logs} with {entries}, which take {}", HumanBytes(*bytes))?;
                 if *skipped > 0 {
-                    write!(f, "; {skipped} logs existed already, and are unchanged")?;
+                    write!(f, "; left out {} that existed already", counted(*skipped, "log"))?;
                 }
                 writeln!(f, "; as they were at {taken}, by backup {backup}")?;
                 if *damaged {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Opened, PLACES, goes_on};
 use crate::bucket::open_to_read;
 use crate::failure::{Failure, Kind};
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::serve::replicate::{refusal, refused};
 
 #[derive(clap::Args)]
@@ -75,8 +75,8 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         put(Some(name), examine_shard(&opened, &map, name, [&log, backups], &now))?;
     }
     match count {
-        0 => out.line(format_args!("sound: {} shards", map.shards.len())),
-        n => Err(Failure::no(format!("the doctor has {n} findings"))),
+        0 => out.line(format_args!("sound: {}", counted(map.shards.len() as u64, "shard"))),
+        n => Err(Failure::no(format!("the doctor has {}", counted(n as u64, "finding")))),
     }
 }
 

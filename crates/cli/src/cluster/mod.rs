@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::bucket::is_there;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::serve::replicate::{refusal, refused};
 use crate::signals;
 
@@ -145,6 +145,6 @@ struct Changed {
 
 impl Display for Changed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "map {} has {} shards", self.map, self.shards)
+        write!(f, "map {} has {}", self.map, counted(self.shards as u64, "shard"))
     }
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::colours::good;
 use crate::failure::{Failure, Kind};
 use crate::input_file::InputFile;
-use crate::output::{Octets, Output, progress, spinner};
+use crate::output::{Octets, Output, counted, progress, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
@@ -317,7 +317,8 @@ impl Built {
 impl Display for Built {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { entries, bytes, blocks, seconds } = self;
-        write!(f, "{entries} entries in {blocks} blocks, {}, in {seconds:.2} s", HumanBytes(*bytes))
+        let (entries, blocks) = (counted(*entries, "entry"), counted(*blocks, "block"));
+        write!(f, "{entries} in {blocks}, {}, in {seconds:.2} s", HumanBytes(*bytes))
     }
 }
 
@@ -361,9 +362,11 @@ struct Stat<'a> {
 impl Display for Stat<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, file_id, bytes, entries, blocks, raw_bytes, metadata_bytes, .. } = self;
-        writeln!(f, "{entries} entries in {blocks} blocks, {}", HumanBytes(*bytes))?;
+        let (entries, blocks) = (counted(*entries, "entry"), counted(*blocks, "block"));
+        writeln!(f, "{entries} in {blocks}, {}", HumanBytes(*bytes))?;
         writeln!(f, "blocks before compressing: {}", HumanBytes(*raw_bytes))?;
-        write!(f, "format version {version}, id {file_id}, {metadata_bytes} bytes of metadata")?;
+        let metadata = counted(*metadata_bytes as u64, "byte");
+        write!(f, "format version {version}, id {file_id}, {metadata} of metadata")?;
         if self.first.is_null() { Ok(()) } else { write!(f, "\nfrom {} to {}", self.first, self.last) }
     }
 }
@@ -381,7 +384,8 @@ struct Verified {
 impl Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, entries, blocks, index_blocks, filter_items, .. } = self;
-        write!(f, "{}: {entries} entries in {blocks} blocks, {index_blocks} of the index, ", good("sound"))?;
-        write!(f, "{filter_items} filter items, {}", HumanBytes(*bytes))
+        let (entries, blocks) = (counted(*entries, "entry"), counted(*blocks, "block"));
+        write!(f, "{}: {entries} in {blocks}, {index_blocks} of the index, ", good("sound"))?;
+        write!(f, "{}, {}", counted(*filter_items, "filter item"), HumanBytes(*bytes))
     }
 }

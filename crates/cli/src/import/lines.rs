@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::codex::input::{base16, bytes, key_of};
 use crate::import::table::{Fault, Table};
 use crate::lines::{LONGEST, not_json, read_line, without_mark};
-use crate::output::Octets;
+use crate::output::{Octets, counted};
 
 /// How lines are written.
 pub enum Source {
@@ -211,10 +211,11 @@ impl Before {
             }
             (None, Some(logs), Some(entries)) if (logs, entries) == found || self.incomplete => {}
             (None, Some(logs), Some(entries)) => {
-                let (found, of) = found;
-                return Err(format!(
-                    "it ends an export of {logs} logs with {entries} entries, and {found} logs with {of} entries came: {INCOMPLETE}"
-                ));
+                let shown = |(logs, entries): (u64, u64)| {
+                    format!("{} with {}", counted(logs, "log"), counted(entries, "entry"))
+                };
+                let (of, found) = (shown((logs, entries)), shown(found));
+                return Err(format!("it ends an export of {of}, and {found} came: {INCOMPLETE}"));
             }
             _ => return Err("use export alone to begin an export, logs and entries to end it".to_owned()),
         }
@@ -309,8 +310,9 @@ fn csv_lines<E>(
         match read.map_err(|fault| refused(line, fault))? {
             None => return Ok(()),
             Some(values) if values < names.len() => {
-                let columns = names.len();
-                let why = format!("it has {values} values, and the first line names {columns} columns");
+                let [values, columns] = [(values, "value"), (names.len(), "column")]
+                    .map(|(number, noun)| counted(number as u64, noun));
+                let why = format!("it has {values}, and the first line names {columns}");
                 return Err(refused(line, Fault::Record(why)));
             }
             Some(_) => {}

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::beside;
 use crate::failure::{Failure, Kind};
 use crate::input_file::InputFile;
-use crate::output::{Output, spinner};
+use crate::output::{Output, counted, spinner};
 use crate::prefix::Prefix;
 use crate::signals;
 use crate::size::size;
@@ -272,8 +272,12 @@ struct Imported {
 impl Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { logs, entries, bytes, skipped } = self;
-        write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
-        if *skipped > 0 { write!(f, "; {skipped} logs existed already, and are unchanged") } else { Ok(()) }
+        let (logs, entries) = (counted(*logs, "log"), counted(*entries, "entry"));
+        write!(f, "{logs} with {entries}, which take {}", HumanBytes(*bytes))?;
+        match skipped {
+            0 => Ok(()),
+            _ => write!(f, "; left out {} that existed already", counted(*skipped, "log")),
+        }
     }
 }
 

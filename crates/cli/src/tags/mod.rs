@@ -20,7 +20,7 @@ use crate::beside::{Reader, Stop};
 use crate::failure::{Failure, Kind};
 use crate::input_file::InputFile;
 use crate::lines::{LONGEST, read_line, without_mark};
-use crate::output::{Octets, Output, spinner};
+use crate::output::{Octets, Output, counted, spinner};
 use crate::payload;
 use crate::prefix::Prefix;
 use crate::signals;
@@ -459,6 +459,6 @@ struct Imported {
 
 impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} records with {} tags", self.records, self.tags)
+        write!(f, "{} with {}", counted(self.records, "record"), counted(self.tags, "tag"))
     }
 }
