@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
@@ -254,6 +255,28 @@ fn an_owner_that_slept_ends_and_comes_back_as_a_standby() {
     assert!(owner.end().starts_with("Some(0)"));
 }
 
+/// In an earlier state such a host took the log over first, so that the owner ended.
+#[test]
+fn a_host_that_cannot_serve_takes_nothing_over() {
+    let bucket = tempfile::tempdir().unwrap();
+    let mut owner = Host::new();
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    let place = Place::new();
+    let _listening = UnixListener::bind(place.dir.path().join("socket")).unwrap();
+    let address = bucket.path().to_str().unwrap();
+    let refused = |code, store: &str, why: &str| {
+        let serve = ["serve", store, "--listen", "unix:socket", "--http", "", "--replicate", address];
+        let message = place.fails(code, &serve);
+        assert!(message.contains(why), "{message}");
+    };
+    refused(7, "STORE", "listening at unix:socket failed");
+    owner.push(0, 1);
+    refused(4, "none/s.brooklet", "opening none failed");
+    owner.push(1, 1);
+    assert!(!place.store.exists());
+}
+
 /// Commits and reads wait meanwhile. In the old state the log of the server did not show why.
 #[test]
 fn an_owner_reports_a_bucket_that_does_not_answer() {
@@ -332,7 +355,8 @@ fn what_cannot_be_replicated_is_refused() {
     assert!(message.contains("--backup-every"), "{message}");
     let message = place.fails(2, &["serve", "STORE", "--backups", address]);
     assert!(message.contains("--backups needs --replicate"), "{message}");
-    let stream = ["serve", "STORE", "--replicate", "nats://me:sesame@127.0.0.1:1/logs"];
+    let serve = ["serve", "STORE", "--listen", "unix:socket", "--http", "", "--replicate"];
+    let stream = [&serve[..], &["nats://me:sesame@127.0.0.1:1/logs"]].concat();
     let message = place.fails(2, &stream);
     assert!(message.contains("it needs --backups BUCKET"), "{message}");
     let message = place.fails(7, &[&stream[..], &["--backups", address]].concat());

@@ -1,6 +1,7 @@
 //! Where settings come from, what is refused, and how a server is told to stop.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -125,6 +126,16 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         assert!(done.status.code() == Some(2) && told.contains(why), "{flags:?}: {told}");
         assert!(!place.store.exists(), "{flags:?}: a refused start leaves a store behind");
     }
+}
+
+/// In an earlier state the store was made first.
+#[test]
+fn an_address_in_use_leaves_no_store_behind() {
+    let place = Place::new();
+    let _listening = UnixListener::bind(place.dir.path().join("socket")).unwrap();
+    let told = place.fails(7, &["serve", "STORE", "--listen", "unix:socket", "--http", ""]);
+    assert!(told.contains("listening at unix:socket failed"), "{told}");
+    assert!(!place.store.exists());
 }
 
 /// A variable that a shell or a container left empty must not open the store to the network.
