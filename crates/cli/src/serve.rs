@@ -170,6 +170,10 @@ pub fn run(mut args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(
             lives.serve(&options, &open, ready)?;
         }
     } else {
+        // The lock of a store that is there says more than an address in use.
+        if matches!(args.store.try_exists(), Ok(false)) {
+            config.check_addresses().map_err(refused)?;
+        }
         brooklet_server::serve(open(options)?, &config, ready, stop).map_err(refused)?;
     }
     tracing::info!("stopped; all acknowledged commits are on stable media");

@@ -128,6 +128,15 @@ impl Config {
         all.find(|address| address.is_wide()).map_or(Ok(()), |wide| check_wide(&wide.to_string(), &users))
     }
 
+    /// Returns an error if another process has one of the addresses now. So a program can refuse to
+    /// start before it creates a store, or takes one over.
+    ///
+    /// # Errors
+    /// [`Error::Listen`].
+    pub fn check_addresses(&self) -> Result<(), Error> {
+        self.redis.iter().chain(&self.http).try_for_each(expect_free)
+    }
+
     pub(crate) fn users(&self) -> Result<Users, Error> {
         let users = Users::new(self.password.as_deref());
         for (name, rules) in &self.users {
@@ -136,6 +145,11 @@ impl Config {
         }
         Ok(users)
     }
+}
+
+/// Returns an error if a server could not listen at an address now.
+pub(crate) fn expect_free(address: &Address) -> Result<(), Error> {
+    address.expect_free().map_err(|cause| Error::Listen { address: address.to_string(), cause })
 }
 
 pub(crate) async fn bind(

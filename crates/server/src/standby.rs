@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::{self, guard, welcome};
 use crate::net::Listener;
 pub use crate::replica::Owner;
-use crate::server::{Config, Error, bind, check_spaces, check_wide, runtime};
+use crate::server::{Config, Error, bind, check_spaces, check_wide, expect_free, runtime};
 use crate::tls::Tls;
 
 /// Longest time for replies under way at the end.
@@ -117,10 +117,7 @@ impl Drop for Standby {
 pub fn check_serving(config: &Config, store: &Store, has_http: bool) -> Result<(), Error> {
     check_spaces(config, store, true)?;
     let http = config.http.iter().filter(|_| !has_http);
-    config.redis.iter().chain(http).try_for_each(|address| {
-        let listen = |cause| Error::Listen { address: address.to_string(), cause };
-        address.expect_free().map_err(listen)
-    })
+    config.redis.iter().chain(http).try_for_each(expect_free)
 }
 
 /// Checks the URL at which clients reach a host over HTTP: scheme, host and port. Returns it

@@ -15,6 +15,7 @@ mod warm;
 
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use brooklet_archive::{Bucket, Parts, Which};
 use brooklet_replica::{AnyJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::standby::{Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
+use rustix::fs::Access;
 
 use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
@@ -353,8 +355,7 @@ impl Replication {
     /// anew](Self::make_anew) begins with all runs of its backup offloaded.
     fn with_parts(&self, options: &Options) -> Options {
         let parts = Parts::new(&self.backups, READ_AHEAD);
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let parts = parts.clone().cache(dir, CACHE).unwrap_or_else(|error| {
+        let parts = parts.clone().cache(folder(&self.path), CACHE).unwrap_or_else(|error| {
             tracing::warn!(%error, "reads of offloaded runs are not cached");
             parts
         });
@@ -461,20 +462,34 @@ fn give_up_at_a_signal(stop: &CancellationToken, replica: &Replica, done: &Cance
     }
 }
 
-/// Refuses a store that cannot be moved aside.
+/// Returns the folder of a file.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses a store that cannot be made, or cannot be moved aside: the host would take the log from
+/// its owner, and end.
 fn check_file(path: &Path, has_ring: bool) -> Result<(), Failure> {
     if has_ring {
         let what = "--replicate takes no --ring: a host that takes the store over makes one file of it";
         return Err(Failure::new(Kind::Usage, what));
     }
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        let what = format!(
-            "{} is not a regular file: --replicate moves a file aside that the log has left behind; name a file",
-            path.display()
-        );
-        return Err(Failure::new(Kind::Usage, what));
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => {
+            let what = format!(
+                "{} is not a regular file: --replicate moves a file aside that the log has left behind; name a file",
+                path.display()
+            );
+            Err(Failure::new(Kind::Usage, what))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = folder(path);
+            let permits = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
+            permits.map_err(|error| Failure::opening(folder)(error.into()))
+        }
+        Err(error) => Err(Failure::opening(path)(error)),
     }
-    Ok(())
 }
 
 /// Returns whether another host has taken the store over at the same time.
