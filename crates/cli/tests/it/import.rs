@@ -139,6 +139,18 @@ fn options_of_another_format_are_refused() {
     }
 }
 
+/// In an earlier state its name was `-`.
+#[test]
+fn a_refusal_names_the_standard_input() {
+    let place = Place::new();
+    for args in [&["import", "STORE"][..], &["tags", "import", "STORE"], &["codex", "build", "x.codex"]] {
+        let refused = place.fed(&[args, &["--format", "ndjson"]].concat(), b"nonsense\n");
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("the standard input: line 1: "), "{args:?}: {said}");
+    }
+}
+
 /// Cut at the end of any line.
 #[test]
 fn an_export_that_was_cut_is_refused() {
