@@ -69,7 +69,12 @@ impl Failure {
 
     /// Returns the failure for a malformed input file.
     pub fn malformed(file: &Path, what: impl std::fmt::Display) -> Self {
-        Self::new(Kind::Usage, format!("{}: {what}", file.display()))
+        Self::new(Kind::Usage, format!("{}: {what}", shown(file)))
+    }
+
+    /// Returns the failure for an input that the system does not read.
+    pub fn reading(file: &Path) -> impl FnOnce(io::Error) -> Self {
+        Self::io(format!("reading {}", shown(file)))
     }
 
     /// Returns the failure for an operation, named by `doing`, that the system refused.
@@ -102,6 +107,11 @@ impl Failure {
     pub fn code(&self) -> ExitCode {
         ExitCode::from(self.kind as u8)
     }
+}
+
+/// Returns the name of an input for people.
+fn shown(file: &Path) -> String {
+    if file == Path::new("-") { "the standard input".to_owned() } else { file.display().to_string() }
 }
 
 impl From<brooklet::Error> for Failure {

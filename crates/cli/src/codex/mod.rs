@@ -202,7 +202,7 @@ fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<()
         Err(Wrong::Input(what)) => Err(Failure::malformed(input, what)),
         Err(Wrong::Io(error)) => {
             signals::check()?;
-            Err(Failure::io(format!("reading {}", input.display()))(error))
+            Err(Failure::reading(input)(error))
         }
         Err(Wrong::Refused(at, error @ brooklet_codex::Error::TooLarge { .. })) => {
             Err(Failure::malformed(input, format!("{at}: {error}")))

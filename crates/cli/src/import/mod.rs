@@ -204,9 +204,9 @@ impl<'a> Input<'a> {
                 });
                 took.map_err(|refused| match refused {
                     Refused::Input(what) => Failure::malformed(&args.input, what),
-                    Refused::Io(error) => signals::check()
-                        .err()
-                        .unwrap_or_else(|| Failure::io(format!("reading {}", args.input.display()))(error)),
+                    Refused::Io(error) => {
+                        signals::check().err().unwrap_or_else(|| Failure::reading(&args.input)(error))
+                    }
                     Refused::Taker(at, failure) if failure.kind == Kind::Usage => {
                         Failure::malformed(&args.input, format!("{at}: {}", failure.message))
                     }

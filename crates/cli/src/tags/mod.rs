@@ -334,7 +334,7 @@ fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(),
     for number in 1u64.. {
         let malformed = |what: String| Failure::malformed(&args.input, format!("line {number}: {what}"));
         let read = read_line(&mut input, &mut line, LONGEST).map_err(|error| {
-            let failed = || Failure::io(format!("reading {}", args.input.display()))(error);
+            let failed = || Failure::reading(&args.input)(error);
             signals::check_done().err().unwrap_or_else(failed)
         });
         if !read?.map_err(malformed)? {
