@@ -137,6 +137,20 @@ fn wrong_names_make_no_folder_of_a_bucket() {
     assert!(!place.dir.path().join("new").exists());
 }
 
+/// In an earlier state only names without a scheme were looked at.
+#[test]
+fn a_wrong_url_of_a_folder_makes_no_folder() {
+    let place = place();
+    let bucket = place.dir.path().join("bucket");
+    let url = format!("file://{}", bucket.display());
+    place.fails(3, &["backups", &url]);
+    assert!(!bucket.exists(), "backups");
+    place.fails(3, &["cluster", "status", &url]);
+    assert!(!bucket.exists(), "cluster status");
+    place.ok(&["archive", "STORE", &url]);
+    assert_eq!(place.ok(&["backups", &url]).lines().count(), 1);
+}
+
 #[test]
 fn backups_are_listed_found_and_removed() {
     let place = place();
