@@ -8,11 +8,22 @@ use crate::failure::{Failure, Kind};
 
 /// Opens a bucket for reading. A folder that does not exist is not made.
 pub fn open_to_read(address: &str) -> Result<Bucket, Failure> {
-    if !address.contains("://") && !is_there(Path::new(address))? {
+    if is_missing(address)? {
         let what = format!("{address} holds no backups: there is no such folder; check the address");
         return Err(Failure::new(Kind::NotFound, what));
     }
     Ok(Bucket::open(address)?)
+}
+
+/// Returns whether an address names a folder that is not there.
+pub fn is_missing(address: &str) -> Result<bool, Failure> {
+    let folder = match address.split_once("://") {
+        None => address,
+        // A name with escapes is left to the bucket.
+        Some(("file", path)) if path.starts_with('/') && !path.contains('%') => path,
+        Some(_) => return Ok(false),
+    };
+    Ok(!is_there(Path::new(folder))?)
 }
 
 /// Returns whether there is a file or a folder. An error of the system is no sign that there is

@@ -5,13 +5,12 @@ mod moving;
 mod status;
 
 use std::fmt::{self, Display};
-use std::path::Path;
 
 use brooklet_archive::Bucket;
 use brooklet_replica::{BucketJournal, Change, Cluster, Map, Refusal};
 use serde::Serialize;
 
-use crate::bucket::is_there;
+use crate::bucket::is_missing;
 use crate::failure::Failure;
 use crate::output::{Output, counted};
 use crate::serve::replicate::{refusal, refused};
@@ -100,7 +99,7 @@ struct Opened {
 impl Opened {
     /// Opens a cluster. A folder that does not exist has no map, and is not made.
     fn at(place: &str) -> Result<Self, Failure> {
-        if !place.contains("://") && !is_there(Path::new(place))? {
+        if is_missing(place)? {
             return Err(refusal(&Refusal::NoMap));
         }
         Self::or_new(place)
