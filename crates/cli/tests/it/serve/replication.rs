@@ -277,6 +277,25 @@ fn a_host_that_cannot_serve_takes_nothing_over() {
     assert!(!place.store.exists());
 }
 
+/// In an earlier state it took the store over, and ended: nobody served.
+#[test]
+fn a_standby_whose_address_is_taken_waits() {
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut owner, mut standby) = (Host::new(), Host::new());
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    owner.push(0, 1);
+    let listening = UnixListener::bind(standby.socket()).unwrap();
+    standby.start(bucket.path(), &["--standby"]);
+    let messages = standby.messages();
+    assert!(has(&messages, "was made from the bucket"));
+    owner.kill();
+    assert!(has(&messages, "this host cannot serve"));
+    drop(listening);
+    standby.wait_ready();
+    standby.push(1, 1);
+}
+
 /// Commits and reads wait meanwhile. In the old state the log of the server did not show why.
 #[test]
 fn an_owner_reports_a_bucket_that_does_not_answer() {
