@@ -214,6 +214,9 @@ impl Replication {
                     false if goes_on() => continue,
                     false => return Ok(None),
                 }
+                if !self.has_addresses(ports.is_some()) {
+                    continue;
+                }
                 tracing::info!("the owner is silent or has left: taking the store over");
             }
             match self.claim(options, open) {
@@ -243,6 +246,20 @@ impl Replication {
                 }
             }
         }
+    }
+
+    /// Waits until this host could listen: the takeover of a host that cannot serve would leave the
+    /// store without an owner. Returns `false` if it had to wait: another host may own the store by
+    /// then. `has_http` is set if this host listens at its HTTP addresses already.
+    fn has_addresses(&self, has_http: bool) -> bool {
+        let http = if has_http { Vec::new() } else { self.server.http.clone() };
+        let wanted = Config { http, ..self.server.clone() };
+        let Err(error) = wanted.check_addresses() else { return true };
+        tracing::warn!(%error, "the owner is silent or has left, and this host cannot serve");
+        while !self.stop.is_cancelled() && wanted.check_addresses().is_err() {
+            thread::sleep(LOOK);
+        }
+        false
     }
 
     /// Waits until no earlier owner answers reads any more.

@@ -34,7 +34,7 @@ fn cutting(folder: &Path, waits: Waits, cuts: Cuts) -> Replication {
         is_standby: false,
         member: None,
         url: None,
-        server: Config::default(),
+        server: Config { redis: Vec::new(), ..Config::default() },
         silence: Duration::from_secs(3),
         backup_every: Duration::from_secs(3600),
         backup_at: LONG,
