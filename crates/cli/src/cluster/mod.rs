@@ -28,7 +28,7 @@ pub enum Command {
     AddShard(Named),
     /// Give a space to a shard; its data is not moved
     Assign(Assign),
-    /// Take a host out of a shard that does not serve it any more
+    /// Remove a host from a shard; the wanted host and the target of a move are refused
     Forget(Forget),
     /// List the shards: wanted host, owner, last sign, end of the log, move, spaces
     Status(Place),
