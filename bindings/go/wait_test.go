@@ -127,6 +127,31 @@ func TestTailsWaitWithoutThreads(t *testing.T) {
 	equal(t, len(store.notices.waiting), 0)
 }
 
+// A commit reaches the number, and drops the entry again: the goroutine that waits finds nothing in the log.
+func TestWaitsForANumberThatIsGoneAgain(t *testing.T) {
+	store := opened(t)
+	ctx, stop := context.WithTimeout(background, time.Minute)
+	defer stop()
+	for key, drop := range map[string]func(*Commit) *Commit{
+		"trimmed":   func(c *Commit) *Commit { return c.Trim("trimmed", 1) },
+		"truncated": func(c *Commit) *Commit { return c.Truncate("truncated", 0) },
+		"deleted":   func(c *Commit) *Commit { return c.Delete("deleted") },
+	} {
+		done := make(chan error)
+		go func() { done <- store.WaitFor(ctx, key, 1) }()
+		for waits := false; !waits && ctx.Err() == nil; runtime.Gosched() {
+			store.notices.lock.Lock()
+			waits = len(store.notices.waiting) == 1
+			store.notices.lock.Unlock()
+		}
+		_, err := store.Commit(background, drop(new(Commit).Append(key, nil)))
+		must(t, err)
+		if err := <-done; err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+	}
+}
+
 func TestCloseRacesWithCalls(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 10 {
