@@ -96,7 +96,7 @@ func (c *core) group(tag uint64) *group {
 	return g
 }
 
-// notices has the tails that wait for the next entry of their logs.
+// notices has the tails that wait for the next entry of their logs, and the calls that wait for a number.
 type notices struct {
 	lock    sync.Mutex
 	made    uint64

@@ -126,6 +126,18 @@ static inline shim_following shim_follow(const brooklet_store *store, const uint
 
 typedef struct {
     brooklet_error *error;
+    brooklet_wait *wait;
+    brooklet_status status;
+} shim_awaiting;
+
+static inline shim_awaiting shim_await(const brooklet_store *store, const uint8_t *key, size_t key_len, uint64_t next) {
+    shim_awaiting awaiting = {0};
+    awaiting.status = brooklet_wait_open(store, key, key_len, next, &awaiting.wait, &awaiting.error);
+    return awaiting;
+}
+
+typedef struct {
+    brooklet_error *error;
     uint64_t first;
     uint64_t next;
     brooklet_status status;

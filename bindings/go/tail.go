@@ -52,15 +52,57 @@ func (s *Store) Tail(ctx context.Context, key string, from uint64) iter.Seq2[Tai
 }
 
 // WaitFor waits until a log has entry next-1 on stable media, also if the log dropped the entry
-// meanwhile. The log need not exist yet.
+// meanwhile. The log need not exist yet. A waiting call needs no thread.
 func (s *Store) WaitFor(ctx context.Context, key string, next uint64) error {
-	if next == 0 {
-		return ended(ctx)
+	if err := ended(ctx); err != nil {
+		return err
 	}
-	return s.tail(ctx, key, next-1, func(event TailEvent) bool {
-		reached := event.Kind == TailEntry || event.Kind == TailTrimmed
-		return !reached || event.To < next
-	})
+	c := s.handles()
+	defer runtime.KeepAlive(s)
+	wait, err := c.await(key, next)
+	if err != nil {
+		return err
+	}
+	defer C.brooklet_wait_free(wait)
+	tag, notice := c.notices.add()
+	defer c.notices.remove(tag)
+	for {
+		reached, err := c.reached(wait, tag)
+		if err != nil || reached {
+			return err
+		}
+		select {
+		case <-notice:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// await begins to wait for a number.
+func (c *core) await(key string, next uint64) (*C.brooklet_wait, error) {
+	if err := c.acquire(); err != nil {
+		return nil, err
+	}
+	defer c.release()
+	text, textLen := textOf(key)
+	awaiting := C.shim_await(c.store, text, textLen, C.uint64_t(next))
+	if awaiting.error != nil {
+		return nil, failed(awaiting.status, awaiting.error)
+	}
+	return awaiting.wait, nil
+}
+
+// reached reports whether the log has reached the number of a wait. If it has not, a notice with the
+// tag follows.
+func (c *core) reached(wait *C.brooklet_wait, tag uint64) (bool, error) {
+	if err := c.acquire(); err != nil {
+		return false, err
+	}
+	defer c.release()
+	var told *C.brooklet_error
+	status := C.brooklet_wait_poll(wait, c.queue, C.uint64_t(tag), &told)
+	return status == C.BROOKLET_OK, failed(status, told)
 }
 
 // tail yields the events of a log until yield returns false.

@@ -225,6 +225,11 @@ typedef struct brooklet_tail brooklet_tail;
 typedef struct brooklet_ticket brooklet_ticket;
 
 /*
+ A wait until a log has reached a number, which blocks no thread.
+ */
+typedef struct brooklet_wait brooklet_wait;
+
+/*
  An entry. The payload is lent by the iterator that returned it.
  */
 typedef struct {
@@ -1429,6 +1434,46 @@ brooklet_status brooklet_ticket_on_done(const brooklet_ticket *ticket,
                                         brooklet_callback callback,
                                         void *context,
                                         brooklet_error **error);
+
+/*
+ Begins to wait until a log has entry `next - 1` on stable media, as `brooklet_wait_for` does,
+ but without a thread: `brooklet_wait_poll` returns the outcome. The wait begins with this call:
+ an entry that comes later counts, also if the log drops it before the next call. The log may be
+ created later. Free the wait with `brooklet_wait_free`, which also cancels it.
+
+ # Safety
+ `store` is a store that was not freed; `key` is valid for reading `key_len` bytes; `wait` is
+ valid for writing; `error` is NULL or valid for writing.
+ */
+brooklet_status brooklet_wait_open(const brooklet_store *store,
+                                   const void *key,
+                                   size_t key_len,
+                                   uint64_t next,
+                                   brooklet_wait **wait,
+                                   brooklet_error **error);
+
+/*
+ Returns `BROOKLET_OK` if the log has reached the number of a wait, and never waits. If it has
+ not, the call returns `BROOKLET_TIMEOUT`, and the queue gets a completion with `tag` once it is
+ worth another call. Another call on the wait may revoke this completion. Returns
+ `BROOKLET_STOPPED` once the store is closed. Later calls return the same.
+
+ # Safety
+ `wait` and `queue` were not freed, and no other thread uses the wait; `error` is NULL or valid
+ for writing.
+ */
+brooklet_status brooklet_wait_poll(brooklet_wait *wait,
+                                   const brooklet_queue *queue,
+                                   uint64_t tag,
+                                   brooklet_error **error);
+
+/*
+ Frees a wait, and so ends it. NULL is allowed.
+
+ # Safety
+ `wait` is NULL or was not freed; it is not used afterwards.
+ */
+void brooklet_wait_free(brooklet_wait *wait);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -34,3 +34,4 @@ pub mod read;
 pub mod store;
 pub mod tail;
 pub mod ticket;
+pub mod wait;

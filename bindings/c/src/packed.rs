@@ -5,8 +5,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use brooklet::{Commit, LogInfo, TailEvent};
 
@@ -361,18 +360,6 @@ pub unsafe extern "C" fn brooklet_logs_fill(
     unsafe { call(error, fill) }
 }
 
-/// Puts a completion into a queue when a tail has something new.
-struct Notice {
-    poster: Poster,
-    tag: u64,
-}
-
-impl Wake for Notice {
-    fn wake(self: Arc<Self>) {
-        self.poster.post(self.tag, Ok(()));
-    }
-}
-
 /// Copies the next entries of a tail into the caller's buffer, as `brooklet_entries_fill` does, and
 /// never waits. If an event of another kind follows the entries, the call stores it at `event`, and
 /// otherwise an event of the kind `BROOKLET_TAIL_ENTRY`. If there is neither, the call returns
@@ -399,7 +386,7 @@ pub unsafe extern "C" fn brooklet_tail_fill(
         let mut buffer = unsafe { Buffer::empty(buffer, size, used, count) }?;
         // SAFETY: the caller's promise.
         let (tail, poster) = unsafe { (object_mut(tail, "the tail is NULL")?, Poster::of(queue)?) };
-        let waker = Waker::from(Arc::new(Notice { poster, tag }));
+        let waker = poster.waker(tag);
         tail.step(|tail| {
             let mut other = None;
             while other.is_none() {

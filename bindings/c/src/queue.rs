@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
 
 use brooklet::Error;
 use brooklet_io::Process;
@@ -113,6 +114,23 @@ impl Poster {
 
     pub fn post(&self, tag: u64, result: Result<(), Failure>) {
         self.0.post(Ended { tag, writes: 1, result });
+    }
+
+    /// Returns the waker of a wait: it puts a completion with this tag into the queue.
+    pub fn waker(self, tag: u64) -> Waker {
+        Waker::from(Arc::new(Notice { poster: self, tag }))
+    }
+}
+
+/// Puts a completion into a queue when a tail or a wait has something new.
+struct Notice {
+    poster: Poster,
+    tag: u64,
+}
+
+impl Wake for Notice {
+    fn wake(self: Arc<Self>) {
+        self.poster.post(self.tag, Ok(()));
     }
 }
 
