@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import test from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { open } from 'brooklet'
@@ -32,6 +34,34 @@ test('a tail returns many entries in order', async t => {
     if (++expected === 5000) break
   }
   await writes
+})
+
+/** Returns how many bytes the thread of JavaScript has read; undefined where the system does not count them. */
+function readHere () {
+  try {
+    return Number(/^rchar: (\d+)$/m.exec(readFileSync('/proc/thread-self/io', 'utf8'))[1])
+  } catch {
+    return undefined
+  }
+}
+
+test('a tail reads old entries on the thread pool', async t => {
+  if (readHere() === undefined) return t.skip('the system does not count the reads of a thread')
+  const { path, store } = await opened(t)
+  const [entries, size] = [64, 64 << 10]
+  for (let n = 0; n < entries; n++) await store.append('log', randomBytes(size))
+  await store.checkpoint()
+  await store.close()
+  const again = await open(path)
+  const before = readHere()
+  let expected = 0
+  for await (const event of again.tail('log')) {
+    assert.deepEqual([event.seq, event.payload.length], [expected, size])
+    if (++expected === entries) break
+  }
+  const read = readHere() - before
+  await again.close()
+  assert(read < entries * size / 4, `the thread of JavaScript has read ${read} bytes`)
 })
 
 test('return and abort end a tail that waits', async t => {
