@@ -118,6 +118,11 @@ class Store {
     const fetch = async () => {
       tail ??= await answer(this.#native.tail(bytes, start))
       const followed = tail
+      // Old entries are in the file: a thread of the pool reads them.
+      if (!over && followed.isBehind()) {
+        const read = rows.events(await answer(followed.read()))
+        if (read.length > 0) return read
+      }
       const found = over ? undefined : await wait(port => (waits = port.tail(followed)))
       waits = undefined
       return found ? rows.events(found) : []

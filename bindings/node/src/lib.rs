@@ -5,8 +5,8 @@
 //!
 //! # Rules that hold for all calls
 //!
-//! - No call blocks the thread of JavaScript. Writes and tails are futures that a `port` polls;
-//!   all else runs on the thread pool of Node (`call`).
+//! - No call blocks the thread of JavaScript. Writes, and tails that wait for new entries, are
+//!   futures that a `port` polls. All else runs on the thread pool of Node (`call`).
 //! - Bytes of the caller are copied before a call returns.
 //! - An answer is a pair: a failure or null, and a value or null.
 
