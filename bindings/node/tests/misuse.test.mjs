@@ -21,6 +21,7 @@ test('wrong types are refused, and nothing is written', async t => {
     await assert.rejects(store.appendMany('log', ['a', wrong]), type)
     await assert.rejects(store.snapshot('log', wrong), type)
     await assert.rejects(store.bounds(wrong), type)
+    await assert.rejects(store.waitFor(wrong, 1), type)
     await assert.rejects(store.readMany(['log', wrong]), type)
     await assert.rejects(store.commit(wrong), type)
     assert.throws(() => store.read(wrong), type)
@@ -52,6 +53,7 @@ test('wrong numbers are refused', async t => {
   for (const wrong of [-1, 0.5, NaN, Infinity, 2 ** 53]) {
     const range = { name: 'RangeError', code: 'ERR_OUT_OF_RANGE' }
     await assert.rejects(store.trim('log', wrong), range)
+    await assert.rejects(store.waitFor('log', wrong), range)
     assert.throws(() => store.read('log', { start: wrong }), range)
     assert.throws(() => new Commit().expectNext('log', wrong), range)
   }
@@ -85,6 +87,7 @@ test('a closed store refuses each call', async t => {
   const calls = [
     store.append('log', 'a'), store.appendMany('log', ['a']), store.commit(new Commit().append('log', 'a')), store.trim('log', 1),
     store.first('log'), store.bounds('log'), store.readMany(['log']), store.exists('log'), store.flush(), store.checkpoint(),
+    store.waitFor('log', 1), store.info(),
     all(store.read('log')), all(store.scan()), all(store.tail('log')), all(tail)
   ]
   for (const { status, reason } of await Promise.allSettled(calls)) {

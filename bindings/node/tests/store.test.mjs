@@ -21,6 +21,21 @@ test('appends and reads', async t => {
   assert.deepEqual([await store.exists('log'), await store.exists('none')], [true, false])
 })
 
+test('numbers about a store', async t => {
+  const { store } = await opened(t)
+  const empty = await store.info()
+  await store.appendMany('log', ['a', 'b'])
+  const written = await store.info()
+  assert.equal(written.memtableLogs, empty.memtableLogs + 1)
+  assert(written.format > 0 && written.epoch > 0 && written.memtableBytes > 0 && written.heapFree >= 0)
+  assert(written.size >= written.ringInUse && written.ringSize >= written.ringInUse && written.ringInUse > 0)
+  assert.deepEqual([written.runs, written.runBytes, written.stopped], [0, 0, false])
+  await store.checkpoint()
+  const moved = await store.info()
+  assert(moved.runs > 0 && moved.runBytes > 0)
+  assert.deepEqual([typeof moved.checkpointing, typeof moved.compacting], ['boolean', 'boolean'])
+})
+
 test('a generator may use one buffer for all that it yields', async t => {
   const { store } = await opened(t)
   function * numbers () {

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import test from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { open } from 'brooklet'
+import { Commit, open } from 'brooklet'
 import { all, opened } from './common.mjs'
 
 test('a tail returns what is there and what comes', async t => {
@@ -125,5 +125,51 @@ test('a close ends tails and releases the file', async t => {
   await assert.rejects(waits, { code: 'BROOKLET_CLOSED' })
   assert.equal((await tail.next()).done, true)
   await assert.rejects(all(unused), { code: 'BROOKLET_CLOSED' })
+  await (await open(path)).close()
+})
+
+test('a wait ends when the log has reached the number', async t => {
+  const { store } = await opened(t)
+  const waits = store.waitFor('log', 2)
+  await store.append('log', 'a')
+  assert.equal(await Promise.race([waits.then(() => 'reached'), sleep(20, 'waits')]), 'waits')
+  await store.append('log', 'b')
+  assert.equal(await waits, undefined)
+  for (const next of [0, 1, 2]) await store.waitFor('log', next)
+  await store.waitFor('none', 0)
+})
+
+test('a wait ends although the log has lost the entry again', { timeout: 300_000 }, async t => {
+  const { store } = await opened(t)
+  const gone = {
+    trimmed: commit => commit.trim('trimmed', 1),
+    truncated: commit => commit.truncate('truncated', 0),
+    deleted: commit => commit.delete('deleted')
+  }
+  for (const [log, drop] of Object.entries(gone)) {
+    for (const pause of [0, 20]) {
+      if (await store.exists(log)) await store.delete(log)
+      const waits = store.waitFor(log, 1)
+      if (pause > 0) await sleep(pause)
+      await store.commit(drop(new Commit().append(log, 'a')))
+      await waits
+    }
+  }
+})
+
+test('an abort and a close end a wait', async t => {
+  const { path, store } = await opened(t)
+  const aborts = new AbortController()
+  const aborted = store.waitFor('none', 1, { signal: aborts.signal })
+  await sleep(20)
+  aborts.abort(new Error('enough'))
+  await assert.rejects(aborted, /enough/)
+  await assert.rejects(store.waitFor('none', 1, { signal: AbortSignal.timeout(1) }), { name: 'TimeoutError' })
+  await assert.rejects(store.waitFor('none', 1, { signal: AbortSignal.abort() }), { name: 'AbortError' })
+  const waits = store.waitFor('none', 1)
+  const closes = assert.rejects(waits, { code: 'BROOKLET_CLOSED' })
+  await sleep(20)
+  await store.close()
+  await closes
   await (await open(path)).close()
 })

@@ -1,5 +1,5 @@
 // A strict project: `tests/run` compiles this.
-import { BrookletError, Commit, type Entry, open, type Store, type TailEvent } from 'brooklet'
+import { BrookletError, Commit, type Entry, type Info, open, type Store, type TailEvent } from 'brooklet'
 import { BrookletPersistence } from 'brooklet/yjs'
 
 async function main(): Promise<void> {
@@ -23,6 +23,9 @@ async function main(): Promise<void> {
       default: event satisfies never
     }
   }
+  await store.waitFor('log', seq + 1, { signal: AbortSignal.timeout(1000) })
+  const { runs, stopped }: Info = await store.info()
+  if (!stopped) runs.toFixed()
   const last: Entry | null = await store.last('log')
   // @ts-expect-error: it may be null.
   last.seq
