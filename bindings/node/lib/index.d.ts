@@ -74,6 +74,40 @@ export interface TailOptions {
   signal?: AbortSignal | undefined
 }
 
+export interface WaitOptions {
+  signal?: AbortSignal | undefined
+}
+
+/** Numbers about a store. Sizes are in bytes. */
+export interface Info {
+  /** The format version of the store. */
+  readonly format: number
+  /** How often the store was opened for writing. */
+  readonly epoch: number
+  /** Size of the volume. */
+  readonly size: number
+  /** Free space in the heap. */
+  readonly heapFree: number
+  /** Size that the ring may grow to. */
+  readonly ringSize: number
+  /** Size of the ring now. */
+  readonly ringInUse: number
+  /** Number of logs with entries in memory that are not in runs yet. */
+  readonly memtableLogs: number
+  /** Memory of these entries. */
+  readonly memtableBytes: number
+  /** Number of runs. */
+  readonly runs: number
+  /** Size of the runs. */
+  readonly runBytes: number
+  /** Whether a checkpoint is running. */
+  readonly checkpointing: boolean
+  /** Whether a compaction is running. */
+  readonly compacting: boolean
+  /** Whether the store accepts no writes any more, after a failure. */
+  readonly stopped: boolean
+}
+
 /** A log keeps its newest entries: so many, so many bytes, none older than `age` milliseconds. */
 export interface Retention {
   entries?: number | undefined
@@ -186,6 +220,11 @@ export class Store {
   scan(prefix?: Key, options?: ScanOptions): Items<LogInfo>
   /** Follows a log: returns each entry once, in order, when it is on stable media. The log may be created later. */
   tail(key: Key, options?: TailOptions): Items<TailEvent>
+  /**
+   * Waits until the next number of a log is at least `next`, also if the log dropped the entries meanwhile. The log may be created
+   * later. The wait begins with the call.
+   */
+  waitFor(key: Key, next: number, options?: WaitOptions): Promise<void>
   /** Returns the first entry of a log, or null. */
   first(key: Key): Promise<Entry | null>
   /** Returns the last entry of a log, or null. */
@@ -196,6 +235,8 @@ export class Store {
   getBounds(key: Key): Promise<Bounds | null>
   /** Returns whether a log exists. */
   exists(key: Key): Promise<boolean>
+  /** Returns numbers about the store. */
+  info(): Promise<Info>
   /** Waits until every commit so far is on stable media, deferred ones too. */
   flush(): Promise<void>
   /** Moves all entries from the ring into runs. */

@@ -136,6 +136,24 @@ class Store {
     return new Items(fetch, end, aborts)
   }
 
+  async waitFor (log, next, given) {
+    const { signal: aborts } = options(given, { signal })
+    const number = whole(next, 'next')
+    const reach = this.#native.waitFor(key(log), number)
+    let waits
+    const abort = () => { if (waits !== undefined) forget(waits) }
+    aborts?.addEventListener('abort', abort, { once: true })
+    try {
+      // The bounds of the log may be in the file.
+      const reached = await answer(reach.look())
+      if (!reached && !aborts?.aborted) await wait(port => (waits = port.reach(reach)))
+      aborts?.throwIfAborted()
+    } finally {
+      aborts?.removeEventListener('abort', abort)
+      reach.end()
+    }
+  }
+
   async first (log) { return rows.entries(await answer(this.#native.first(key(log))))[0] ?? null }
 
   async last (log) { return rows.entries(await answer(this.#native.last(key(log))))[0] ?? null }
@@ -145,6 +163,8 @@ class Store {
   async getBounds (log) { return rows.bounds(await answer(this.#native.bounds(key(log), true))) }
 
   async exists (log) { return answer(this.#native.exists(key(log))) }
+
+  async info () { return answer(this.#native.info()) }
 
   async flush () { await answer(this.#current.flush()) }
 

@@ -13,8 +13,10 @@
 mod call;
 mod commit;
 mod failure;
+mod info;
 mod number;
 mod port;
+mod reach;
 mod read;
 mod rows;
 mod store;

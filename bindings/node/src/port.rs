@@ -20,6 +20,7 @@ use napi_derive::napi;
 use crate::commit::{Commit, cut, many};
 use crate::failure::Failure;
 use crate::number::number;
+use crate::reach::{self, Reach, Reaching};
 use crate::rows::{Arrays, Rows};
 use crate::store::Store;
 use crate::tail::{Following, Tail, poll};
@@ -29,6 +30,7 @@ enum Work {
     Append(Appending),
     Commit(Committing),
     Tail(Arc<Mutex<Following>>),
+    Reach(Arc<Mutex<Reaching>>),
     /// It ended before it began.
     Failed(Option<Failure>),
 }
@@ -38,6 +40,8 @@ enum Outcome {
     Seq(f64),
     Seqs(Vec<f64>),
     Events(Rows),
+    /// The log has reached the number.
+    Reached,
 }
 
 impl Work {
@@ -48,6 +52,7 @@ impl Work {
                 .poll(context)
                 .map(|seqs| seqs?.into_iter().map(number).collect::<Result<_, _>>().map(Outcome::Seqs)),
             Work::Tail(following) => poll(following, context).map_ok(Outcome::Events),
+            Work::Reach(reaching) => reach::poll(reaching, context).map_ok(|()| Outcome::Reached),
             Work::Failed(failure) => {
                 let again = || Failure::invalid("the wait has ended");
                 Poll::Ready(Err(failure.take().unwrap_or_else(again)))
@@ -169,6 +174,7 @@ impl Port {
                 Ok(Outcome::Seq(seq)) => appended.extend([wait, seq]),
                 Ok(Outcome::Seqs(seqs)) => others.push((wait, None, Some(seqs), None)),
                 Ok(Outcome::Events(rows)) => others.push((wait, None, None, Some(rows.arrays()))),
+                Ok(Outcome::Reached) => others.push((wait, None, None, None)),
                 Err(failure) => others.push((wait, Some(failure), None, None)),
             }
         }
@@ -223,5 +229,11 @@ impl Port {
     #[napi]
     pub fn tail(&mut self, tail: &Tail) -> f64 {
         self.begin(Work::Tail(tail.following.clone()))
+    }
+
+    /// Waits until a log has reached a number.
+    #[napi]
+    pub fn reach(&mut self, reach: &Reach) -> f64 {
+        self.begin(Work::Reach(reach.reaching.clone()))
     }
 }

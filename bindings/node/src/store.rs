@@ -10,7 +10,9 @@ use napi_derive::napi;
 
 use crate::call::{Call, Value, call};
 use crate::failure::Failure;
+use crate::info::Info;
 use crate::number::whole;
+use crate::reach::Reach;
 use crate::read::{Entries, Items, Logs};
 use crate::rows::Rows;
 use crate::tail::Begun;
@@ -178,6 +180,12 @@ impl Store {
         self.slot.ask(move |store| Ok(Begun(store.tail(key, whole(start))?)))
     }
 
+    /// Begins to wait until the next number of a log is at least `next`.
+    #[napi]
+    pub fn wait_for(&self, key: &[u8], next: f64) -> Reach {
+        Reach::new(self.slot.opened().map(|store| store.wait_for_async(key, whole(next))))
+    }
+
     #[napi]
     pub fn first(&self, key: &[u8]) -> AsyncTask<Call<Rows>> {
         let key = key.to_vec();
@@ -206,6 +214,11 @@ impl Store {
     pub fn exists(&self, key: &[u8]) -> AsyncTask<Call<bool>> {
         let key = key.to_vec();
         self.slot.ask(move |store| Ok(store.exists(key)?))
+    }
+
+    #[napi]
+    pub fn info(&self) -> AsyncTask<Call<Info>> {
+        self.slot.ask(|store| Ok(store.info()?.into()))
     }
 
     #[napi]
