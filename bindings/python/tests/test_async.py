@@ -285,6 +285,60 @@ def test_an_event_that_came_before_the_cancellation_stays_in_the_tail(path: Path
     run(path, body)
 
 
+def test_a_task_waits_for_a_number(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        waits = asyncio.ensure_future(store.wait_for("doc", 2))
+        await store.append("doc", b"a")
+        assert not (await asyncio.wait([waits], timeout=0.02))[0]
+        await store.append("doc", b"b")
+        assert await waits is True
+        for next in range(3):
+            assert await store.wait_for("doc", next, 60)
+        assert await store.wait_for("none", 0)
+        assert not await store.wait_for("none", 1, 0.01) and not await store.wait_for("none", 1, 0)
+        assert (await store.info()).memtable_logs > 0
+
+    run(path, body)
+
+
+def test_a_task_that_waits_counts_a_number_that_is_gone_again(path: Path) -> None:
+    drops: List[Callable[[Commit, str], Commit]] = [
+        lambda commit, key: commit.trim(key, 1),
+        lambda commit, key: commit.truncate(key, 0),
+        lambda commit, key: commit.delete(key),
+    ]
+
+    async def body(store: brooklet.AsyncStore) -> None:
+        for pause in (0.0, 0.02):
+            for number, drop in enumerate(drops):
+                key = f"{number}/{pause}"
+                waits = asyncio.ensure_future(store.wait_for(key, 1, 60))
+                await asyncio.sleep(pause)
+                await store.commit(drop(Commit().append(key, b"x"), key))
+                assert await waits
+
+    run(path, body)
+
+
+def test_a_wait_of_a_task_ends_with_its_store(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        cancelled = asyncio.ensure_future(store.wait_for("doc", 1))
+        waits = asyncio.ensure_future(store.wait_for("doc", 1))
+        await asyncio.sleep(0.02)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await store.close()
+        with pytest.raises(brooklet.ClosedError):
+            await waits
+        with pytest.raises(brooklet.ClosedError):
+            await store.wait_for("doc", 0)
+        with pytest.raises(brooklet.ClosedError):
+            await store.info()
+
+    run(path, body)
+
+
 def test_a_tail_ends_with_its_store(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         tail = store.tail("doc")

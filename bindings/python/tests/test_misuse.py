@@ -28,6 +28,7 @@ def test_calls_on_a_closed_store(store: brooklet.Store) -> None:
         lambda: store.trim("doc", 1),
         lambda: store.tail("doc"),
         lambda: store.wait_for("doc", 9),
+        lambda: store.info(),
         lambda: store.bounds("doc"),
         lambda: store.flush(),
     ]

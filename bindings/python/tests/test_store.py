@@ -1,6 +1,8 @@
 """The calls of a store, for threads."""
 
 import gc
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any, List, Optional
@@ -166,6 +168,41 @@ def test_waits_have_timeouts(store: brooklet.Store) -> None:
     threading.Timer(0.05, lambda: store.append("doc", b"x")).start()
     assert store.wait_for("doc", 1)
     assert store.wait_for("doc", 1, float("inf")) and store.append("doc", b"x").wait(60)
+
+
+def test_a_wait_counts_a_number_that_is_gone_again(store: brooklet.Store) -> None:
+    gone, over = Commit().append("doc", b"x").truncate("doc", 0), threading.Event()
+
+    def send() -> None:
+        while not over.wait(0.05):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def handle(*_: object) -> None:
+        store.commit(gone).wait()
+
+    # The main thread waits in slices, and handlers of signals run between two of them.
+    former = signal.signal(signal.SIGUSR1, handle)
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        assert store.wait_for("doc", 1, 30)
+    finally:
+        over.set()
+        sender.join()
+        signal.signal(signal.SIGUSR1, former)
+
+
+def test_numbers_about_a_store(store: brooklet.Store) -> None:
+    empty = store.info()
+    store.append_many("doc", [b"a", b"b"]).wait()
+    info = store.info()
+    assert info.memtable_logs == empty.memtable_logs + 1 and info.memtable_bytes > 0
+    assert info.ring_size >= info.ring_in_use > 0 and info.size >= info.ring_in_use
+    assert info.format > 0 and info.epoch > 0 and info.heap_free >= 0
+    assert (info.runs, info.run_bytes, info.stopped) == (0, 0, False)
+    store.checkpoint()
+    assert store.info().runs > 0 and store.info().run_bytes > 0
+    assert isinstance(info, brooklet.Info) and isinstance(info.checkpointing or info.compacting, bool)
 
 
 def test_callbacks_are_called_once(store: brooklet.Store) -> None:
