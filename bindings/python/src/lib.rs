@@ -16,6 +16,7 @@ mod commit;
 mod error;
 mod pending;
 mod port;
+mod reach;
 mod read;
 mod result;
 mod store;
@@ -34,6 +35,8 @@ mod _brooklet {
     use crate::commit::Commit;
     #[pymodule_export]
     use crate::port::Port;
+    #[pymodule_export]
+    use crate::reach::Reach;
     #[pymodule_export]
     use crate::read::{Entries, Logs};
     #[pymodule_export]

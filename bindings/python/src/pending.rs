@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use brooklet::{Appending, Committing, Error};
+use brooklet::{Appending, Committing, Error, WaitingFor};
 use pyo3::prelude::*;
 
 use crate::tail::Following;
@@ -19,6 +19,7 @@ pub enum Work {
     Commit(Committing),
     Ticket(brooklet::Ticket),
     Tail(Arc<Mutex<Following>>),
+    Reach(Arc<Mutex<WaitingFor>>),
     /// A write that ended before its event loop took the result.
     Ended(Option<Result<Outcome, Error>>),
 }
@@ -27,18 +28,18 @@ pub enum Work {
 pub enum Outcome {
     Seq(u64),
     Seqs(Vec<u64>),
-    /// The write is acknowledged, or the tail has an event.
+    /// The write is acknowledged, the tail has an event, or the log has reached the number.
     Done,
 }
 
 impl Work {
     /// Returns whether an end of the wait matters before the work has ended: it cancels a commit
-    /// that is not made, or ends the wait of a tail, which may last for ever.
+    /// that is not made, or ends the wait for a log, which may last for ever.
     pub fn may_end_early(&self) -> bool {
         match self {
             Work::Append(append) => !append.is_made(),
             Work::Commit(commit) => !commit.is_made(),
-            Work::Tail(_) => true,
+            Work::Tail(_) | Work::Reach(_) => true,
             Work::Ticket(_) | Work::Ended(_) => false,
         }
     }
@@ -49,6 +50,7 @@ impl Work {
             Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
             Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Done),
             Work::Tail(following) => held(following).poll(context).map(|()| Ok(Outcome::Done)),
+            Work::Reach(waiting) => Pin::new(&mut *held(waiting)).poll(context).map_ok(|()| Outcome::Done),
             Work::Ended(result) => Poll::Ready(result.take().unwrap_or(Err(Error::Closed))),
         }
     }

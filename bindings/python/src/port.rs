@@ -19,6 +19,7 @@ use crate::argument::{Key, Payload};
 use crate::commit::Commit;
 use crate::error::{exception, invalid};
 use crate::pending::{LAST, Outcome, PORTS, Pending, Wait, Waking, Woken, Work, held};
+use crate::reach::Reach;
 use crate::store::Store;
 use crate::tail::TailStream;
 use crate::ticket::Ticket;
@@ -196,6 +197,11 @@ impl Port {
     /// Ends `future` when a write is acknowledged.
     fn ticket(slf: &Bound<'_, Self>, ticket: &Ticket, future: Py<PyAny>) -> PyResult<()> {
         Self::begin(slf, Work::Ticket(ticket.ticket.clone()), future).map(drop)
+    }
+
+    /// Ends `future` when a log has reached a number.
+    fn reach(slf: &Bound<'_, Self>, reach: &Reach, future: Py<PyAny>) -> PyResult<()> {
+        Self::begin(slf, Work::Reach(reach.waiting.clone()), future).map(drop)
     }
 
     /// Ends `future` when a tail has its next event, which stays in the tail.

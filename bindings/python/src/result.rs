@@ -1,9 +1,9 @@
 //! Results: the named tuples of `brooklet._types`.
 
-use brooklet::{Bounds, Entry, LogInfo, TailEvent};
+use brooklet::{Bounds, Entry, LogInfo, StoreInfo, TailEvent};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyType};
+use pyo3::types::{PyBytes, PyDict, PyType};
 
 use crate::error::invalid;
 
@@ -26,6 +26,7 @@ impl Class {
 static ENTRY: Class = Class::new("Entry");
 static BOUNDS: Class = Class::new("Bounds");
 static LOG_INFO: Class = Class::new("LogInfo");
+static INFO: Class = Class::new("Info");
 static TRIMMED: Class = Class::new("Trimmed");
 static TRUNCATED: Class = Class::new("Truncated");
 static DELETED: Class = Class::new("Deleted");
@@ -51,6 +52,26 @@ impl Named for Bounds {
 impl Named for LogInfo {
     fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         LOG_INFO.get(py)?.call1((PyBytes::new(py, &self.key), self.bounds.named(py)?))
+    }
+}
+
+impl Named for StoreInfo {
+    fn named<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let fields = PyDict::new(py);
+        fields.set_item("format", self.format)?;
+        fields.set_item("epoch", self.epoch)?;
+        fields.set_item("size", self.size)?;
+        fields.set_item("heap_free", self.heap_free)?;
+        fields.set_item("ring_size", self.ring_size)?;
+        fields.set_item("ring_in_use", self.ring_in_use)?;
+        fields.set_item("memtable_logs", self.memtable_logs)?;
+        fields.set_item("memtable_bytes", self.memtable_bytes)?;
+        fields.set_item("runs", self.runs.len())?;
+        fields.set_item("run_bytes", self.runs.iter().map(|run| run.bytes).sum::<u64>())?;
+        fields.set_item("checkpointing", self.checkpointing)?;
+        fields.set_item("compacting", self.compacting)?;
+        fields.set_item("stopped", self.stopped.is_some())?;
+        INFO.get(py)?.call((), Some(&fields))
     }
 }
 

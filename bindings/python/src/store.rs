@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
-use std::time::Duration;
 
-use brooklet::{Create, Error, Options};
+use brooklet::{Create, Error, Options, WaitingFor};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -13,11 +12,12 @@ use crate::argument::{Key, Payload, Seconds, range};
 use crate::commit::{Commit, retention};
 use crate::error::OrRaise;
 use crate::pending::end_writes;
+use crate::reach::Reach;
 use crate::read::{Entries, Logs};
 use crate::result::Named;
 use crate::tail::{Tail, TailStream};
 use crate::ticket::Ticket;
-use crate::wait::wait;
+use crate::wait::{park, wait};
 
 /// An open store. Many threads may use it.
 #[pyclass(frozen, weakref, module = "brooklet")]
@@ -62,6 +62,10 @@ impl Store {
             result
         };
         py.detach(call).or_raise(py)
+    }
+
+    fn waiting(&self, py: Python<'_>, key: &Key, next: u64) -> PyResult<WaitingFor> {
+        self.ask(py, |store| Ok(store.wait_for_async(key, next)))
     }
 }
 
@@ -268,9 +272,19 @@ impl Store {
     /// Returns whether the log has reached the number. Ctrl-C ends the wait.
     #[pyo3(signature = (key, next, timeout = None))]
     fn wait_for(&self, py: Python<'_>, key: Key, next: u64, timeout: Option<Seconds>) -> PyResult<bool> {
-        // A handle that waits for the interpreter's lock would keep the file after a close.
-        let step = |time: Duration| Ok(self.opened()?.wait_for(&key, next, time)?.then_some(()));
-        Ok(wait(py, timeout, step)?.is_some())
+        // It counts what comes between two slices of the wait, and does not keep the store open.
+        let mut waiting = self.waiting(py, &key, next)?;
+        Ok(wait(py, timeout, |time| park(&mut waiting, time).transpose())?.is_some())
+    }
+
+    /// Waits like `wait_for`, for coroutines. The wait begins with the call.
+    fn reach(&self, py: Python<'_>, key: Key, next: u64) -> PyResult<Reach> {
+        self.waiting(py, &key, next).map(Reach::new)
+    }
+
+    /// Returns numbers about the store.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, brooklet::Store::info)?.named(py)
     }
 
     /// Waits until every commit so far is on stable media, deferred ones too.

@@ -5,7 +5,10 @@
 //! threads wait at one go.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use brooklet::Error;
@@ -54,6 +57,32 @@ pub fn wait<T: Send>(
             return Ok(came);
         }
         py.check_signals()?;
+    }
+}
+
+/// Wakes a thread that parks.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future of the store for `time` at most. Returns `None` if it has not ended then.
+pub fn park<F: Future + Unpin>(future: &mut F, time: Duration) -> Option<F::Output> {
+    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    // A time that is too far away is without end.
+    let deadline = now().checked_add(time);
+    loop {
+        if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
+            return Some(output);
+        }
+        match deadline.map(|deadline| deadline.saturating_duration_since(now())) {
+            Some(Duration::ZERO) => return None,
+            Some(left) => thread::park_timeout(left),
+            None => thread::park(),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ from ._errors import (
     StoppedError,
 )
 from ._store import Options, open
-from ._types import Bounds, Deleted, Entry, LogInfo, TailEvent, Trimmed, Truncated
+from ._types import Bounds, Deleted, Entry, Info, LogInfo, TailEvent, Trimmed, Truncated
 
 __all__ = [
     "AsyncStore",
@@ -49,6 +49,7 @@ __all__ = [
     "Error",
     "ForkedError",
     "FullError",
+    "Info",
     "InvalidError",
     "IoError",
     "LogInfo",

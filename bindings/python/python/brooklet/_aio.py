@@ -1,4 +1,4 @@
-"""The store for `asyncio`: writes and tails wait without a thread, reads share a few threads."""
+"""The store for `asyncio`: writes, tails and waits have no thread, reads share a few threads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,23 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Generator, Iterable, List, Optional, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    List,
+    Optional,
+    TypeVar,
+    Union,
+)
 
 from . import _brooklet
 from ._store import Options, Path, open
-from ._types import Bounds, Entry, LogInfo, TailEvent
+from ._types import Bounds, Entry, Info, LogInfo, TailEvent
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self, Unpack
@@ -188,6 +200,31 @@ class AsyncStore:
     def tail(self, key: Key, start: int = 0) -> "AsyncTail":
         """Follows a log from entry `start` on. The log may be created later."""
         return AsyncTail(self._store.tail_stream(key, start))
+
+    def wait_for(self, key: Key, next: int, timeout: Optional[float] = None) -> "Coroutine[Any, Any, bool]":
+        """Waits until the next number of a log is at least `next`, for `timeout` seconds at most.
+
+        Returns whether the log has reached the number, also if the log dropped the entries meanwhile. The wait begins with
+        the call.
+        """
+        return self._reached(self._store.reach(key, next), timeout)
+
+    async def _reached(self, reach: _brooklet.Reach, timeout: Optional[float]) -> bool:
+        # The bounds of the log may be in the file.
+        if await _ask(reach.look):
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        _port(loop).reach(reach, future)
+        try:
+            await asyncio.wait_for(future, timeout)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def info(self) -> Info:
+        """Returns numbers about the store."""
+        return await _ask(self._store.info)
 
     async def flush(self) -> None:
         """Waits until every commit so far is on stable media, deferred ones too."""

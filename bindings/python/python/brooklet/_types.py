@@ -35,6 +35,37 @@ class LogInfo(NamedTuple):
     """The bounds of the log."""
 
 
+class Info(NamedTuple):
+    """Numbers about a store. Sizes are bytes."""
+
+    format: int
+    """The format version of the store."""
+    epoch: int
+    """How often the store was opened for writing."""
+    size: int
+    """Size of the volume."""
+    heap_free: int
+    """Free space in the heap."""
+    ring_size: int
+    """Size that the ring may grow to."""
+    ring_in_use: int
+    """Size of the ring now."""
+    memtable_logs: int
+    """Number of logs with entries in memory that are not in runs yet."""
+    memtable_bytes: int
+    """Memory of these entries."""
+    runs: int
+    """Number of runs."""
+    run_bytes: int
+    """Size of the runs."""
+    checkpointing: bool
+    """Whether a checkpoint is running."""
+    compacting: bool
+    """Whether a compaction is running."""
+    stopped: bool
+    """Whether the store accepts no writes any more, after a failure."""
+
+
 class Trimmed(NamedTuple):
     """The log dropped these entries before the tail returned them. The tail continues behind them."""
 
