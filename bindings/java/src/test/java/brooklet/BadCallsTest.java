@@ -186,6 +186,46 @@ class BadCallsTest {
         assertEquals(1, freed[0]);
     }
 
+    /** A loop must not take a close by another thread for the end of the log. */
+    @Test
+    void aCloseInMidStepIsNotTheEnd() {
+        class Closing extends Rest<Entry> {
+            private Items<Entry> owner;
+
+            Closing() {
+                super(1);
+            }
+
+            /** Another thread closes the items just before. */
+            @Override
+            synchronized boolean ended() {
+                owner.close();
+                return super.ended();
+            }
+
+            @Override
+            boolean fill(long handle, ByteBuffer buffer, long[] out) {
+                throw new AssertionError("the items are closed");
+            }
+
+            @Override
+            List<Entry> items(ByteBuffer buffer, long count) {
+                throw new AssertionError("the items are closed");
+            }
+
+            @Override
+            Entry large(long handle) {
+                throw new AssertionError("the items are closed");
+            }
+
+            @Override
+            void free(long handle) {}
+        }
+        Closing rest = new Closing();
+        rest.owner = new Items<>(null, List.of(), rest);
+        refused(ClosedException.class, "iterator", rest.owner.iterator()::hasNext);
+    }
+
     /** Has calls occupy all threads of a store for long waits, until the latch is released. */
     private static CountDownLatch occupied(Store store) throws InterruptedException {
         CountDownLatch begun = new CountDownLatch(Patience.THREADS);
