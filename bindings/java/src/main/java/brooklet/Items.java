@@ -25,7 +25,7 @@ public final class Items<T> implements Iterable<T>, AutoCloseable {
     private List<T> batch;
     private int at;
     private boolean begun;
-    private boolean closed;
+    private volatile boolean closed;
 
     /** Makes items of a first batch and a rest, which is null if there is none. */
     Items(Store store, List<T> batch, Rest<T> rest) {
@@ -67,12 +67,18 @@ public final class Items<T> implements Iterable<T>, AutoCloseable {
         return batch.isEmpty() && rest == null;
     }
 
-    private boolean hasNext() {
+    private void refuseIfClosed() {
         if (closed) {
             throw BrookletException.closed("the iterator is closed: begin another one");
         }
+    }
+
+    private boolean hasNext() {
+        refuseIfClosed();
         while (at == batch.size()) {
             if (rest == null || rest.ended()) {
+                // A close by another thread ends the rest, too: that is not the end of the log.
+                refuseIfClosed();
                 return false;
             }
             batch = List.of();
