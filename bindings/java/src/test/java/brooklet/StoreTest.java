@@ -214,6 +214,29 @@ class StoreTest {
         store.appendAsync(K, bytes("b")).get();
     }
 
+    /** A thread that waits in native code would occupy its carrier, if it is a virtual one. */
+    @Test
+    void aWaitForAnEntryIsNoNativeCall() throws Exception {
+        boolean[] reached = new boolean[1];
+        Thread waits = new Thread(() -> {
+            try {
+                reached[0] = store.waitFor(K, 1, Duration.ofDays(1));
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        });
+        waits.start();
+        long begun = System.nanoTime();
+        while (waits.getState() != Thread.State.TIMED_WAITING) {
+            assertTrue(System.nanoTime() - begun < Duration.ofMinutes(1).toNanos(), "the thread is " + waits.getState());
+            Thread.onSpinWait();
+        }
+        // The number comes and goes at once.
+        store.commit(new Commit().append(K, bytes("a")).truncate(K, 0));
+        waits.join();
+        assertTrue(reached[0]);
+    }
+
     @Test
     void reportsNumbers() throws Exception {
         store.append(K, bytes("a"));
