@@ -470,15 +470,29 @@ NATIVE(void, freeTail)(JNIEnv *env, jclass type, jlong tail) {
     brooklet_tail_free(HANDLE(brooklet_tail, tail));
 }
 
-/* Waits until a log has entry `next - 1`, for `timeout` nanoseconds. */
-NATIVE(jboolean, waitFor)(JNIEnv *env, jclass type, jlong store, jbyteArray key, jlong next, jlong timeout) {
+NATIVE(jlong, openWait)(JNIEnv *env, jclass type, jlong store, jbyteArray key, jlong next) {
     (void)type;
     bytes name;
-    if (!take_all(env, &name, key)) return JNI_FALSE;
+    if (!take_all(env, &name, key)) return 0;
+    brooklet_wait *wait = NULL;
     brooklet_error *error = NULL;
-    brooklet_status status = brooklet_wait_for(HANDLE(brooklet_store, store), name.data, name.length, (uint64_t)next,
-                                               (uint64_t)timeout, &error);
+    brooklet_wait_open(HANDLE(brooklet_store, store), name.data, name.length, (uint64_t)next, &wait, &error);
     drop(&name);
     failed(env, error);
+    return (jlong)(intptr_t)wait;
+}
+
+/* Returns whether a log has reached the number of a wait: otherwise the queue gets `tag`. */
+NATIVE(jboolean, pollWait)(JNIEnv *env, jclass type, jlong wait, jlong queue, jlong tag) {
+    (void)type;
+    brooklet_error *error = NULL;
+    brooklet_status status =
+        brooklet_wait_poll(HANDLE(brooklet_wait, wait), HANDLE(brooklet_queue, queue), (uint64_t)tag, &error);
+    failed(env, error);
     return status == BROOKLET_OK;
+}
+
+NATIVE(void, freeWait)(JNIEnv *env, jclass type, jlong wait) {
+    (void)env, (void)type;
+    brooklet_wait_free(HANDLE(brooklet_wait, wait));
 }

@@ -287,8 +287,13 @@ final class Core {
         return Native.bounds(store, key.bytes, must, out);
     }
 
-    boolean waitFor(Key key, long next, long nanos) {
-        return Native.waitFor(store, key.bytes, next, nanos);
+    long openWait(Key key, long next) {
+        return Native.openWait(store, key.bytes, next);
+    }
+
+    /** Returns whether the log has reached the number of a wait. If it has not, a notice with the tag follows. */
+    boolean pollWait(long wait, long tag) {
+        return Native.pollWait(wait, queue, tag);
     }
 
     Items<Entry> read(Store owner, Key key, long from, long to, boolean available, boolean reversed) {

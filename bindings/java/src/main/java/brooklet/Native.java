@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 
 /**
  * The calls of the native part, {@code src/main/native/brooklet_java.c}. Its callers promise: a handle is not freed during a call
- * that uses it; one thread at a time uses entries, logs and tails; buffers are direct; no argument is null.
+ * that uses it; one thread at a time uses entries, logs, tails and waits; buffers are direct; no argument is null.
  */
 final class Native {
     static {
@@ -63,5 +63,9 @@ final class Native {
 
     static native void freeTail(long tail);
 
-    static native boolean waitFor(long store, byte[] key, long next, long timeout);
+    static native long openWait(long store, byte[] key, long next);
+
+    static native boolean pollWait(long wait, long queue, long tag);
+
+    static native void freeWait(long wait);
 }

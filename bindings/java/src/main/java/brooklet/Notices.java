@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** The tails that wait for the next entry of their logs. */
+/** The tails that wait for the next entry of their logs, and the calls that wait for a number. */
 final class Notices {
     private final AtomicLong made = new AtomicLong();
     private final Map<Long, Runnable> waiting = new ConcurrentHashMap<>();

@@ -10,6 +10,8 @@ import java.util.Iterator;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.Flow;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
@@ -24,9 +26,6 @@ public final class Store implements AutoCloseable {
     public static final long END = Long.MAX_VALUE;
 
     static final Cleaner CLEANER = Cleaner.create();
-
-    /** How long a wait does not look for an interrupt: 20 ms in nanoseconds. */
-    private static final long SLICE = 20_000_000;
 
     private static final long[] NONE = new long[0];
 
@@ -561,19 +560,26 @@ public final class Store implements AutoCloseable {
             throw BrookletException.invalid("the number of an entry is negative: " + next);
         }
         long nanos = Math.max(0, Nanos.of(timeout));
+        if (Thread.interrupted()) {
+            throw new InterruptedException();
+        }
         long start = System.nanoTime();
-        while (true) {
-            if (Thread.interrupted()) {
-                throw new InterruptedException();
-            }
-            long left = nanos - (System.nanoTime() - start);
-            long slice = Math.max(0, Math.min(left, SLICE));
-            if (call(core -> core.waitFor(key, next, slice))) {
+        Semaphore notice = new Semaphore(0);
+        long tag = core.notices.add(notice::release);
+        try {
+            long wait = call(core -> core.openWait(key, next));
+            try {
+                while (!call(core -> core.pollWait(wait, tag))) {
+                    if (!notice.tryAcquire(nanos - (System.nanoTime() - start), TimeUnit.NANOSECONDS)) {
+                        return false;
+                    }
+                }
                 return true;
+            } finally {
+                Native.freeWait(wait);
             }
-            if (left <= slice) {
-                return false;
-            }
+        } finally {
+            core.notices.remove(tag);
         }
     }
 
