@@ -93,6 +93,29 @@ def test_appends_wait_for_room_without_a_thread(path: Path) -> None:
     run(path, body)
 
 
+def test_reads_wait_for_no_other_store(path: Path) -> None:
+    class Stalls:
+        """A store whose device does not answer."""
+
+        def __init__(self) -> None:
+            self.over = threading.Event()
+
+        def bounds(self, _: object) -> None:
+            self.over.wait()
+
+    async def body(store: brooklet.AsyncStore) -> None:
+        stalls: Any = Stalls()
+        reads = [asyncio.ensure_future(brooklet.AsyncStore(stalls).bounds("doc")) for _ in range(8)]
+        await asyncio.sleep(0)
+        try:
+            assert not await asyncio.wait_for(store.exists("doc"), 60)
+        finally:
+            stalls.over.set()
+        await asyncio.gather(*reads)
+
+    run(path, body)
+
+
 def test_a_ticket_is_awaited(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         ticket = store.store.append("doc", b"x")
