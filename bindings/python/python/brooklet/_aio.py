@@ -37,17 +37,20 @@ T = TypeVar("T")
 _MOST_EVENTS = 64
 
 _ports: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _brooklet.Port]"
-# Held while ports are added and removed: each thread may run an event loop.
+# The threads of a store's reads: no store waits for the device of another one.
+_readers: "weakref.WeakKeyDictionary[_brooklet.Store, ThreadPoolExecutor]"
+_openers: ThreadPoolExecutor
+# Held while ports and readers are added and removed: each thread may run an event loop.
 _changing: threading.Lock
-_readers: ThreadPoolExecutor
 
 
 def _begin() -> None:
     """Makes what a process has of its own: a fork has neither the threads nor the event loops."""
-    global _ports, _changing, _readers
+    global _ports, _readers, _openers, _changing
     _ports = weakref.WeakKeyDictionary()
+    _readers = weakref.WeakKeyDictionary()
+    _openers = ThreadPoolExecutor(4, thread_name_prefix="brooklet")
     _changing = threading.Lock()
-    _readers = ThreadPoolExecutor(4, thread_name_prefix="brooklet")
 
 
 _begin()
@@ -79,9 +82,14 @@ def acknowledged(ticket: _brooklet.Ticket) -> "asyncio.Future[None]":
     return future
 
 
-async def _ask(call: Callable[..., T], *arguments: Any) -> T:
-    """Makes a call that may read from the volume."""
-    return await asyncio.get_running_loop().run_in_executor(_readers, call, *arguments)
+async def _ask(store: _brooklet.Store, call: Callable[..., T], *arguments: Any) -> T:
+    """Makes a call that may read from the volume of a store."""
+    with _changing:
+        readers = _readers.get(store)
+        if readers is None:
+            # Its threads end when it is gone.
+            readers = _readers[store] = ThreadPoolExecutor(4, thread_name_prefix="brooklet")
+    return await asyncio.get_running_loop().run_in_executor(readers, call, *arguments)
 
 
 class AsyncStore:
@@ -156,8 +164,8 @@ class AsyncStore:
         self, key: Key, start: Optional[int] = None, stop: Optional[int] = None, *, reverse: bool = False
     ) -> AsyncIterator[Entry]:
         """Reads the entries of a log from number `start` on and before `stop`. A number outside of the log is an error."""
-        entries = await _ask(partial(self._store.read, key, start, stop, reverse=reverse))
-        while batch := await _ask(entries.take):
+        entries = await _ask(self._store, partial(self._store.read, key, start, stop, reverse=reverse))
+        while batch := await _ask(self._store, entries.take):
             for entry in batch:
                 yield entry
 
@@ -165,37 +173,37 @@ class AsyncStore:
         self, key: Key, start: Optional[int] = None, stop: Optional[int] = None, *, reverse: bool = False
     ) -> AsyncIterator[Entry]:
         """Reads like `read`, and leaves out the entries that the log does not have."""
-        entries = await _ask(partial(self._store.read_available, key, start, stop, reverse=reverse))
-        while batch := await _ask(entries.take):
+        entries = await _ask(self._store, partial(self._store.read_available, key, start, stop, reverse=reverse))
+        while batch := await _ask(self._store, entries.take):
             for entry in batch:
                 yield entry
 
     async def scan(self, prefix: Optional[Key] = None, start: Optional[Key] = None) -> AsyncIterator[LogInfo]:
         """Lists the logs whose keys start with `prefix`, from the key `start` on."""
-        logs = await _ask(self._store.scan, prefix, start)
-        while batch := await _ask(logs.take):
+        logs = await _ask(self._store, self._store.scan, prefix, start)
+        while batch := await _ask(self._store, logs.take):
             for log in batch:
                 yield log
 
     async def first(self, key: Key) -> Optional[Entry]:
         """Returns the first entry of a log, or None."""
-        return await _ask(self._store.first, key)
+        return await _ask(self._store, self._store.first, key)
 
     async def last(self, key: Key) -> Optional[Entry]:
         """Returns the last entry of a log, or None."""
-        return await _ask(self._store.last, key)
+        return await _ask(self._store, self._store.last, key)
 
     async def bounds(self, key: Key) -> Bounds:
         """Returns the bounds of a log. An unknown log is an error."""
-        return await _ask(self._store.bounds, key)
+        return await _ask(self._store, self._store.bounds, key)
 
     async def get_bounds(self, key: Key) -> Optional[Bounds]:
         """Returns the bounds of a log, or None."""
-        return await _ask(self._store.get_bounds, key)
+        return await _ask(self._store, self._store.get_bounds, key)
 
     async def exists(self, key: Key) -> bool:
         """Returns whether a log exists."""
-        return await _ask(self._store.exists, key)
+        return await _ask(self._store, self._store.exists, key)
 
     def tail(self, key: Key, start: int = 0) -> "AsyncTail":
         """Follows a log from entry `start` on. The log may be created later."""
@@ -211,7 +219,7 @@ class AsyncStore:
 
     async def _reached(self, reach: _brooklet.Reach, timeout: Optional[float]) -> bool:
         # The bounds of the log may be in the file.
-        if await _ask(reach.look):
+        if await _ask(self._store, reach.look):
             return True
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -224,19 +232,21 @@ class AsyncStore:
 
     async def info(self) -> Info:
         """Returns numbers about the store."""
-        return await _ask(self._store.info)
+        return await _ask(self._store, self._store.info)
 
     async def flush(self) -> None:
         """Waits until every commit so far is on stable media, deferred ones too."""
-        await _ask(self._store.flush)
+        await _ask(self._store, self._store.flush)
 
     async def checkpoint(self) -> None:
         """Moves all entries from the ring into runs."""
-        await _ask(self._store.checkpoint)
+        await _ask(self._store, self._store.checkpoint)
 
     async def close(self) -> None:
         """Waits until all commits are on stable media, and releases the file."""
-        await _ask(self._store.close)
+        await _ask(self._store, self._store.close)
+        with _changing:
+            _readers.pop(self._store, None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -284,7 +294,8 @@ class Opening:
         self._store: Union[AsyncStore, None] = None
 
     async def _open(self) -> AsyncStore:
-        return AsyncStore(await _ask(partial(open, self._path, **self._options)))
+        opening = partial(open, self._path, **self._options)
+        return AsyncStore(await asyncio.get_running_loop().run_in_executor(_openers, opening))
 
     def __await__(self) -> Generator[Any, None, AsyncStore]:
         return self._open().__await__()

@@ -111,7 +111,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
         """Stores a checkpoint like `put`."""
         space, record = self._record(config, checkpoint, metadata)
         while True:
-            head = await _ask(self._head, space)
+            head = await _ask(self.store, self._head, space)
             try:
                 await brooklet.AsyncStore(self.store).commit(_put(space, record, head))
                 return _config(record, record.id)
@@ -176,7 +176,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
 
     async def aget_tuple(self, config: RunnableConfig) -> Optional[CheckpointTuple]:
         """Returns a checkpoint like `get_tuple`."""
-        return await _ask(self.get_tuple, config)
+        return await _ask(self.store, self.get_tuple, config)
 
     def list(
         self,
@@ -213,7 +213,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Yields checkpoints like `list`."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while (item := await _ask(next, found, None)) is not None:
+        while (item := await _ask(self.store, next, found, None)) is not None:
             yield item
 
     def get_delta_channel_history(
@@ -238,7 +238,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Returns writes like `get_delta_channel_history`."""
-        return await _ask(lambda: self.get_delta_channel_history(config=config, channels=channels))
+        return await _ask(self.store, lambda: self.get_delta_channel_history(config=config, channels=channels))
 
     def _ancestors(
         self, checkpoint: Optional[CheckpointTuple], channels: Set[str]
@@ -342,7 +342,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Deletes a thread like `delete_thread`."""
-        await _ask(self.delete_thread, thread_id)
+        await _ask(self.store, self.delete_thread, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Deletes the checkpoints whose metadata has one of these runs, and their writes. Reads all checkpoints.
@@ -354,7 +354,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Deletes checkpoints like `delete_for_runs`."""
-        await _ask(self.delete_for_runs, run_ids)
+        await _ask(self.store, self.delete_for_runs, run_ids)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Deletes all but the latest checkpoint of each namespace of these threads; with "delete", the threads.
@@ -371,7 +371,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Deletes checkpoints like `prune`."""
-        await _ask(lambda: self.prune(thread_ids, strategy=strategy))
+        await _ask(self.store, lambda: self.prune(thread_ids, strategy=strategy))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies all checkpoints and writes of a thread to another one, the oldest ones first.
@@ -399,7 +399,7 @@ class BrookletSaver(BaseCheckpointSaver[int]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies a thread like `copy_thread`."""
-        await _ask(self.copy_thread, source_thread_id, target_thread_id)
+        await _ask(self.store, self.copy_thread, source_thread_id, target_thread_id)
 
     def _raise(self, key: bytes, identifier: bytes) -> None:
         """Raises a head."""
