@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import select
 import sys
 import threading
@@ -274,6 +275,35 @@ def test_other_tasks_run_beside_a_tail_of_old_entries(path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert seen < 5000
+
+    run(path, body)
+
+
+def read_here() -> int:
+    """Returns how many bytes this thread has read."""
+    with open("/proc/thread-self/io") as counts:
+        return int(counts.readline().split()[1])
+
+
+def test_a_tail_reads_old_entries_on_another_thread(path: Path) -> None:
+    try:
+        read_here()
+    except OSError:
+        pytest.skip("the system does not count the reads of a thread")
+    entries, size = 64, 64 << 10
+    with brooklet.open(path, **SMALL) as written:
+        for _ in range(entries):
+            written.append("doc", os.urandom(size)).wait()
+        written.checkpoint()
+
+    async def body(store: brooklet.AsyncStore) -> None:
+        before, seen = read_here(), 0
+        async for event in store.tail("doc"):
+            assert isinstance(event, Entry) and (event.seq, len(event.payload)) == (seen, size)
+            seen += 1
+            if seen == entries:
+                break
+        assert read_here() - before < entries * size / 4
 
     run(path, body)
 
