@@ -18,7 +18,7 @@ pub enum Work {
     Append(Appending),
     Commit(Committing),
     Ticket(brooklet::Ticket),
-    Tail(Arc<Mutex<Following>>),
+    Tail(Arc<Following>),
     Reach(Arc<Mutex<WaitingFor>>),
     /// A write that ended before its event loop took the result.
     Ended(Option<Result<Outcome, Error>>),
@@ -49,7 +49,7 @@ impl Work {
             Work::Append(append) => Pin::new(append).poll(context).map_ok(Outcome::Seq),
             Work::Commit(commit) => Pin::new(commit).poll(context).map_ok(Outcome::Seqs),
             Work::Ticket(ticket) => Pin::new(ticket).poll(context).map_ok(|()| Outcome::Done),
-            Work::Tail(following) => held(following).poll(context).map(|()| Ok(Outcome::Done)),
+            Work::Tail(following) => following.poll(context).map(|()| Ok(Outcome::Done)),
             Work::Reach(waiting) => Pin::new(&mut *held(waiting)).poll(context).map_ok(|()| Outcome::Done),
             Work::Ended(result) => Poll::Ready(result.take().unwrap_or(Err(Error::Closed))),
         }

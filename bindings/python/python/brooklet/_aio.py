@@ -82,14 +82,18 @@ def acknowledged(ticket: _brooklet.Ticket) -> "asyncio.Future[None]":
     return future
 
 
-async def _ask(store: _brooklet.Store, call: Callable[..., T], *arguments: Any) -> T:
-    """Makes a call that may read from the volume of a store."""
+def _readers_of(store: _brooklet.Store) -> ThreadPoolExecutor:
+    """Returns the threads of a store's reads. They end when it is gone."""
     with _changing:
         readers = _readers.get(store)
         if readers is None:
-            # Its threads end when it is gone.
             readers = _readers[store] = ThreadPoolExecutor(4, thread_name_prefix="brooklet")
-    return await asyncio.get_running_loop().run_in_executor(readers, call, *arguments)
+        return readers
+
+
+async def _ask(store: _brooklet.Store, call: Callable[..., T], *arguments: Any) -> T:
+    """Makes a call that may read from the volume of a store."""
+    return await asyncio.get_running_loop().run_in_executor(_readers_of(store), call, *arguments)
 
 
 class AsyncStore:
@@ -207,7 +211,7 @@ class AsyncStore:
 
     def tail(self, key: Key, start: int = 0) -> "AsyncTail":
         """Follows a log from entry `start` on. The log may be created later."""
-        return AsyncTail(self._store.tail_stream(key, start))
+        return AsyncTail(self._store.tail_stream(key, start), _readers_of(self._store))
 
     def wait_for(self, key: Key, next: int, timeout: Optional[float] = None) -> "Coroutine[Any, Any, bool]":
         """Waits until the next number of a log is at least `next`, for `timeout` seconds at most.
@@ -264,8 +268,9 @@ class AsyncTail:
     A wait that is cancelled loses no event. An error ends the tail.
     """
 
-    def __init__(self, tail: _brooklet.TailStream) -> None:
+    def __init__(self, tail: _brooklet.TailStream, readers: ThreadPoolExecutor) -> None:
         self._tail = tail
+        self._readers = readers
         self._taken = 0
 
     def __aiter__(self) -> Self:
@@ -277,13 +282,26 @@ class AsyncTail:
             self._taken = 0
             await asyncio.sleep(0)
         while not self._tail.is_ready:
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            _port(loop).tail(self._tail, future)
-            await future
+            await self._next()
         self._taken += 1
         # The event leaves the tail here, where no cancellation of the task comes between.
         return self._tail.take()
+
+    def _next(self) -> "asyncio.Future[None]":
+        """Returns a future that ends when the next event is there."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        # Old entries are in the file: another thread reads them, and the event loop has the new ones from memory.
+        reads = self._tail.begin_reading()
+        try:
+            _port(loop).tail(self._tail, future)
+            if reads:
+                self._readers.submit(self._tail.read)
+        except BaseException:
+            if reads:
+                self._tail.end_reading()
+            raise
+        return future
 
 
 class Opening:
