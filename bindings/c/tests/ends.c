@@ -64,9 +64,11 @@ static void queues_and_forks(const char *path) {
     brooklet_store *store = opened(path);
     brooklet_queue *queue = NULL;
     brooklet_ticket *ticket = NULL;
+    brooklet_wait *reaches = NULL;
     brooklet_completion one;
     size_t count = 0;
     ok(brooklet_queue_new(&queue, &error), &error);
+    ok(brooklet_wait_open(store, KEY("none"), 1, &reaches, &error), &error);
     ok(brooklet_append(store, KEY("doc"), "x", 1, &ticket, &error), &error);
     ok(brooklet_ticket_notify(ticket, queue, 7, &error), &error);
     struct pollfd wait = {.fd = brooklet_queue_fd(queue), .events = POLLIN};
@@ -105,6 +107,9 @@ static void queues_and_forks(const char *path) {
         ok(brooklet_queue_post(own, 3, &error), &error);
         ok(brooklet_queue_take(own, &one, 1, 0, &count, &error), &error);
         assert(one.tag == 3);
+        refused(brooklet_wait_poll(reaches, queue, 9, &error), &error, BROOKLET_STOPPED, "fork");
+        refused(brooklet_wait_poll(reaches, own, 9, &error), &error, BROOKLET_STOPPED, "fork");
+        brooklet_wait_free(reaches);
         brooklet_queue_free(own);
         brooklet_queue_free(queue);
         _exit(0);
@@ -114,6 +119,7 @@ static void queues_and_forks(const char *path) {
     assert(poll(&wait, 1, 0) == 1);
     ok(brooklet_queue_take(queue, &one, 1, 0, &count, &error), &error);
     assert(count == 1 && one.tag == 7 && poll(&wait, 1, 0) == 0);
+    brooklet_wait_free(reaches);
     brooklet_ticket_free(ticket);
     brooklet_queue_free(queue);
     brooklet_store_free(store);

@@ -54,6 +54,8 @@ static void handles_of_reads(brooklet_store *store) {
     STORES_NULL(brooklet_logs, brooklet_scan(store, NULL, 0, none, 5, &made, &error));
     STORES_NULL(brooklet_tail, brooklet_tail_open(NULL, KEY("k"), 0, &made, &error));
     STORES_NULL(brooklet_tail, brooklet_tail_open(store, none, 5, 0, &made, &error));
+    STORES_NULL(brooklet_wait, brooklet_wait_open(NULL, KEY("k"), 1, &made, &error));
+    STORES_NULL(brooklet_wait, brooklet_wait_open(store, none, 5, 1, &made, &error));
     size_t used, count;
     STORES_NULL(brooklet_entries,
                 brooklet_read_fill(NULL, KEY("k"), 0, 1, true, buffer, 100, &used, &count, &made, &error));
