@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
 import test from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { BrookletError, Commit, Store, open } from 'brooklet'
@@ -132,6 +134,38 @@ test('shared memory, and memory that changes after the call', async t => {
   shared.fill(99)
   await Promise.all(appends)
   assert.deepEqual(plain(await all(store.read('log'))), [[0, 'aaaa'], [1, 'bbbb'], [2, 'bbbb']])
+})
+
+test('an iterator that is left early keeps nothing of the store', async t => {
+  const require = createRequire(import.meta.url)
+  const native = require(join(dirname(require.resolve('brooklet')), 'brooklet.node'))
+  const { store } = await opened(t)
+  for (let n = 0; n < 20; n++) await store.appendMany('log', Array(1000).fill('x'))
+  await Promise.all(Array.from({ length: 20_000 }, (_, n) => store.append(`logs/${n}`, 'x')))
+  const readers = []
+  const methods = { read: native.Store.prototype.read, scan: native.Store.prototype.scan }
+  for (const [name, method] of Object.entries(methods)) {
+    native.Store.prototype[name] = function (...given) {
+      readers.push(method.apply(this, given))
+      return readers.at(-1)
+    }
+  }
+  t.after(() => Object.assign(native.Store.prototype, methods))
+  for (const items of [store.read('log'), store.scan('logs/')]) {
+    await items.next()
+    await items.return()
+  }
+  assert.equal(readers.length, 2)
+  for (const reader of readers) {
+    // A thread of the pool ends it soon. One that was not ended has many batches left.
+    let left = 1
+    for (let tries = 0; tries < 10 && left > 0; tries++) {
+      await sleep(20)
+      const [failure, rows] = await reader.take()
+      left = failure ? 1 : rows[0].length
+    }
+    assert.equal(left, 0)
+  }
 })
 
 test('the garbage collector in mid-call', async t => {
