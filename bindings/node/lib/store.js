@@ -114,13 +114,19 @@ class Store {
   tail (log, given) {
     const { start = 0, signal: aborts } = options(given, { start: whole, signal })
     const bytes = Uint8Array.from(key(log))
-    let tail, waits
+    let tail, step, waits
     const fetch = async () => {
       tail ??= await answer(this.#native.tail(bytes, start))
+      // The tail may have been left meanwhile.
+      if (over) {
+        end()
+        return []
+      }
       const followed = tail
       // Old entries are in the file: a thread of the pool reads them.
-      if (!over && followed.isBehind()) {
-        const read = rows.events(await answer(followed.read()))
+      if (followed.isBehind()) {
+        step = answer(followed.read())
+        const read = rows.events(await step)
         if (read.length > 0) return read
       }
       const found = over ? undefined : await wait(port => (waits = port.tail(followed)))
@@ -130,8 +136,9 @@ class Store {
     let over = false
     const end = () => {
       over = true
-      tail = undefined
       if (waits !== undefined) forget(waits)
+      if (tail) release(tail, step)
+      tail = undefined
     }
     return new Items(fetch, end, aborts)
   }
@@ -182,7 +189,22 @@ if (Symbol.asyncDispose) {
 
 /** Returns an iterator of what the native `reader` reads. */
 function batches (reader, decoded, aborts) {
-  return new Items(async () => decoded(await answer(reader.take())), () => { reader = undefined }, aborts)
+  let step
+  let read = false
+  const fetch = async () => {
+    step = answer(reader.take())
+    const found = decoded(await step)
+    read = found.length === 0
+    return found
+  }
+  const end = () => { if (!read) release(reader, step) }
+  return new Items(fetch, end, aborts)
+}
+
+/** Has a native reader that is left early keep no part of the store, once its last step on the thread pool is done. */
+function release (reader, step) {
+  const end = () => { reader.end() }
+  Promise.resolve(step).then(end, end)
 }
 
 module.exports = { Store, open }

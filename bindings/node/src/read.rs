@@ -96,6 +96,15 @@ impl<T: Row> Shared<T> {
         let ahead = self.0.clone();
         call(move || ahead.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
+
+    /// Ends the read on a thread of the pool, where another one may read.
+    fn end(&self) -> AsyncTask<Call<bool>> {
+        let ahead = self.0.clone();
+        call(move || {
+            ahead.lock().unwrap_or_else(PoisonError::into_inner).state = State::Ends(None);
+            Ok(true)
+        })
+    }
 }
 
 /// The entries of a log, as they are when the first batch is read.
@@ -117,6 +126,12 @@ impl Entries {
     pub fn take(&self) -> AsyncTask<Call<Rows>> {
         self.shared.take()
     }
+
+    /// Releases what the read keeps of the store: the runs that it reads stay in the file as long.
+    #[napi]
+    pub fn end(&self) -> AsyncTask<Call<bool>> {
+        self.shared.end()
+    }
 }
 
 /// The logs of a store, in the order of their keys.
@@ -137,5 +152,11 @@ impl Logs {
     #[napi]
     pub fn take(&self) -> AsyncTask<Call<Rows>> {
         self.shared.take()
+    }
+
+    /// Releases what the read keeps of the store: the runs that it reads stay in the file as long.
+    #[napi]
+    pub fn end(&self) -> AsyncTask<Call<bool>> {
+        self.shared.end()
     }
 }

@@ -28,7 +28,8 @@ fn now() -> Instant {
 
 /// A tail, and the failure that follows the events that it returned.
 pub struct Following {
-    stream: brooklet::TailStream,
+    /// The tail, until it is left.
+    stream: Option<brooklet::TailStream>,
     failed: Option<Failure>,
     /// The time when the tail had returned all events, if the last call found no further one.
     caught_up: Option<Instant>,
@@ -42,8 +43,9 @@ impl Following {
         }
         self.caught_up = None;
         let mut rows = Rows::default();
+        let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(rows)) };
         for _ in 0..MOST {
-            let added = match Pin::new(&mut self.stream).poll_next(context) {
+            let added = match Pin::new(&mut *stream).poll_next(context) {
                 Poll::Pending => {
                     self.caught_up = Some(now());
                     if rows.is_empty() {
@@ -96,6 +98,17 @@ impl Tail {
             Poll::Pending => Ok(Rows::default()),
         })
     }
+
+    /// Releases what the tail keeps of the store, on a thread of the pool, where another one may
+    /// read.
+    #[napi]
+    pub fn end(&self) -> AsyncTask<Call<bool>> {
+        let following = self.following.clone();
+        call(move || {
+            held(&following).stream = None;
+            Ok(true)
+        })
+    }
 }
 
 /// A tail that a thread of the pool has begun.
@@ -105,7 +118,7 @@ impl Value for Begun {
     type Js = Tail;
 
     fn js(self) -> Tail {
-        let following = Following { stream: self.0.into_stream(), failed: None, caught_up: None };
+        let following = Following { stream: Some(self.0.into_stream()), failed: None, caught_up: None };
         Tail { following: Arc::new(Mutex::new(following)) }
     }
 }
