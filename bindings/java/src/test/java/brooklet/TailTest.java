@@ -115,6 +115,19 @@ class TailTest {
     }
 
     @Test
+    void aCloseEndsATailWithoutDemand() throws Exception {
+        Store store = Stores.open(folder);
+        Collector idle = new Collector();
+        store.tail(K, 0).subscribe(idle);
+        while (store.underWay() == 0) {
+            Thread.onSpinWait();
+        }
+        store.close();
+        assertTrue(idle.failure.get(60, TimeUnit.SECONDS) instanceof ClosedException);
+        assertEquals(0, store.underWay());
+    }
+
+    @Test
     void aSubscriberThatThrowsIsLeft() throws Exception {
         CompletableFuture<Throwable> uncaught = new CompletableFuture<>();
         Executor executor = code -> new Thread(() -> {
