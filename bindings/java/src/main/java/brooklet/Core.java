@@ -142,6 +142,11 @@ final class Core {
         }
     }
 
+    /** Returns whether the store is closed, or is being closed. */
+    boolean isClosed() {
+        return (calls.get() & CLOSED) != 0;
+    }
+
     static BrookletException closed() {
         return BrookletException.closed("the store is closed: open it again");
     }

@@ -119,6 +119,10 @@ final class TailSubscription implements Subscription, Runnable {
                     throw new IllegalArgumentException("a subscriber requested fewer than one event");
                 }
             } while (events.isEmpty() && demand.get() > 0 && fill());
+            if (events.isEmpty() && core.isClosed()) {
+                // A failure needs no demand. Nobody else would free the tail.
+                throw Core.closed();
+            }
         } catch (BrookletException | IllegalArgumentException e) {
             end();
             if (calling) {
