@@ -334,4 +334,17 @@ mod tests {
             assert_eq!(all, [(name, told.to_owned())]);
         }
     }
+
+    /// In an earlier state such a number made any text valid afterwards.
+    #[test]
+    fn a_size_over_all_numbers_with_a_sign_leaves_a_size() {
+        let mut settings = Settings::default();
+        settings.set("maxmemory", "18446744073709551615").unwrap();
+        assert!(settings.set("maxmemory", "nonsense").is_err());
+        settings.set("maxmemory", "1gb").unwrap();
+        assert_eq!(
+            settings.get(b"maxmemory", &mut { 10_000 }).unwrap(),
+            [("maxmemory", "1073741824".to_owned())]
+        );
+    }
 }
