@@ -217,10 +217,10 @@ impl Settings {
             }
             _ => {
                 let known = self.without_effect.iter_mut().find(|(known, _)| *known == name);
-                let (_, kept) = known.ok_or_else(|| {
+                let (known, kept) = known.ok_or_else(|| {
                     format!("Unknown option or number of arguments for CONFIG SET - '{name}'")
                 })?;
-                if kept.parse::<i64>().is_ok() {
+                if is_number(known) {
                     let (sign, size) = value.strip_prefix('-').map_or(("", value), |size| ("-", size));
                     let number = bytes(size);
                     let number =
@@ -246,6 +246,11 @@ impl Settings {
         }
         Some(())
     }
+}
+
+/// Returns whether a setting without effect has a number.
+fn is_number(name: &str) -> bool {
+    WITHOUT_EFFECT.iter().any(|(known, default)| *known == name && default.parse::<i64>().is_ok())
 }
 
 /// Returns a limit of bytes, of which 0 is none.
