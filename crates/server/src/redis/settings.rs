@@ -352,4 +352,32 @@ mod tests {
             [("maxmemory", "1073741824".to_owned())]
         );
     }
+
+    /// In an earlier state these were unknown, and programs that set up a server ended.
+    #[test]
+    fn settings_of_redis_without_effect_are_taken() {
+        let mut settings = Settings::default();
+        for (name, value) in [
+            ("activedefrag", "yes"),
+            ("hz", "100"),
+            ("dynamic-hz", "no"),
+            ("latency-tracking", "no"),
+            ("lazyfree-lazy-user-del", "yes"),
+            ("loglevel", "debug"),
+            ("maxmemory-samples", "10"),
+            ("no-appendfsync-on-rewrite", "yes"),
+            ("stop-writes-on-bgsave-error", "no"),
+            ("tcp-keepalive", "60"),
+            ("zset-max-listpack-value", "32"),
+        ] {
+            settings.set(name, value).unwrap();
+            let all = settings.get(name.as_bytes(), &mut { 10_000 }).unwrap();
+            assert_eq!(all, [(name, value.to_owned())]);
+        }
+        assert!(settings.set("hz", "often").is_err());
+        // They would promise what the server does not do.
+        for name in ["requirepass", "replica-read-only", "dir", "protected-mode", "io-threads"] {
+            assert!(settings.set(name, "1").is_err(), "{name}");
+        }
+    }
 }
