@@ -82,32 +82,62 @@ const LEAST_REQUEST: u64 = 1000;
 /// again, also beside many scripts.
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// Settings that clients of Redis change, without effect here.
-const WITHOUT_EFFECT: [(&str, &str); 24] = [
+/// Settings that clients of Redis change, without effect here: those of memory, of files, of work
+/// in the background and of the log. No setting is among them that would change who may do what, or
+/// where data is.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("activedefrag", "no"),
+    ("active-expire-effort", "1"),
+    ("activerehashing", "yes"),
+    ("aof-rewrite-incremental-fsync", "yes"),
+    ("aof-use-rdb-preamble", "yes"),
     ("appendfsync", "always"),
     ("appendonly", "yes"),
-    ("aof-use-rdb-preamble", "yes"),
+    ("auto-aof-rewrite-min-size", "67108864"),
     ("auto-aof-rewrite-percentage", "0"),
     ("busy-reply-threshold", "5000"),
+    ("dynamic-hz", "yes"),
     ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
     ("hash-max-ziplist-entries", "512"),
     ("hash-max-ziplist-value", "64"),
+    ("hll-sparse-max-bytes", "3000"),
+    ("hz", "10"),
+    ("jemalloc-bg-thread", "yes"),
+    ("latency-tracking", "yes"),
+    ("lazyfree-lazy-eviction", "no"),
+    ("lazyfree-lazy-expire", "no"),
+    ("lazyfree-lazy-server-del", "no"),
+    ("lazyfree-lazy-user-del", "no"),
+    ("lazyfree-lazy-user-flush", "no"),
+    ("lfu-decay-time", "1"),
+    ("lfu-log-factor", "10"),
     ("list-compress-depth", "0"),
     ("list-max-listpack-size", "-2"),
     ("list-max-ziplist-size", "-2"),
+    ("loglevel", "notice"),
     ("lua-time-limit", "5000"),
     ("maxmemory", "0"),
+    ("maxmemory-eviction-tenacity", "10"),
     ("maxmemory-policy", "noeviction"),
+    ("maxmemory-samples", "5"),
     ("min-replicas-to-write", "0"),
     ("min-slaves-to-write", "0"),
+    ("no-appendfsync-on-rewrite", "no"),
+    ("rdb-save-incremental-fsync", "yes"),
+    ("rdbcompression", "yes"),
     ("save", ""),
     ("set-max-intset-entries", "512"),
     ("slowlog-log-slower-than", "-1"),
     ("slowlog-max-len", "0"),
+    ("stop-writes-on-bgsave-error", "yes"),
     ("stream-node-max-bytes", "4096"),
     ("stream-node-max-entries", "100"),
+    ("tcp-keepalive", "300"),
     ("zset-max-listpack-entries", "128"),
+    ("zset-max-listpack-value", "64"),
+    ("zset-max-ziplist-entries", "128"),
+    ("zset-max-ziplist-value", "64"),
 ];
 
 impl Default for Settings {
