@@ -2,6 +2,7 @@
 
 use crate::http_client;
 
+use brooklet_documents::{Documents, Opaque, Options};
 use brooklet_server::http::Config;
 use bytes::Bytes;
 use http_client::*;
@@ -412,6 +413,26 @@ async fn a_damaged_document_can_be_deleted_and_made_again() {
     assert_eq!(refused, (500, "failed".into()));
     assert_eq!(server.send("DELETE", &at("d"), &[("if-match", "*")], "").await.status, 204);
     assert_eq!(server.document("d", json!(2)).await, 3);
+}
+
+/// In an earlier state the status was 400, as if the request were wrong.
+#[tokio::test]
+async fn an_update_that_is_damaged_is_a_failure_of_the_server() {
+    let server = Server::new().await;
+    // A model that checks nothing writes what the server reads as JSON.
+    let model = Opaque::new("json", 1, |_: &[u8], _: &[Bytes]| Ok(Vec::new()));
+    let documents = Documents::open(&server.store, model, Options::new("documents/")).unwrap();
+    // Bytes of no change, no JSON, and JSON that is no patch.
+    for (name, change) in [("a", &b"damage"[..]), ("b", b"m{"), ("c", b"p[1]")] {
+        documents.create(name, "1", &Opaque::state("{}")).unwrap();
+        documents.patch(name, 1, "2", &Bytes::from_static(change)).unwrap();
+        for query in ["since=1", "history"] {
+            let reply = server.get(&at(&format!("{name}?{query}"))).await;
+            assert_eq!(reply.problem(), (500, "failed".into()), "{name} {query}");
+            let why = reply.json()["detail"].as_str().unwrap().to_owned();
+            assert!(why.contains("version 2") && why.contains("is damaged"), "{why}");
+        }
+    }
 }
 
 #[tokio::test]

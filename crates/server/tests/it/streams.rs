@@ -93,6 +93,22 @@ async fn creating_again_makes_sure_that_it_is_the_same() {
     assert_eq!(server.head("s").await.header("stream-ttl"), "60");
 }
 
+/// In an earlier state a list, as two proxies make it, counted as HTTP without TLS.
+#[tokio::test]
+async fn a_stream_is_where_the_first_proxy_was_asked() {
+    let server = Server::new().await;
+    for (name, by, scheme) in [
+        ("a", "https", "https"),
+        ("b", "https,http", "https"),
+        ("c", " HTTPS , http", "https"),
+        ("d", "http, https", "http"),
+    ] {
+        let made = server.put(name, &[TEXT[0], ("x-forwarded-proto", by)], "").await;
+        let url = format!("{scheme}://{}/v1/stream/{name}", server.address);
+        assert_eq!((made.status, made.header("location")), (201, &url[..]), "{by}");
+    }
+}
+
 #[tokio::test]
 async fn a_closed_stream_takes_no_more() {
     let server = Server::new().await;

@@ -110,6 +110,24 @@ async fn raw(server: &Server, request: &[u8]) -> String {
     String::from_utf8_lossy(&reply).into_owned()
 }
 
+/// In an earlier state the server asked for the body, and took in all of it, to refuse it.
+#[tokio::test]
+async fn a_body_that_is_announced_as_too_large_is_not_asked_for() {
+    let config = Config { patience: Duration::from_secs(2), max_body: 1000, ..config() };
+    let server = Server::with(options().create_on(volume()).unwrap(), config).await;
+    server.text("s", "").await;
+    let begin = "POST /v1/stream/s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: text/plain\r\n";
+    let asks = format!("{begin}expect: 100-continue\r\n");
+    let refused = raw(&server, format!("{asks}content-length: 1001\r\n\r\n").as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
+    let document = asks.replace("POST /v1/stream/s", "PUT /v1/documents/d");
+    let refused = raw(&server, format!("{document}content-length: 1001\r\n\r\n").as_bytes()).await;
+    assert!(refused.starts_with("HTTP/1.1 413 "), "{refused}");
+    let taken = raw(&server, format!("{asks}content-length: 3\r\n\r\nabc").as_bytes()).await;
+    assert!(taken.contains("HTTP/1.1 204 "), "{taken}");
+    assert_eq!(server.get("s").await.text(), "abc");
+}
+
 #[tokio::test]
 async fn peers_that_say_too_much_or_nothing_are_let_go() {
     let config = Config { patience: Duration::from_secs(2), max_body: 1000, ..config() };
