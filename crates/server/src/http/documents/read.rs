@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode, header};
-use brooklet_documents::{Error, Json, Model};
+use brooklet_documents::{Error, Json, Model, Refusal};
 use bytes::Bytes;
 
 use super::asked::{Asked, Part, Tags};
@@ -89,12 +89,13 @@ impl Face {
     async fn updates(self: &Arc<Self>, name: Vec<u8>, since: Option<u64>) -> Result<Response<Body>, Problem> {
         let share = self.limits.replies.take(self.config.chunk).await?;
         // The share goes with the work, which goes on where the client leaves.
-        let read = move |face: &Self| face.read_updates(&name, since).map(|read| (read, share));
+        let document = name.clone();
+        let read = move |face: &Self| face.read_updates(&document, since).map(|read| (read, share));
         let (read, mut share) = self.blocking(&self.reads, read).await?;
         let Read { mut updates, changes, len } = read;
         let version = updates.version;
         self.limits.replies.grow(&mut share, 2 * len).await?;
-        updates.merged = self.merged(changes, len).await?;
+        updates.merged = self.merged(name, changes, len).await?;
         let body = serde_json::to_vec(&updates).expect("updates are JSON");
         drop(updates);
         self.limits.replies.grow(&mut share, body.len()).await?;
@@ -115,20 +116,27 @@ impl Face {
         while read.len < self.config.chunk
             && let Some(update) = reader.next_encoded().transpose()?
         {
-            let shown = text(&Shown::new(&update, Change::stored(&update.change)?));
+            let change = Change::stored(&update.change);
+            let change = change.map_err(|refusal| damaged(name, update.version, &refusal))?;
+            let shown = text(&Shown::new(&update, change));
             read.len += shown.get().len();
             read.updates.version = update.version;
             read.updates.updates.push(shown);
-            read.changes.push(update.change);
+            read.changes.push((update.version, update.change));
         }
         Ok(read)
     }
 
     /// Returns one change with the effect of all, if there is one. It takes values in memory, and
     /// more memory than the text of all.
-    async fn merged(self: &Arc<Self>, changes: Vec<Bytes>, len: usize) -> Result<Option<Change>, Problem> {
+    async fn merged(
+        self: &Arc<Self>,
+        name: Vec<u8>,
+        changes: Vec<(u64, Bytes)>,
+        len: usize,
+    ) -> Result<Option<Change>, Problem> {
         // The changes, and one of all of them.
-        let weight = 2 * changes.iter().map(|change| Json::weight(change)).sum::<usize>();
+        let weight = 2 * changes.iter().map(|(_, change)| Json::weight(change)).sum::<usize>();
         let is_large = len > 2 * self.config.chunk || weight > self.limits.values.bytes();
         if changes.is_empty() || is_large {
             return Ok(None);
@@ -137,7 +145,10 @@ impl Face {
         let merge = move |face: &Self| {
             let _share = share;
             let model = face.documents.model();
-            let changes = changes.iter().map(|change| model.decode(change)).collect::<Result<Vec<_>, _>>()?;
+            let decode = |(version, change): &(u64, Bytes)| {
+                model.decode(change).map_err(|refusal| damaged(&name, *version, &refusal))
+            };
+            let changes = changes.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
             // Twice the same patches are no help.
             let merged = model.compose(&changes).filter(|merged| merged.to_json().len() <= len);
             Ok(merged.as_ref().map(Change::from))
@@ -149,7 +160,8 @@ impl Face {
 /// Updates that were read, and their changes as they are stored.
 struct Read {
     updates: Updates,
-    changes: Vec<Bytes>,
+    /// Each with the version that it makes.
+    changes: Vec<(u64, Bytes)>,
     /// Bytes of the updates.
     len: usize,
 }
@@ -182,6 +194,14 @@ fn text_of(name: &[u8]) -> String {
 
 pub fn not_found(name: &[u8]) -> Problem {
     Error::NotFound { document: text_of(name) }.into()
+}
+
+/// Returns the problem of an update that the document stores, and that is no change of JSON.
+fn damaged(name: &[u8], version: u64, refusal: &Refusal) -> Problem {
+    let document = text_of(name);
+    let why = format!("the update of document {document} to version {version} is damaged: {refusal}");
+    tracing::error!(%why, "a request on a document failed");
+    Problem::new(Kind::Failed, format!("{why}; restore the document from a copy"))
 }
 
 /// Sets the tag of a version.
