@@ -283,11 +283,14 @@ fn finish(
 }
 
 /// Where the client finds the stream: as it wrote it, and by the scheme that it used, here or as a
-/// proxy before the server reports.
+/// proxy before the server reports. Of several proxies, the first one knows.
 fn url(head: &Parts) -> String {
     let path = head.uri.path();
     let is_secure = match head.headers.get("x-forwarded-proto") {
-        Some(scheme) => scheme == "https",
+        Some(schemes) => {
+            let first = schemes.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
+            first.trim_ascii().eq_ignore_ascii_case(b"https")
+        }
         None => head.extensions.get::<OverTls>().is_some(),
     };
     let scheme = if is_secure { "https" } else { "http" };
