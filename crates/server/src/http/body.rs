@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, HttpBody};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
@@ -30,12 +30,14 @@ impl Bodies {
 
     /// The whole body, which holds its share of the memory. The share is for bytes that are there,
     /// and not for bytes that are announced: so peers that send slowly hold little.
-    pub async fn collect(&self, body: Body) -> Result<Bytes, Refusal> {
+    pub async fn collect(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
         let told = HttpBody::size_hint(&body).exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         match told {
             Some(0) => return Ok(Bytes::new()),
             Some(len) if len > self.most => {
-                self.discard(body.into_data_stream()).await;
+                if !waits_to_send(headers) {
+                    self.discard(body.into_data_stream()).await;
+                }
                 return Err(self.too_large());
             }
             _ => {}
@@ -83,4 +85,11 @@ impl Bodies {
     fn too_large(&self) -> Refusal {
         Refusal::too_large(format!("the body is over {} bytes: send it in parts", self.most))
     }
+}
+
+/// Returns whether a client sends the body only after the server has asked for it. The first read
+/// of the body asks.
+fn waits_to_send(headers: &HeaderMap) -> bool {
+    let expected = headers.get(header::EXPECT);
+    expected.is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }

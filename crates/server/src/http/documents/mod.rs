@@ -219,11 +219,11 @@ impl Face {
             Method::GET | Method::HEAD => self.read(head.method, name, asked).await,
             Method::PUT => {
                 expect_whole(&head.headers)?;
-                let body = Taken::collect(&self.limits, body).await?;
+                let body = Taken::collect(&self.limits, &head.headers, body).await?;
                 self.put(name, asked, body).await
             }
             Method::PATCH => {
-                let body = Taken::collect(&self.limits, body).await?;
+                let body = Taken::collect(&self.limits, &head.headers, body).await?;
                 self.patch(name, asked, body).await
             }
             Method::POST => self.post(name, asked).await,

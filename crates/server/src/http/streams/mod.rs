@@ -215,11 +215,11 @@ impl Streams {
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
             Method::POST => {
-                let body = self.limits.bodies.collect(body).await?;
+                let body = self.limits.bodies.collect(&head.headers, body).await?;
                 self.post(&self.open(&name, false).await?, &head.headers, body).await
             }
             Method::PUT => {
-                let body = self.limits.bodies.collect(body).await?;
+                let body = self.limits.bodies.collect(&head.headers, body).await?;
                 self.put(&self.open(&name, false).await?, &head, body).await
             }
             Method::DELETE => {
@@ -295,7 +295,8 @@ mod tests {
         };
         assert_eq!(runtime.block_on(ask(Method::PUT, 0)).unwrap(), StatusCode::CREATED);
         let collect = async || {
-            let collected = streams.limits.bodies.collect(Body::from(vec![b'x'; SIZE])).await;
+            let body = Body::from(vec![b'x'; SIZE]);
+            let collected = streams.limits.bodies.collect(&Default::default(), body).await;
             collected.map(|_| ()).map_err(|refusal| refusal.status)
         };
         let stream = streams.registry.get(&Name::new("s").unwrap());
