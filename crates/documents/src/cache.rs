@@ -43,12 +43,14 @@ pub(crate) struct SharedSlot<M: Model>(Mutex<Slot<M>>);
 impl<M: Model> SharedSlot<M> {
     pub fn lock(&self) -> MutexGuard<'_, Slot<M>> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.last.take_if(|last| {
-            let is_shown = last.is_durable() || last.is_in_memory();
-            is_shown && last.is_done() && last.wait().is_ok()
-        });
+        slot.last.take_if(|last| is_shown(last) && last.wait().is_ok());
         slot
     }
+}
+
+/// Returns whether readers may see a write. Does not wait.
+fn is_shown(last: &Ticket) -> bool {
+    (last.is_durable() || last.is_in_memory()) && last.is_done()
 }
 
 struct Held<M: Model> {
@@ -127,6 +129,14 @@ impl<M: Model> Cache<M> {
         let Some(held) = slots.by_name.get(name) else { return false };
         let slot = held.slot.0.try_lock();
         slot.map_or(true, |slot| slot.open.as_ref().is_some_and(|open| open.state.is_some()))
+    }
+
+    /// Returns whether a call has a document in use, or readers may not see its last write yet.
+    pub fn is_busy(&self, name: &[u8]) -> bool {
+        let slots = self.lock();
+        let Some(held) = slots.by_name.get(name) else { return false };
+        let slot = held.slot.0.try_lock();
+        slot.map_or(true, |slot| slot.last.as_ref().is_some_and(|last| !is_shown(last)))
     }
 
     /// Returns the number of documents, how many of them have a state, and the bytes of all.

@@ -278,6 +278,13 @@ impl<M: Model> Documents<M> {
         self.core.cache.has_state(name.as_ref())
     }
 
+    /// Returns whether a call for a document would wait for others: another call has the document
+    /// in use, or its last write is not durable yet. For programs whose calls take turns: a writer
+    /// may wait for room, and so do all calls for its document. Does not wait.
+    pub fn is_busy(&self, name: impl AsRef<[u8]>) -> bool {
+        self.core.cache.is_busy(name.as_ref())
+    }
+
     /// Runs a step on a document, with its slot locked. Returns the last write that the result may
     /// depend on. The step begins again if another handle wrote the document meanwhile.
     pub(crate) fn enter<R>(

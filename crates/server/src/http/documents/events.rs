@@ -64,6 +64,7 @@ impl Face {
         };
         let place = self.limits.place()?;
         let was_here = asked.last_event.is_some();
+        let document = name.clone();
         let watch = move |face: &Self| match face.documents.watch(&name, from) {
             // The store has gone back behind the version that the client had, as by a takeover. A
             // read replica may be behind instead.
@@ -72,7 +73,7 @@ impl Face {
             }
             watch => Ok((watch?, false)),
         };
-        let (watch, begins_anew) = self.blocking(&self.reads, watch).await?;
+        let (watch, begins_anew) = self.reading(&document, watch).await?;
         let mut follower = Follower {
             face: self.clone(),
             watch: Some(watch.without_undo()),

@@ -25,7 +25,7 @@ use axum::routing::{any, get};
 use brooklet::{SpaceConfig, Store};
 use brooklet_documents::{Answer, Documents, Json, Options};
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::asked::Asked;
@@ -45,6 +45,8 @@ const PREFIX: &str = "/v1/documents/";
 const WRITERS: usize = 96;
 /// Fewer: each may build a document, and the text of a reply, before the reply's size is known.
 const READERS: usize = 16;
+/// Readers of documents that others have in use: their writers may wait for room.
+const LATE_READERS: usize = 16;
 /// Writers that may build a document, too: a request of a few bytes is enough for one of many MB.
 const LOADERS: usize = 16;
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
@@ -54,6 +56,7 @@ pub struct Face {
     documents: Documents<Json>,
     config: Config,
     reads: Arc<Semaphore>,
+    late_reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     loads: Arc<Semaphore>,
     limits: Arc<Limits>,
@@ -81,6 +84,7 @@ impl Face {
         Ok(Arc::new(Self {
             documents: documents.expect("the options are valid"),
             reads: Arc::new(Semaphore::new(READERS)),
+            late_reads: Arc::new(Semaphore::new(LATE_READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
             loads: Arc::new(Semaphore::new(LOADERS)),
             limits,
@@ -119,6 +123,30 @@ impl Face {
         work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let turn = turns.clone().acquire_owned().await.expect("it is never closed");
+        self.with_turn(turn, work).await
+    }
+
+    /// Does on another thread what reads a document. If others have the document in use, it gets a
+    /// turn of another kind, so that all other documents are read meanwhile.
+    async fn reading<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &[u8],
+        work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
+        if self.documents.is_busy(name) {
+            drop(turn);
+            return self.blocking(&self.late_reads, work).await;
+        }
+        self.with_turn(turn, work).await
+    }
+
+    /// Does on another thread what may wait for the store, and has its turn.
+    async fn with_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        turn: OwnedSemaphorePermit,
+        work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
         let face = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let done = {
@@ -155,15 +183,16 @@ impl Face {
         self.blocking(&self.writes, work).await
     }
 
-    /// Makes the body of a reply, within the memory for replies.
+    /// Makes the body of a reply about a document, within the memory for replies.
     async fn body<T: Send + 'static>(
         self: &Arc<Self>,
+        name: &[u8],
         work: impl FnOnce(&Self) -> Result<(T, Vec<u8>), Problem> + Send + 'static,
     ) -> Result<(T, Bytes), Problem> {
         let share = self.limits.replies.take(self.config.chunk).await?;
         // The share goes with the work, which goes on where the client leaves.
         let work = move |face: &Self| work(face).map(|made| (made, share));
-        let ((found, body), mut share) = self.blocking(&self.reads, work).await?;
+        let ((found, body), mut share) = self.reading(name, work).await?;
         self.limits.replies.grow(&mut share, body.len()).await?;
         Ok((found, hold(body.into(), Some(share))))
     }
@@ -189,7 +218,7 @@ impl Face {
         let (newest, follows) = (asked.newest(), asked.wants_events && method == Method::GET);
         if self.gate.is_some() && newest > 0 {
             let document = name.clone();
-            if self.blocking(&self.reads, move |face| face.lacks(&document, newest)).await? {
+            if self.reading(&name, move |face| face.lacks(&document, newest)).await? {
                 return later(follows, "this read replica does not have the document yet: ask again".into());
             }
         }

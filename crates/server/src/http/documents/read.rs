@@ -30,12 +30,13 @@ impl Face {
             return Err(Problem::new(Kind::BadRequest, "HEAD is for the document as it is: omit the query"));
         }
         let Asked { if_match, if_none_match, .. } = asked;
+        let document = name.clone();
         let read = move |face: &Self| {
-            let version = face.version(&name)?;
-            expect(&name, if_match.as_ref(), version, version)?;
+            let version = face.version(&document)?;
+            expect(&document, if_match.as_ref(), version, version)?;
             Ok(version)
         };
-        let version = self.blocking(&self.reads, read).await?;
+        let version = self.reading(&name, read).await?;
         let is_known = if_none_match.is_some_and(|tags| tags.have(version));
         let status = if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
         let mut response = json(status, omitted());
@@ -55,6 +56,7 @@ impl Face {
         asked: Asked,
         at: Option<u64>,
     ) -> Result<Response<Body>, Problem> {
+        let document = name.clone();
         let work = move |face: &Self| {
             let Asked { if_match, if_none_match, .. } = &asked;
             if if_match.is_some() || if_none_match.is_some() {
@@ -76,7 +78,7 @@ impl Face {
             let body = serde_json::to_vec(found.state.value()).expect("a state is JSON");
             Ok(((found.version, true), body))
         };
-        let ((version, is_new), body) = self.body(work).await?;
+        let ((version, is_new), body) = self.body(&document, work).await?;
         let mut response = match is_new {
             true => json(StatusCode::OK, body),
             false => json(StatusCode::NOT_MODIFIED, Body::empty()),
@@ -91,7 +93,7 @@ impl Face {
         // The share goes with the work, which goes on where the client leaves.
         let document = name.clone();
         let read = move |face: &Self| face.read_updates(&document, since).map(|read| (read, share));
-        let (read, mut share) = self.blocking(&self.reads, read).await?;
+        let (read, mut share) = self.reading(&name, read).await?;
         let Read { mut updates, changes, len } = read;
         let version = updates.version;
         self.limits.replies.grow(&mut share, 2 * len).await?;
