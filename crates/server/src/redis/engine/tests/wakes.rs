@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Wake;
 
+use bytes::Bytes;
+
 use super::{World, at, words};
 
 /// Counts how often it wakes somebody.
@@ -65,4 +67,31 @@ fn a_wait_in_vain_ends_with_a_null_array() {
         world.engine.tick(at(1_002_000));
         assert_eq!(&world.engine.take_ready(id)[..], b"*-1\r\n", "{request}");
     }
+}
+
+/// In an earlier state one member of a group that waited for any key had each push go through all
+/// clients that waited for its list.
+#[test]
+fn members_of_groups_are_found_without_the_others() {
+    let mut world = World::new(1, 1 << 20, None);
+    let mut ask = |request: &str| {
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        world.engine.run(id, &mut [words(request)].into(), || true);
+        id
+    };
+    for key in ["list", "both"] {
+        for _ in 0..3 {
+            ask(&format!("BLPOP {key} 0"));
+        }
+    }
+    ask("XGROUP CREATE both g $ MKSTREAM");
+    let member = ask("XREADGROUP GROUP g c BLOCK 0 STREAMS both >");
+    let next = |world: &World, key: &'static [u8], only_members| {
+        world.engine.next_waiting(&Bytes::from_static(key), 0, only_members).map(|(_, id)| id)
+    };
+    assert!(next(&world, b"0/list", false).is_some() && next(&world, b"0/both", false).is_some());
+    assert_eq!(next(&world, b"0/list", true), None);
+    assert_eq!(next(&world, b"0/both", true), Some(member));
+    world.engine.disconnect(member);
+    assert_eq!(next(&world, b"0/both", true), None);
 }
