@@ -94,10 +94,10 @@ pub struct Engine {
     promised: VecDeque<(u64, ClientId)>,
     /// Clients that wait for a key to change, by the turns of their requests.
     waiting: HashMap<Bytes, BTreeMap<u64, ClientId>>,
+    /// Those of them that wait as members of a group, which may be deleted.
+    members: HashMap<Bytes, BTreeMap<u64, ClientId>>,
     /// Number of waits so far.
     turns: u64,
-    /// Number of clients that wait as members of a group.
-    group_waits: usize,
     /// Those whose key has changed, and who get their replies in portions.
     readers: Readers,
     /// Ends of the waits, by the steady clock.
@@ -166,7 +166,7 @@ impl Engine {
             promised: VecDeque::new(),
             waiting: HashMap::new(),
             turns: 0,
-            group_waits: 0,
+            members: HashMap::new(),
             readers: Readers::default(),
             deadlines: BTreeSet::new(),
             waiting_durable: BTreeSet::new(),

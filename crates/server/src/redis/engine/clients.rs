@@ -134,8 +134,7 @@ impl Engine {
         (self.held, self.topics, self.tracker, self.outbox) = Default::default();
         self.strangers.clear();
         self.promised.clear();
-        (self.waiting, self.watching, self.readers) = Default::default();
-        self.group_waits = 0;
+        (self.waiting, self.members, self.watching, self.readers) = Default::default();
         self.deadlines.clear();
         self.waiting_durable.clear();
         self.changed.clear();

@@ -59,7 +59,8 @@ impl Readers {
 impl Engine {
     /// Registers a waiting client.
     pub(super) fn wait(&mut self, client: &mut Client, mut wait: Wait) {
-        let keys = wait.keys.iter().map(|(key, _)| key.len() + WAIT);
+        let places = 1 + usize::from(wait.of_group);
+        let keys = wait.keys.iter().map(|(key, _)| key.len() + places * WAIT);
         let words = wait.request.iter().map(|word| word.len() + size_of::<Bytes>());
         wait.bytes = keys.chain(words).sum();
         // Copied, so that the rest of the packet does not stay in memory with the wait.
@@ -67,9 +68,11 @@ impl Engine {
         wait.keys.sort_unstable();
         self.turns += 1;
         (wait.turn, wait.user) = (self.turns, client.user.clone());
-        self.group_waits += usize::from(wait.of_group);
         for key in wait.each_key() {
             self.waiting.entry(key.clone()).or_default().insert(wait.turn, client.id);
+            if wait.of_group {
+                self.members.entry(key.clone()).or_default().insert(wait.turn, client.id);
+            }
         }
         if let Some(until) = wait.until {
             self.deadlines.insert((until, client.id));
@@ -85,12 +88,13 @@ impl Engine {
 
     pub(super) fn forget_wait(&mut self, client: &mut Client) -> Option<Wait> {
         let wait = client.wait.take()?;
-        self.group_waits -= usize::from(wait.of_group);
         for key in wait.each_key() {
-            if let Some(queue) = self.waiting.get_mut(key) {
-                queue.remove(&wait.turn);
-                if queue.is_empty() {
-                    self.waiting.remove(key);
+            for queues in [&mut self.waiting, &mut self.members] {
+                if let Some(queue) = queues.get_mut(key) {
+                    queue.remove(&wait.turn);
+                    if queue.is_empty() {
+                        queues.remove(key);
+                    }
                 }
             }
         }
@@ -124,14 +128,10 @@ impl Engine {
                 continue;
             }
             let (mut is_waited_for, mut last) = (self.is_waited_for(&key), 0);
-            while let Some((turn, id)) = self.next_waiting(&key, last) {
+            // Thousands may wait for one key, and nothing is left for them.
+            while let Some((turn, id)) = self.next_waiting(&key, last, !is_waited_for) {
                 last = turn;
-                if !is_waited_for && !self.is_of_group(id) {
-                    // Thousands may wait for one key, and nothing is left for them.
-                    if self.group_waits == 0 {
-                        break;
-                    }
-                } else if self.only_reads(id) {
+                if self.only_reads(id) {
                     self.readers.push(id, &key);
                 } else {
                     self.ask_again(id, &key);
@@ -142,9 +142,16 @@ impl Engine {
         self.keep_budget();
     }
 
-    /// Returns the next client that waits for a key, with its turn, after a turn.
-    fn next_waiting(&self, key: &Bytes, after: u64) -> Option<(u64, ClientId)> {
-        let mut rest = self.waiting.get(key)?.range(after + 1..);
+    /// Returns the next client that waits for a key, with its turn, after a turn: of all clients,
+    /// or of those that wait as members of a group, which hear of its end.
+    pub(super) fn next_waiting(
+        &self,
+        key: &Bytes,
+        after: u64,
+        only_members: bool,
+    ) -> Option<(u64, ClientId)> {
+        let queues = if only_members { &self.members } else { &self.waiting };
+        let mut rest = queues.get(key)?.range(after + 1..);
         rest.next().map(|(turn, id)| (*turn, *id))
     }
 
@@ -163,12 +170,6 @@ impl Engine {
             self.commit_expired();
         }
         Some(kind)
-    }
-
-    /// Returns whether a client waits as a member of a group, which may be deleted.
-    fn is_of_group(&self, id: ClientId) -> bool {
-        let wait = self.clients.get(&id).and_then(|client| client.wait.as_ref());
-        wait.is_some_and(|wait| wait.of_group)
     }
 
     /// Returns whether a client waits only to read: what it gets is still there for others.
