@@ -293,6 +293,26 @@ mod tests {
         assert!(sent.contains("location: http://10.0.0.5:1/v1/documents/d?since=3\r\n"), "{sent}");
     }
 
+    /// In an earlier state the connection broke off while the client sent its body. Many clients
+    /// heard no reply then.
+    #[test]
+    fn a_client_that_sends_a_long_body_hears_who_the_owner_is() {
+        let standby = start(None);
+        standby.set_owner(Some(Owner { name: "one".into(), url: Some("http://10.0.0.5:1".into()) }));
+        let mut stream = TcpStream::connect(&standby.addresses()[0]).unwrap();
+        // More than the buffers of the system take.
+        let (head, len) = ("PUT /v1/documents/d HTTP/1.1\r\nHost: localhost\r\nConnection: close", 32 << 20);
+        stream.write_all(format!("{head}\r\nContent-Length: {len}\r\n\r\n").as_bytes()).unwrap();
+        stream.write_all(&vec![b'1'; len]).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 307 "), "{reply}");
+        // One that waits before it sends the body is not asked for it.
+        let headers = "Content-Length: 9\r\nExpect: 100-continue\r\n";
+        let sent = ask_with(&standby, "PUT /v1/documents/d", headers);
+        assert!(sent.starts_with("HTTP/1.1 307 "), "{sent}");
+    }
+
     #[test]
     fn probes_say_that_the_host_lives_and_is_not_ready() {
         let standby = start(Some("secret"));

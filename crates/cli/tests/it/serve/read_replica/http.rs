@@ -95,6 +95,9 @@ fn a_replica_sends_writes_on_and_tells_its_lag() {
             assert!(sent.contains(&format!("location: http://owner.example:8379{path}\r\n")), "{sent}");
         }
     }
+    // In an earlier state the connection broke off while a client sent a long body.
+    let sent = ask(here, "PUT /v1/documents/a HTTP/1.1", &"1".repeat(32 << 20));
+    assert!(sent.starts_with("HTTP/1.1 307"), "{sent}");
     pair.settle();
     let ready = ask(here, "GET /readyz HTTP/1.1", "");
     assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
