@@ -5,6 +5,7 @@
 //! next request reads.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
@@ -12,8 +13,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use crate::http::Http;
 use crate::http::watch::Watch;
+use crate::http::{Http, discard};
 use crate::redis::Shared;
 use crate::replica::{Beside, Upstream};
 
@@ -53,20 +54,23 @@ pub(crate) fn show_on(watch: &Watch, upstream: &Arc<dyn Upstream>) {
     watch.follow(upstream.clone());
 }
 
-/// Sends a request that may write to the owner of the store.
+/// Sends a request that may write to the owner of the store, once its body has come, or after a
+/// time.
 pub(crate) async fn send_writes_on(
-    State(upstream): State<Arc<dyn Upstream>>,
+    State((upstream, patience)): State<(Arc<dyn Upstream>, Duration)>,
     request: Request,
     next: Next,
 ) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         return next.run(request).await;
     }
+    let (head, body) = request.into_parts();
+    discard(&head.headers, body, patience).await;
     let owner = upstream.lag().owner;
     let why = "this server is a read replica: it takes no writes";
     let mut response = match owner.and_then(|owner| owner.url) {
         Some(url) => {
-            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
             let to = [(header::LOCATION, format!("{url}{path}"))];
             (StatusCode::TEMPORARY_REDIRECT, to, format!("{why}\n")).into_response()
         }

@@ -338,7 +338,10 @@ impl Web {
         }
         let is_owner = upstream.is_none();
         let data = match upstream {
-            Some(upstream) => http.router().layer(from_fn_with_state(upstream, follow::send_writes_on)),
+            Some(upstream) => {
+                let state = (upstream, streams.patience);
+                http.router().layer(from_fn_with_state(state, follow::send_writes_on))
+            }
             None => http.router(),
         };
         let data = match lease {

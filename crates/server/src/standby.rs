@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -60,8 +60,8 @@ impl Standby {
         }
         let addresses = listeners.iter().map(Listener::address).collect();
         let (owner, stop) = (Known::default(), CancellationToken::new());
-        let router =
-            guard(welcome(router(owner.clone())), Arc::new(users), config.streams.allow_origins.clone());
+        let routes = router(owner.clone(), config.streams.patience);
+        let router = guard(welcome(routes), Arc::new(users), config.streams.allow_origins.clone());
         let login = Duration::from_secs(config.settings.auth_timeout);
         // A takeover waits for the ports.
         let streams = http::Config { login, grace: GRACE, ..config.streams.clone() };
@@ -146,13 +146,13 @@ pub fn base_url(text: &str) -> Result<String, String> {
     Ok(format!("{scheme}://{authority}"))
 }
 
-fn router(owner: Known) -> Router {
+fn router(owner: Known, patience: Duration) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/healthz", get(|| async { Json(json!({ "alive": true, "standby": true })) }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .fallback(elsewhere)
+        .fallback(move |owner: State<Known>, request: Request| elsewhere(owner, request, patience))
         .with_state(owner)
         .layer(axum::middleware::map_response(fresh))
 }
@@ -213,17 +213,19 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Sends a request to the owner.
-async fn elsewhere(State(owner): State<Known>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
+/// Sends a request to the owner, once its body has come, or after a time.
+async fn elsewhere(State(owner): State<Known>, request: Request, patience: Duration) -> Response {
+    let (head, body) = request.into_parts();
+    http::discard(&head.headers, body, patience).await;
     let owner = read(&owner);
     let Some(url) = owner.as_ref().and_then(|owner| owner.url.as_ref()) else {
-        if http::are_events(&method, &uri, &headers) {
+        if http::are_events(&head.method, &head.uri, &head.headers) {
             return http::events_later();
         }
         let why = format!("{}; its URL is not known here\n", reason(owner.as_ref()));
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why).into_response();
     };
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let to = [(header::LOCATION, format!("{url}{path}"))];
     (StatusCode::TEMPORARY_REDIRECT, to, reason(owner.as_ref()) + "\n").into_response()
 }

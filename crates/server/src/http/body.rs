@@ -11,7 +11,7 @@ use super::Config;
 use super::budget::{Budget, bind};
 use super::reply::Refusal;
 
-/// Most bytes of a body that is refused that are taken in all the same.
+/// Most bytes of a body that nobody needs that are taken in all the same.
 const DISCARDED: usize = 64 << 20;
 /// Bytes of memory for a body before its first bytes are there.
 const FIRST: usize = 16 << 10;
@@ -35,9 +35,7 @@ impl Bodies {
         match told {
             Some(0) => return Ok(Bytes::new()),
             Some(len) if len > self.most => {
-                if !waits_to_send(headers) {
-                    self.discard(body.into_data_stream()).await;
-                }
+                discard(headers, body, self.patience).await;
                 return Err(self.too_large());
             }
             _ => {}
@@ -58,7 +56,7 @@ impl Bodies {
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
             if body.len() + chunk.len() > self.most {
-                self.discard(chunks).await;
+                take_in(chunks, self.patience).await;
                 return Err(self.too_large());
             }
             self.budget.grow(&mut share, body.len() + chunk.len()).await?;
@@ -67,24 +65,32 @@ impl Bodies {
         Ok(bind(body.freeze(), share))
     }
 
-    /// Takes in what is left of a body, up to a point: many clients hear why it is refused only
-    /// once they have sent it.
-    async fn discard(&self, mut chunks: BodyDataStream) {
-        let some = async {
-            let mut left = DISCARDED;
-            while let Some(Ok(chunk)) = chunks.next().await
-                && left > 0
-            {
-                left = left.saturating_sub(chunk.len());
-            }
-        };
-        // However it ends, the reply is the same.
-        let _ = tokio::time::timeout(self.patience, some).await;
-    }
-
     fn too_large(&self) -> Refusal {
         Refusal::too_large(format!("the body is over {} bytes: send it in parts", self.most))
     }
+}
+
+/// Takes in the body of a request whose reply does not depend on the body, as far as the client
+/// sends it without being asked.
+pub async fn discard(headers: &HeaderMap, body: Body, patience: Duration) {
+    if !waits_to_send(headers) {
+        take_in(body.into_data_stream(), patience).await;
+    }
+}
+
+/// Takes in what is left of a body, up to a point: many clients read the reply only once they have
+/// sent the body.
+async fn take_in(mut chunks: BodyDataStream, patience: Duration) {
+    let some = async {
+        let mut left = DISCARDED;
+        while let Some(Ok(chunk)) = chunks.next().await
+            && left > 0
+        {
+            left = left.saturating_sub(chunk.len());
+        }
+    };
+    // However it ends, the reply is the same.
+    let _ = tokio::time::timeout(patience, some).await;
 }
 
 /// Returns whether a client sends the body only after the server has asked for it. The first read

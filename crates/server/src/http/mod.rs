@@ -39,6 +39,7 @@ use brooklet::Store;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use body::discard;
 pub use config::Config;
 pub(crate) use documents::{SPACE as DOCUMENTS, are_events, events_later};
 pub use guard::{Access, guard};
