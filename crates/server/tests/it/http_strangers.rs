@@ -130,6 +130,21 @@ fn a_stranger_has_a_deadline_and_a_client_with_the_password_has_none() {
     assert_eq!(ask(&mut known, "/api/live", PASSWORD), 200);
 }
 
+/// In an earlier state the connection broke off while the client sent its body. Many clients send
+/// the password only once the server has asked for it.
+#[test]
+fn a_client_that_sends_a_long_body_hears_that_a_password_is_missing() {
+    let server = server(Some("pw"), 0);
+    let mut client = connect(&server);
+    // More than the buffers of the system take.
+    let (head, len) = ("PUT /v1/stream/s HTTP/1.1\r\nHost: localhost", 16 << 20);
+    client.write_all(format!("{head}\r\nContent-Length: {len}\r\n\r\n").as_bytes()).unwrap();
+    client.write_all(&vec![b'x'; len]).unwrap();
+    let mut status = [0; 12];
+    client.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 401");
+}
+
 #[test]
 fn without_a_password_silent_connections_are_the_strangers() {
     let server = server(None, 0);
