@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,8 +14,12 @@ use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::body::discard;
 use super::origin::{Origin, Page, is_preflight, preflight};
 use super::strangers::Caller;
+
+/// Longest time in which the body of a request that is refused is taken in.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Decides who may do everything. The answers may change while the server runs.
 pub trait Access: Send + Sync {
@@ -44,7 +49,9 @@ fn is_page(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && (path == "/" || path.starts_with("/page/"))
 }
 
-/// Lets requests through that `access` and the allowed origins permit.
+/// Lets requests through that `access` and the allowed origins permit. Takes in the body of a
+/// request that it refuses, up to a point: many clients read the reply only once they have sent the
+/// body, and some send the password only after such a reply.
 pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>) -> axum::Router {
     let allowed: Arc<[Origin]> = allowed.into();
     router.layer(from_fn(move |mut request: Request, next: Next| {
@@ -56,7 +63,11 @@ pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>
                 preflight()
             } else {
                 match refusal(&request, &page, is_open, &*access) {
-                    Some(refusal) => refusal,
+                    Some(refusal) => {
+                        let (head, body) = request.into_parts();
+                        discard(&head.headers, body, PATIENCE).await;
+                        refusal
+                    }
                     None => {
                         if !is_open && is_probe(request.uri().path()) {
                             // Who only probes has given no password, and remains a stranger.
