@@ -304,15 +304,37 @@ fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use brooklet::io::Clock;
     use brooklet_documents::JsonChange;
+    use futures_util::stream;
     use serde_json::json;
 
     use super::*;
+
+    /// In an earlier state the connection of a client broke off while it sent a body that nobody
+    /// needed, and many clients did not hear why.
+    #[tokio::test]
+    async fn bodies_that_nobody_needs_are_taken_in() {
+        let (store, config) = (Store::in_memory(1).unwrap(), Config::default());
+        let face = Face::new(&store, &config, Limits::new(&config), None, CancellationToken::new()).unwrap();
+        // A POST without `?rewind`, a version that is none, and no document.
+        for (method, tag) in [("POST", "*"), ("PUT", "x"), ("DELETE", "\"7\"")] {
+            let taken = Arc::new(AtomicUsize::new(0));
+            let count = taken.clone();
+            let body = Body::from_stream(stream::iter((0..8).map(move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(Bytes::from_static(b"[]"))
+            })));
+            let request = Request::builder().method(method).uri(format!("{PREFIX}d"));
+            assert!(face.answer(request.header("if-match", tag).body(body).unwrap()).await.is_err());
+            assert_eq!(taken.load(Ordering::Relaxed), 8, "{method}");
+        }
+    }
 
     /// A request of few bytes that loads a document has a turn among few.
     #[tokio::test]

@@ -260,9 +260,54 @@ async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> R
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use brooklet::{Class, MemoryConfig};
+    use futures_util::{StreamExt, stream};
 
     use super::*;
+
+    /// In an earlier state the connection of a client broke off while it sent a body that nobody
+    /// needed, and many clients did not hear why.
+    #[tokio::test]
+    async fn bodies_that_nobody_needs_are_taken_in() {
+        const SIZE: usize = 1 << 20;
+        const PARTS: usize = 8;
+        let config = Config { body_budget: SIZE, max_body: SIZE, ..Config::default() };
+        let limits = Limits::new(&config);
+        let store = Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let ask = |method: Method, len: usize, is_open: bool| {
+            let (streams, taken) = (streams.clone(), taken.clone());
+            let parts = stream::iter((0..PARTS).map(move |_| {
+                taken.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(Bytes::from(vec![b'x'; len]))
+            }));
+            let body = Body::from_stream(parts.chain(stream::pending().take(usize::from(is_open))));
+            let request = Request::builder().method(method).uri("/v1/stream/s").body(body).unwrap();
+            async move {
+                let answer = streams.answer(request).await;
+                answer.map_or_else(|refusal| refusal.status, |response| response.status())
+            }
+        };
+        // A body that has not ended has most of the memory.
+        let holder = tokio::spawn(ask(Method::PUT, SIZE / PARTS - 1024, true));
+        while taken.load(Ordering::Relaxed) < PARTS {
+            tokio::task::yield_now().await;
+        }
+        for (method, status) in [
+            (Method::PUT, StatusCode::SERVICE_UNAVAILABLE),
+            (Method::PATCH, StatusCode::METHOD_NOT_ALLOWED),
+            (Method::DELETE, StatusCode::NOT_FOUND),
+        ] {
+            taken.store(0, Ordering::Relaxed);
+            assert_eq!(ask(method.clone(), SIZE / PARTS / 2, false).await, status);
+            assert_eq!(taken.load(Ordering::Relaxed), PARTS, "{method}");
+        }
+        holder.abort();
+    }
 
     /// In the old state a full memory took the metadata of streams first, which changes least, and
     /// left their messages.
