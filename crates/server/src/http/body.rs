@@ -59,7 +59,11 @@ impl Bodies {
                 take_in(chunks, self.patience).await;
                 return Err(self.too_large());
             }
-            self.budget.grow(&mut share, body.len() + chunk.len()).await?;
+            if let Err(refusal) = self.budget.grow(&mut share, body.len() + chunk.len()).await {
+                drop((body, share));
+                take_in(chunks, self.patience).await;
+                return Err(refusal);
+            }
             body.extend_from_slice(&chunk);
         }
         Ok(bind(body.freeze(), share))

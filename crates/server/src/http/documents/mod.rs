@@ -14,11 +14,13 @@ mod read;
 mod shown;
 mod write;
 
+use std::mem::take;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
@@ -35,7 +37,7 @@ use self::problem::{Kind, Problem};
 use super::budget::hold;
 use super::limits::Limits;
 use super::reply::{expect_whole, options, protect, set};
-use super::{Config, Gate, Noted, note_append, pass};
+use super::{Config, Gate, Noted, discard, note_append, pass};
 
 /// The space that documents are in.
 pub const SPACE: &str = "documents";
@@ -241,18 +243,25 @@ impl Face {
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Problem> {
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
+        let answer = self.answer_to(&head, &mut body).await;
+        discard(&head.headers, body, self.config.patience).await;
+        answer
+    }
+
+    /// Answers a request. Takes its body if the answer depends on the body.
+    async fn answer_to(self: &Arc<Self>, head: &Parts, body: &mut Body) -> Result<Response<Body>, Problem> {
         let name = name::of_path(head.uri.path())?;
-        let asked = Asked::of(&head)?;
-        match head.method {
-            Method::GET | Method::HEAD => self.read(head.method, name, asked).await,
+        let asked = Asked::of(head)?;
+        match head.method.clone() {
+            method @ (Method::GET | Method::HEAD) => self.read(method, name, asked).await,
             Method::PUT => {
                 expect_whole(&head.headers)?;
-                let body = Taken::collect(&self.limits, &head.headers, body).await?;
+                let body = Taken::collect(&self.limits, &head.headers, take(body)).await?;
                 self.put(name, asked, body).await
             }
             Method::PATCH => {
-                let body = Taken::collect(&self.limits, &head.headers, body).await?;
+                let body = Taken::collect(&self.limits, &head.headers, take(body)).await?;
                 self.patch(name, asked, body).await
             }
             Method::POST => self.post(name, asked).await,

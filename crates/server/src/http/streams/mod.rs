@@ -31,12 +31,14 @@ mod sweep;
 pub(super) mod time;
 
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::request::Parts;
 use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
@@ -51,7 +53,7 @@ use self::registry::Registry;
 use self::remove::{Why, settled};
 use self::stream::Stream;
 use super::limits::Limits;
-use super::{Config, Gate, Noted, note_append, pass};
+use super::{Config, Gate, Noted, discard, note_append, pass};
 use crate::http::reply::{self, Refusal};
 
 /// Calls that may wait for the store at once, of each kind: reads go on while writers wait for
@@ -206,21 +208,28 @@ impl Streams {
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Refusal> {
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
+        let answer = self.answer_to(&head, &mut body).await;
+        discard(&head.headers, body, self.config.patience).await;
+        answer
+    }
+
+    /// Answers a request. Takes its body if the answer depends on the body.
+    async fn answer_to(self: &Arc<Self>, head: &Parts, body: &mut Body) -> Result<Response<Body>, Refusal> {
         let name = Name::of_path(head.uri.path(), &self.config.prefix)?;
-        match head.method {
+        match head.method.clone() {
             Method::GET => {
                 let asked = get::Request::of(&head.uri)?;
                 self.get(self.open(&name, true).await?, asked, &head.headers).await
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
             Method::POST => {
-                let body = self.limits.bodies.collect(&head.headers, body).await?;
+                let body = self.limits.bodies.collect(&head.headers, take(body)).await?;
                 self.post(&self.open(&name, false).await?, &head.headers, body).await
             }
             Method::PUT => {
-                let body = self.limits.bodies.collect(&head.headers, body).await?;
-                self.put(&self.open(&name, false).await?, &head, body).await
+                let body = self.limits.bodies.collect(&head.headers, take(body)).await?;
+                self.put(&self.open(&name, false).await?, head, body).await
             }
             Method::DELETE => {
                 headers::expect_no_condition(&head.headers)?;
