@@ -138,7 +138,7 @@ fn a_store_that_stopped_ends_the_server_and_its_signs() {
     let store = host.open(&options(), &|options| options.create_on(disk.clone())).unwrap().unwrap();
     let (stop, shipper) = (host.stop.clone(), host.replica.shipper().unwrap());
     let guard = host.guard(store.clone()).unwrap();
-    volume.fail(Fault::ErrorAfter { operations: 0, kind: std::io::ErrorKind::Other, sticky: true });
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: ErrorKind::Other, sticky: true });
     store.append("log", "entry").unwrap().wait().unwrap_err();
     until(|| stop.is_cancelled());
     assert!(guard.end(None).is_err());
