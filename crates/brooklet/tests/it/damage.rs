@@ -1,11 +1,11 @@
 //! One damaged place must not hide everything: what is left of a store can be read, and nothing
 //! reads wrong or shorter than it is without an error that names the place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use brooklet::io::{Layer, MemVolume, SECTOR, Volume};
+use brooklet::io::{Completion, Layer, MemVolume, Op, Queue, SECTOR, Volume};
 use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, WalkItem, check_volume};
 
 fn options() -> Options {
@@ -307,11 +307,15 @@ pub fn a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt() {
     }
 }
 
-/// A volume that does not read the sector at this offset.
+/// A volume that does not read the sector at this offset, and the tokens of such reads in flight.
 #[derive(Clone, Debug)]
-struct BadSector(MemVolume, u64);
+struct BadSector(MemVolume, u64, Arc<Mutex<BTreeSet<u64>>>);
 
 impl BadSector {
+    fn of(volume: &MemVolume, offset: u64) -> Arc<dyn Volume> {
+        Arc::new(Self(volume.clone(), offset, Arc::default()))
+    }
+
     fn check(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         let reads_it = (offset..offset + buf.len() as u64).contains(&self.1);
         if reads_it { Err(io::Error::other("a bad sector")) } else { Ok(()) }
@@ -334,6 +338,24 @@ impl Layer for BadSector {
             Err(error) => Some(Err(error)),
         }
     }
+
+    fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
+        if let Op::Read { offset, buf } = &op
+            && self.check(*offset, buf).is_err()
+        {
+            self.2.lock().unwrap().insert(token);
+        }
+        queue.submit(token, op);
+    }
+
+    fn reap(&self, queue: &mut dyn Queue, wait: bool, out: &mut Vec<Completion>) {
+        queue.reap(wait, out);
+        for completion in out {
+            if self.2.lock().unwrap().remove(&completion.token) {
+                completion.result = Err(io::Error::other("a bad sector"));
+            }
+        }
+    }
 }
 
 /// The superblock has three copies. In an earlier state, a device that did not read one of them
@@ -345,11 +367,76 @@ fn a_copy_of_the_superblock_that_the_device_does_not_read_hides_nothing() {
         let store = options().create_on(Arc::new(disk.clone())).unwrap();
         store.append("log", b"entry").unwrap().wait().unwrap();
         store.close().unwrap();
-        let bad: Arc<dyn Volume> = Arc::new(BadSector(disk, copy * SECTOR as u64));
+        let bad = BadSector::of(&disk, copy * SECTOR as u64);
         for read_only in [true, false] {
             let store = options().read_only(read_only).open_on(bad.clone()).unwrap();
             let entry = store.read("log", ..).unwrap().next().expect("the log has an entry").unwrap();
             assert_eq!(entry.payload, &b"entry"[..], "copy {copy}, read-only: {read_only}");
         }
     }
+}
+
+/// In an earlier state, a device that did not read one sector of the ring kept the store from
+/// opening, for reading, too, although a flipped bit there did not.
+#[test]
+fn a_sector_of_the_ring_that_the_device_does_not_read_hides_no_other() {
+    let (volume, states) = store();
+    let blocks = blocks(&volume);
+    let free = *blocks.last().unwrap() + 2 * SECTOR;
+    let blocks = &blocks[blocks.len() - (states.len() - 1)..];
+    for (at, &block) in blocks.iter().enumerate() {
+        let bad = BadSector::of(&volume, block as u64);
+        let reader = options().read_only(true).open_on(bad.clone()).unwrap();
+        every_log_is_right_or_says_so(&reader, &states, at);
+        listings_end_with_an_error(&reader, &states[at]);
+        let [damage] = &reader.damage()[..] else { panic!("one place is damaged") };
+        assert!(damage.what.contains("the device does not read"), "{damage}");
+        let writer = options().create(Create::Never).open_on(bad).unwrap_err();
+        let refused = writer.to_string();
+        assert!(matches!(writer, Error::Io { .. }) && refused.contains("at offset"), "{refused}");
+    }
+    // No block needs this sector.
+    let reader = options().read_only(true).open_on(BadSector::of(&volume, free as u64)).unwrap();
+    assert_eq!(contents(&reader), *states.last().unwrap());
+    assert!(reader.damage().is_empty());
+}
+
+/// Nothing proves that this block was acknowledged, but there may be a block: no log passes for
+/// whole without it.
+#[test]
+fn a_last_block_that_the_device_does_not_read_leaves_its_log_in_doubt() {
+    let volume = MemVolume::new(3);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for entry in ["first", "last"] {
+        store.append("log", entry).unwrap().wait().unwrap();
+    }
+    // The store was killed: neither its close nor another block records the last block.
+    let volume = MemVolume::from_image(volume.image(), 3);
+    let last = *blocks(&volume).last().unwrap();
+    let reader = options().read_only(true).open_on(BadSector::of(&volume, last as u64)).unwrap();
+    let (read, error) = until_error(reader.read("log", ..).unwrap());
+    assert_eq!(read, [Entry { seq: 0, payload: "first".into() }]);
+    assert!(error.expect("an entry may be missing").to_string().contains("the device does not read"));
+}
+
+/// In an earlier state, a device that did not read the footer of a run kept the store from opening,
+/// for reading, too, although a flipped bit there did not.
+#[test]
+fn a_run_that_the_device_does_not_read_hides_no_other_log() {
+    let (volume, states) = store();
+    let end = {
+        let store = options().read_only(true).open_on(Arc::new(volume.clone())).unwrap();
+        let run = &store.info().unwrap().runs[0];
+        run.offset + run.bytes
+    };
+    let bad = BadSector::of(&volume, end - SECTOR as u64);
+    let reader = options().read_only(true).open_on(bad.clone()).unwrap();
+    let (read, error) = until_error(reader.read("newer", ..).unwrap());
+    assert!(error.is_none() && read == numbered(&states.last().unwrap()[&b"newer"[..]]), "{error:?}");
+    let old = reader.read("old", ..).and_then(|mut entries| entries.next().transpose());
+    assert!(matches!(old, Err(Error::Damaged { .. })), "{old:?}");
+    let [damage] = &reader.damage()[..] else { panic!("one place is damaged") };
+    assert!(damage.place.contains("run ") && damage.what.contains("the device does not read"), "{damage}");
+    let refused = options().create(Create::Never).open_on(bad).unwrap_err();
+    assert!(matches!(refused, Error::Io { .. }) && refused.to_string().contains("at offset"), "{refused}");
 }
