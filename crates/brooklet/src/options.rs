@@ -346,6 +346,9 @@ impl Options {
     /// unknown. A listing ends with the same error. A caller can read the log's entries after the
     /// damage by their numbers, which the error reports. A request for the log's bounds fails with
     /// the same error.
+    ///
+    /// A part of the ring, or the end of a run, that the device does not read counts as damaged in
+    /// this mode. Such a store does not open for writing.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self.beside_writer &= read_only;

@@ -5,10 +5,15 @@
 //! flight are between the window and `ask`.
 //!
 //! Memory: a few chunks, and the largest single request, for any size of the ring.
+//!
+//! A reader that [passes over errors](ReadAhead::pass_over_errors) takes a sector that the device
+//! does not read for zeros, which are part of no block, and remembers it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 
+use brooklet_io::tether::is_gone;
 use brooklet_io::{AlignedBuf, Completion, Op, Queue, SECTOR, Volume, read_exact_at};
 
 use crate::map::Layout;
@@ -17,6 +22,8 @@ use crate::map::Layout;
 const CHUNK: u64 = 1 << 20;
 /// Number of reads in flight.
 const AHEAD: usize = 4;
+/// Most sectors that a reader passes over. A disk may try for seconds to read one.
+const MOST_UNREAD: usize = 256;
 
 pub(crate) struct ReadAhead<'a> {
     volume: &'a dyn Volume,
@@ -38,6 +45,8 @@ pub(crate) struct ReadAhead<'a> {
     /// The sector that `peek` read last.
     sector: AlignedBuf,
     read: u64,
+    /// The positions of the sectors that the device did not read, if the reader passes over them.
+    unread: Option<BTreeSet<u64>>,
 }
 
 impl<'a> ReadAhead<'a> {
@@ -57,7 +66,24 @@ impl<'a> ReadAhead<'a> {
             finished: Vec::new(),
             sector: AlignedBuf::zeroed(SECTOR),
             read: 0,
+            unread: None,
         })
+    }
+
+    /// Lets the reader go on where the device does not read a sector.
+    pub fn pass_over_errors(&mut self) {
+        self.unread.get_or_insert_default();
+    }
+
+    /// Returns whether the reader goes on where the device does not read a sector.
+    pub fn passes_over_errors(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    /// Returns whether the reader passed over a sector in this range of positions.
+    pub fn has_passed_over(&self, mut positions: Range<u64>) -> bool {
+        positions.start = positions.start / SECTOR as u64 * SECTOR as u64;
+        self.unread.as_ref().is_some_and(|unread| unread.range(positions).next().is_some())
     }
 
     /// Returns the first position past the reader.
@@ -103,7 +129,10 @@ impl<'a> ReadAhead<'a> {
         if end <= self.ask || end > self.limit {
             return self.at(position, SECTOR);
         }
-        read_exact_at(self.volume, self.layout.offset(position), &mut self.sector)?;
+        if let Err(error) = read_exact_at(self.volume, self.layout.offset(position), &mut self.sector) {
+            self.pass_over(position, error)?;
+            self.sector.fill(0);
+        }
         self.read += SECTOR as u64;
         Ok(Some(&self.sector))
     }
@@ -162,11 +191,56 @@ impl<'a> ReadAhead<'a> {
                 self.early.insert(completion.token, chunk);
             }
         }
-        let chunk = self.early.remove(&end).expect("just seen")?;
+        let chunk = match self.early.remove(&end).expect("just seen") {
+            Ok(chunk) => chunk,
+            Err(_) if self.unread.is_some() => self.sector_by_sector(end)?,
+            Err(error) => return Err(self.located(error, end, self.chunk_len(end))),
+        };
         self.window.extend_from_slice(&chunk);
         self.read += chunk.len() as u64;
         self.spare.push(chunk);
         Ok(())
+    }
+
+    /// Reads the chunk at `position` again, each sector alone: zeros for those that the device does
+    /// not read.
+    fn sector_by_sector(&mut self, position: u64) -> io::Result<AlignedBuf> {
+        let mut buf = AlignedBuf::new(self.chunk);
+        buf.set_len(self.chunk_len(position) as usize);
+        for (sector, at) in buf.chunks_mut(SECTOR).zip((position..).step_by(SECTOR)) {
+            if !self.has_passed_over(at..at + 1)
+                && let Err(error) = read_exact_at(self.volume, self.layout.offset(at), sector)
+            {
+                self.pass_over(at, error)?;
+                sector.fill(0);
+            }
+        }
+        Ok(buf)
+    }
+
+    /// Remembers a sector that was not read because of `error`; returns the error if the reader
+    /// does not go on.
+    fn pass_over(&mut self, position: u64, error: io::Error) -> io::Result<()> {
+        // After these errors, other sectors cannot be read either.
+        let is_general = is_gone(&error) || error.kind() == io::ErrorKind::UnexpectedEof;
+        let error = self.located(error, position, SECTOR as u64);
+        match &mut self.unread {
+            Some(unread) if !is_general && unread.len() < MOST_UNREAD => {
+                tracing::warn!(%error, "the device does not read a sector of the ring");
+                unread.insert(position);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Adds the place to the error of a read.
+    fn located(&self, error: io::Error, position: u64, len: u64) -> io::Error {
+        if is_gone(&error) {
+            return error;
+        }
+        let (offset, name) = (self.layout.offset(position), self.volume.info().name);
+        io::Error::new(error.kind(), format!("{error} ({len} bytes at offset {offset} of {name})"))
     }
 
     /// Reads the rest of a chunk after a short transfer.

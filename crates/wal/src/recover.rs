@@ -103,6 +103,9 @@ pub struct Recovery {
     /// Number of blocks that a read-only opening shows although it cannot determine whether they
     /// are on the medium.
     pub unproven: u64,
+    /// Whether a read-only opening cannot determine whether the log ends at `next`: the device does
+    /// not read what is there.
+    pub unread: bool,
 }
 
 /// The header of the next block, with its checksum, or the reason why no next block exists.
@@ -241,6 +244,7 @@ impl<'a> Walk<'a> {
             witnessed: next,
             withheld: 0,
             unproven: 0,
+            unread: false,
         };
         let unwitnessed = VecDeque::new();
         Ok(Self { read_ahead, layout, start, found, unwitnessed, most_acked: None, over: false })
@@ -309,8 +313,24 @@ impl<'a> Walk<'a> {
         Ok(Ok((Arc::new(Block::recovered(from, found.next, data)), header)))
     }
 
+    /// Returns whether the device did not read the next block, or a place where it may begin.
+    fn next_is_unread(&mut self) -> std::io::Result<bool> {
+        let Self { read_ahead, layout, start, found, .. } = self;
+        let position = found.next.position;
+        for at in [position].into_iter().chain(lap_behind(layout, position)) {
+            let header = judge(read_ahead.peek(at)?, layout, *start, found, at);
+            let len = header.map_or(SECTOR, |(header, _)| header.disk_len());
+            if read_ahead.has_passed_over(at..at + len as u64) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Distinguishes the end of the log from damage; no block follows because of `why`.
     fn end(&mut self, why: &'static str) -> Result<(), WalError> {
+        let unread = self.read_ahead.passes_over_errors() && self.next_is_unread()?;
+        let why = if unread && why != BEYOND { UNREAD } else { why };
         let Self { read_ahead, layout, start, found, most_acked, .. } = self;
         if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
             return Err(damaged(found, format!("{why}; the superblock says it was acknowledged")));
@@ -331,6 +351,7 @@ impl<'a> Walk<'a> {
             return Err(damaged(found, what));
         }
         found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
+        found.unread = unread;
         found.bytes_read = read_ahead.bytes_read();
         Ok(())
     }
@@ -355,6 +376,7 @@ fn damaged(found: &Recovery, what: String) -> WalError {
 const NO_BLOCK: &str = "no block of this lap is there";
 const LATER_LAP: &str = "a block of a later lap is there";
 const BEYOND: &str = "a block there ends past the end of the ring";
+pub(crate) const UNREAD: &str = "the device does not read it";
 
 /// Returns whether a block of this log at `position` was written there after a trim. The block must
 /// be of this opening, because an opening's trim points are final, but a crash may have dropped a

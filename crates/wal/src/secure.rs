@@ -28,7 +28,7 @@ use crate::block_handle::Block;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
 use crate::map::Layout;
-use crate::recover::{Found, Recovery, Start, Walk, drive, stoppable};
+use crate::recover::{Found, Hole, Recovery, Start, UNREAD, Walk, drive, stoppable};
 
 /// Makes every recovered block safe from a power cut. Call it after a flush of `volume`, before the
 /// opening is recorded; `start` and `found` are the start and the result of the recovery.
@@ -69,10 +69,13 @@ pub fn secure(
 /// the medium, `visit` gets that block, and [`Recovery::unproven`] counts it.
 ///
 /// If acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the
-/// blocks behind it that are proven to be part of the log.
+/// blocks behind it that are proven to be part of the log. A sector that the device does not read
+/// counts as damaged. If the next block may be there, `visit` gets a hole, although nothing proves
+/// that the block was acknowledged.
 ///
 /// # Errors
-/// [`WalError::Io`] if the volume fails, and the errors that `visit` returns.
+/// [`WalError::Io`] if the volume fails, or does not read many sectors; and the errors that `visit`
+/// returns.
 pub fn recover_secured<E: From<WalError>>(
     volume: &dyn Volume,
     layout: impl Into<Layout>,
@@ -114,10 +117,10 @@ fn walk_secured(
         stopped = matches!(found, Found::Hole(_)) && !visit(&found);
         !stopped
     })?;
-    if stopped || held.is_empty() {
+    if stopped {
         return Ok(found);
     }
-    let flushed = volume.flush().is_ok();
+    let flushed = held.is_empty() || volume.flush().is_ok();
     while let Some((block, header)) = held.pop_front() {
         match Place::of(layout, &block, &header).on_medium(volume) {
             Some(false) => {
@@ -136,6 +139,9 @@ fn walk_secured(
         found.withheld = held.len() as u64;
         found.blocks -= found.withheld;
         found.block_bytes -= held.iter().map(|(_, header)| header.disk_len() as u64).sum::<u64>();
+    } else if found.unread {
+        let what = format!("{UNREAD}; whether it was acknowledged is not known");
+        visit(&Found::Hole(Hole { from: found.next, next: None, what, remains: None }));
     }
     Ok(found)
 }

@@ -220,7 +220,9 @@ fn open_runs(
     let parts = apart.count();
     let open = |run, table: TableMeta| match &options.offload_reader {
         _ if !table.is_offloaded() => {
-            Table::open(table_cache, run, table.clone()).or_else(|error| match error {
+            let opened = Table::open(table_cache, run, table.clone());
+            let opened = opened.map_err(|error| unread_as_damage(error, run, &table, options));
+            opened.or_else(|error| match error {
                 // The rest of the store stays readable. A look-up of a log in this table fails.
                 // Beside a writer, the table may have been replaced: the opening then starts over.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => {
@@ -239,6 +241,18 @@ fn open_runs(
         None => Err(Error::PartsNeeded { name: name.into(), parts }),
     };
     RunSet::open(table_cache, manifest, superblock.trim.lsn, open)
+}
+
+/// Returns the error of a table that the device does not read as damage, for an opening that writes
+/// nothing. An opening for writing fails: the error may pass.
+fn unread_as_damage(error: Error, run: u64, table: &TableMeta, options: &Options) -> Error {
+    match error {
+        Error::Io { cause, .. } if options.read_only => {
+            let place = format!("run {run} at offset {}", table.offset);
+            Error::damaged(place, format!("the device does not read it: {cause}"))
+        }
+        error => error,
+    }
 }
 
 /// Flushes data that a killed process left in a volatile cache, before any of it is read.

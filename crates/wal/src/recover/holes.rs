@@ -62,11 +62,13 @@ pub(super) struct MostAcked {
 }
 
 impl Walk<'_> {
-    /// Returns the next block, or the hole in its place; `None` at the end.
+    /// Returns the next block, or the hole in its place; `None` at the end. From now on, the walk
+    /// passes over sectors that the device does not read.
     pub fn next_around(&mut self) -> Result<Option<Found>, WalError> {
         if self.over {
             return Ok(None);
         }
+        self.read_ahead.pass_over_errors();
         match self.next() {
             Ok(next) => Ok(next.map(|(block, header)| Found::Block(block, header))),
             Err(WalError::Damaged { what, .. }) => Ok(Some(Found::Hole(self.hole(what)?))),
