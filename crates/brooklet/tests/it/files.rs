@@ -194,3 +194,15 @@ fn a_link_with_the_name_of_a_draft_is_left_alone() {
     assert!(link.symlink_metadata().is_ok());
     assert_eq!(fs::read(&other).unwrap(), b"mine");
 }
+
+/// A store is made under its name and 21 more bytes, and file systems take names of 255 bytes.
+#[test]
+fn a_name_that_leaves_no_room_for_a_draft_is_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = |len: usize| dir.path().join("n".repeat(len));
+    small().open(name(234)).unwrap().close().unwrap();
+    let error = small().open(name(235)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("235 bytes"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
