@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::{ManualClock, MemVolume, Rng, Volume};
-use brooklet_wal::{Config, Cursor, Opening, Wal, WalError, Zone, max_record};
+use brooklet_wal::{Committer, Config, Cursor, Opening, Pause, Wal, WalError, Zone, max_record};
 
 fn pile_up(seed: u64) {
     let mut rng = Rng::new(seed);
@@ -61,4 +61,55 @@ fn what_is_appended_finds_its_place() {
     for seed in 0..400 {
         pile_up(seed);
     }
+}
+
+/// A log in a ring of the smallest size, and its clock.
+fn small(seed: u64) -> (Wal, Arc<ManualClock>) {
+    let size = 64 << 10;
+    let volume = MemVolume::new(seed);
+    volume.grow(size).unwrap();
+    let zone = Zone { offset: 0, size, store: 1 };
+    let config = Config { block_size: 4096, reserve_percent: 0, ..Config::default() };
+    let at = Opening { tail: 0, next: Cursor { seq: 1, ..Cursor::default() }, epoch: 1 };
+    let clock = Arc::new(ManualClock::default());
+    (Wal::open(Arc::new(volume), zone, config, at, clock.clone(), Arc::new(())), clock)
+}
+
+/// Appends until the ring is full, and makes all records durable.
+fn fill(wal: &Wal) {
+    loop {
+        match wal.try_append(3000, false, Duration::ZERO, |out| out(&[7; 3000])) {
+            Ok(_) => wal.flush().unwrap(),
+            Err(error) => return assert!(matches!(error, WalError::Full { .. }), "{error}"),
+        }
+    }
+}
+
+/// Frees the whole ring.
+fn trim_all(wal: &Wal) {
+    let cut = wal.cut();
+    wal.trim(wal.cut_cursor(cut).expect("all blocks are placed"));
+}
+
+/// The committer of a full log cannot write the empty block that records the last acknowledged one.
+/// In an earlier state it tried again each millisecond, as long as the log was full.
+#[test]
+fn the_committer_of_a_full_log_sleeps_until_a_trim() {
+    let (wal, clock) = small(1);
+    let mut committer = Committer::new(&wal).unwrap();
+    fill(&wal);
+    let sleeps = (0..100).any(|_| match committer.step() {
+        Pause::Sleep(time) if time == Duration::MAX => true,
+        Pause::Sleep(time) => {
+            clock.advance(time);
+            false
+        }
+        _ => false,
+    });
+    assert!(sleeps, "it asks again and again");
+    let blocks = wal.stats().blocks;
+    trim_all(&wal);
+    committer.drain();
+    assert_eq!(wal.stats().blocks, blocks + 1, "the empty block has room now");
+    wal.close().unwrap();
 }
