@@ -149,10 +149,11 @@ impl Committer {
         let until = match due {
             Some(due) if self.exact => due,
             Some(due) => due.max(soon),
-            None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
-                now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP))
+            // A change that makes room for the empty block ends this rest.
+            None if self.idle_rounds >= IDLE_ROUNDS && (core.has_told() || core.lacks_room()) => {
+                Duration::MAX
             }
-            None => Duration::MAX,
+            None => now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP)),
         };
         core.rest = Some(CommitterWait::Parked { until });
         Pause::Sleep(until.saturating_sub(now))

@@ -135,8 +135,7 @@ impl Core {
     pub fn take_empty(&mut self, now: Duration) -> Option<Taken> {
         let due = self.is_idle() && !self.paused && self.failure.is_none();
         let due = due && now >= self.pacer.next();
-        let sector = disk_len(0) as u64;
-        if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve) {
+        if !due || !self.has_room_for_empty() {
             return None;
         }
         self.close_open();
@@ -144,6 +143,25 @@ impl Core {
         self.taken = Some((filled.block.clone(), disk_len(filled.buf.len() - HEADER)));
         let OpenBlock { block, buf, appended, .. } = filled;
         Some(Taken { block, buf, records: 0, appended, effort: Effort::None })
+    }
+
+    fn has_room_for_empty(&self) -> bool {
+        let sector = disk_len(0) as u64;
+        self.ring.has_room(0, sector, sector, self.setup.reserve)
+    }
+
+    /// Returns whether all is quiet, and the empty block has no room. Only a trim or a resize
+    /// changes that, or an append, which wakes the committer.
+    pub fn lacks_room(&self) -> bool {
+        self.is_idle() && !self.paused && !self.has_room_for_empty()
+    }
+
+    /// Returns the rest of a committer that sleeps although nothing records the acknowledged
+    /// number, if there is room for the empty block now. Every change that makes room asks, under
+    /// the same lock.
+    pub fn rest_without_room(&mut self) -> Option<CommitterWait> {
+        let sleeps = self.rest == Some(CommitterWait::Parked { until: Duration::MAX });
+        if sleeps && !self.has_told() && !self.lacks_room() { self.rest.take() } else { None }
     }
 
     /// Returns the next driver, if a block can be taken and somebody wants it. With `alone`, no

@@ -1,5 +1,5 @@
 //! Long records, which are copied outside the lock: code of the user's own panics, or is asked,
-//! while a record has its place and is not copied yet.
+//! while a record has its place and is not copied yet. And the rest of a committer without room.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -9,6 +9,7 @@ use std::task::Wake;
 use brooklet_io::{ManualClock, MemVolume};
 
 use super::*;
+use crate::Committer;
 use crate::config::Zone;
 use crate::core::WriteReason;
 use crate::shared::CommitterHandle;
@@ -92,4 +93,21 @@ fn no_clock_is_asked_while_a_taken_block_is_filled() {
     });
     assert!(!clock.was_being_filled.load(Ordering::Relaxed));
     assert!(appended.block.data().ends_with(&record));
+}
+
+/// Nothing else would wake the committer's thread: it sleeps until there is room for its empty
+/// block.
+#[test]
+fn a_trim_ends_the_rest_of_a_committer_without_room() {
+    let wal = open(Config { block_size: 4096, ..Config::default() }, Arc::<ManualClock>::default());
+    while wal.try_append(3000, false, Duration::ZERO, |out| out(&[7; 3000])).is_ok() {
+        wal.flush().unwrap();
+    }
+    let mut committer = Committer::new(&wal).unwrap();
+    (0..100).for_each(|_| _ = committer.step());
+    let asleep = Some(CommitterWait::Parked { until: Duration::MAX });
+    let cut = wal.cut();
+    assert_eq!(wal.shared.lock().rest, asleep);
+    wal.trim(wal.cut_cursor(cut).unwrap());
+    assert_eq!(wal.shared.lock().rest, None);
 }
