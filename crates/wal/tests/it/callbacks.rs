@@ -36,7 +36,9 @@ fn undriven(volume: Arc<dyn Volume>, sink: Arc<dyn Sink>) -> Wal {
 
 fn log() -> Arc<Log> {
     let config = Config { block_size: 16 << 10, depth: 2, ..Config::default() };
-    let options = LogOptions::new().ring_size(8 << 20).config(config);
+    // Room for 640 records of three sectors, and for an empty block behind each: on a busy machine,
+    // the committer may rest after each of them, and nobody trims.
+    let options = LogOptions::new().ring_size(16 << 20).config(config);
     Arc::new(Log::create(Arc::new(MemVolume::new(1)), options).unwrap())
 }
 
