@@ -1,8 +1,9 @@
 //! Volumes that are not what they should be: each gets an error of its own, and nothing is written.
 
+use std::io;
 use std::sync::Arc;
 
-use brooklet_io::{MemVolume, SECTOR, Volume};
+use brooklet_io::{Layer, MemVolume, SECTOR, Volume};
 use brooklet_wal::{Log, LogError, LogOptions, WalError, slot};
 
 use crate::logs::model::{KIB, options, read};
@@ -60,6 +61,35 @@ fn one_damaged_slot_is_no_loss_and_two_are_an_error() {
             assert_eq!(read(&log).len(), 1);
         }
     }
+}
+
+/// A volume that does not read its second sector.
+#[derive(Clone, Debug)]
+struct BadSector(MemVolume);
+
+impl Layer for BadSector {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        match offset {
+            4096 => Err(io::Error::other("a bad sector")),
+            _ => self.0.read_at(offset, buf),
+        }
+    }
+
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        Some(Layer::read_at(self, offset, buf))
+    }
+}
+
+/// The other slot may hold an older trim point, and the device may read this one the next time.
+#[test]
+fn a_slot_that_the_device_does_not_read_is_named() {
+    let volume = BadSector(MemVolume::from_image(image(), 1));
+    let error = Log::open(Arc::new(volume), options()).expect_err("refused").to_string();
+    assert!(error.contains("a bad sector") && error.contains("offset 4096 of memory"), "{error}");
 }
 
 #[test]
