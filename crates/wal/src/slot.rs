@@ -17,6 +17,7 @@
 use std::io;
 
 use brooklet_io::seeded::bug;
+use brooklet_io::tether::is_gone;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, read_medium_exact_at, write_all_at};
 
 use crate::format::checksum;
@@ -194,11 +195,20 @@ fn read_each<T: SlotContent>(volume: &dyn Volume, count: usize) -> (Vec<Slot<T>>
             Ok(()) => slots.extend(piece.chunks(SECTOR).map(T::decode)),
             Err(error) => {
                 slots.extend(piece.chunks(SECTOR).map(|_| Slot::Damaged("the device does not read it")));
-                failure = failure.or(Some(error));
+                failure = failure.or_else(|| Some(located(error, volume, at)));
             }
         }
     }
     (slots, failure)
+}
+
+/// Adds the place to the error of a read.
+fn located(error: io::Error, volume: &dyn Volume, offset: u64) -> io::Error {
+    if is_gone(&error) {
+        return error;
+    }
+    let name = volume.info().name;
+    io::Error::new(error.kind(), format!("{error} (the sector at offset {offset} of {name})"))
 }
 
 /// Returns the newest content, and the number of a slot that holds it; `None` if no slot is whole.
