@@ -2,6 +2,8 @@
 //! how that is told.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::Builder;
 use std::time::Duration;
 
 use brooklet::io::MemVolume;
@@ -100,6 +102,25 @@ fn the_file_of_the_metrics_is_there_while_the_store_is_open() {
     assert!(error.to_string().contains("metrics"), "{error}");
     let again = Store::open(dir.path().join("s")).unwrap();
     assert_eq!(again.bounds("log").unwrap().next, 1);
+}
+
+/// In an earlier state, closing waited until the thread that writes the metrics had slept out its
+/// interval.
+#[test]
+fn closing_does_not_wait_for_the_next_metrics() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.prom");
+    let options = Options::new().ring_size(1 << 20).metrics_file(&file, Duration::MAX);
+    let store = options.open(dir.path().join("s")).unwrap();
+    let (closed, is_closed) = channel();
+    Builder::new()
+        .spawn(move || {
+            store.close().unwrap();
+            closed.send(()).unwrap();
+        })
+        .unwrap();
+    is_closed.recv_timeout(Duration::from_secs(60)).expect("the store is closed");
+    assert!(!file.exists());
 }
 
 /// A path may be mistyped. The file of the metrics is replaced, and removed at the end.
