@@ -84,6 +84,8 @@ pub(crate) struct Inner {
     pub memory_spaces: MemorySpaces,
     /// The thread that dumps memory spaces when a dump is due.
     pub dump_sleeper: Sleeper,
+    /// The thread that writes the metrics file.
+    pub metrics_sleeper: Sleeper,
     /// The calls of tasks that wait.
     pub blocking_calls: BlockingCalls,
     /// Number of the store's own commits, which do not end its idle time.
@@ -375,6 +377,7 @@ impl Handle {
             configuring: Mutex::default(),
             memory_spaces: MemorySpaces::default(),
             dump_sleeper: Sleeper::default(),
+            metrics_sleeper: Sleeper::default(),
             blocking_calls: BlockingCalls::default(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
@@ -535,7 +538,8 @@ impl Inner {
 
     pub fn end_threads(&self) {
         self.closing.store(true, Ordering::Release);
-        for sleeper in [&*self.maintenance_sleeper, &self.dump_sleeper, &self.blocking_calls.sleeper] {
+        let Self { maintenance_sleeper, dump_sleeper, metrics_sleeper, blocking_calls, .. } = self;
+        for sleeper in [&**maintenance_sleeper, dump_sleeper, metrics_sleeper, &blocking_calls.sleeper] {
             sleeper.wake();
         }
         let threads = mem::take(&mut *held(&self.threads));

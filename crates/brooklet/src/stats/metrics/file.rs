@@ -23,8 +23,11 @@ impl Inner {
         write(&file, self).map_err(named).map_err(Error::io("writing the metrics"))?;
         let publish = self.watched("the thread that writes metrics", move |inner| {
             let mut failed = false;
-            while !inner.is_closing() {
-                thread::park_timeout(file.every);
+            loop {
+                inner.metrics_sleeper.sleep(Some(file.every));
+                if inner.is_closing() {
+                    break;
+                }
                 let written = write(&file, inner);
                 if let (Err(error), false) = (&written, failed) {
                     tracing::warn!(path = %file.path.display(), %error, "the store could not write the metrics file; it retries");
@@ -35,7 +38,9 @@ impl Inner {
             let _ = fs::remove_file(&file.path);
         });
         let thread = thread::Builder::new().name("brooklet-metrics".into()).spawn(publish);
-        self.keep_thread(thread.map_err(Error::io("starting a thread"))?);
+        let thread = thread.map_err(Error::io("starting a thread"))?;
+        self.metrics_sleeper.set_thread(thread.thread());
+        self.keep_thread(thread);
         Ok(())
     }
 }
