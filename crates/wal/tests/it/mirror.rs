@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use brooklet_io::{Clock, Fault, ManualClock, MemVolume, Volume};
 use brooklet_wal::{
-    Ack, Block, Committer, Config, Cursor, LocalLog, Mirror, MirrorHandle, Opening, Records, SealedBlock,
-    Sink, Start, Waiters, Waits, Wal, WalError, Zone, recover, sealed_blocks,
+    Ack, Block, Committer, Config, Cursor, LocalLog, Mirror, MirrorHandle, Opening, Pause, Records,
+    SealedBlock, Sink, Start, Waiters, Waits, Wal, WalError, Zone, recover, sealed_blocks,
 };
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -211,6 +211,27 @@ fn an_empty_block_is_kept_when_the_mirror_keeps_it() {
         world.mirror.keep(2);
         assert_eq!((world.wal.settled(), world.wal.mirror_stats().unwrap().blocks), (2, 0));
     }
+}
+
+/// In an earlier state, the committer woke up each millisecond while a block waited for the mirror.
+#[test]
+fn the_committer_sleeps_while_the_mirror_is_away() {
+    let mut world = World::new(Waits::Kept);
+    let ack = world.append(b"record");
+    let sleeps = (0..100).any(|_| match world.committer.step() {
+        Pause::Sleep(time) if time == Duration::MAX => true,
+        Pause::Sleep(time) => {
+            world.clock.advance(time);
+            false
+        }
+        _ => false,
+    });
+    assert!(sleeps && !ack.is_done());
+    world.mirror.keep_all();
+    assert!(ack.is_done());
+    // An empty block records that the mirror keeps the record.
+    (0..100).for_each(|_| _ = world.committer.step());
+    assert_eq!(world.mirror.taken(), 2);
 }
 
 /// The log has nothing to say by it, so the committer would not write one.
