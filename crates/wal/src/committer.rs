@@ -134,7 +134,7 @@ impl Committer {
             core.rest = Some(CommitterWait::Flying { until });
             return Pause::Write(until.saturating_sub(now));
         }
-        let idle = core.is_idle() && core.durable() == self.last_durable;
+        let idle = core.is_at_rest() && core.durable() == self.last_durable;
         self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
         self.last_durable = core.durable();
         if self.idle_rounds >= IDLE_ROUNDS
@@ -149,8 +149,8 @@ impl Committer {
         let until = match due {
             Some(due) if self.exact => due,
             Some(due) => due.max(soon),
-            // A change that makes room for the empty block ends this rest.
-            None if self.idle_rounds >= IDLE_ROUNDS && (core.has_told() || core.lacks_room()) => {
+            // A change that lets the empty block be written ends this rest.
+            None if self.idle_rounds >= IDLE_ROUNDS && (core.has_told() || core.waits_for_change()) => {
                 Duration::MAX
             }
             None => now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP)),

@@ -39,7 +39,7 @@ impl Drop for Paused<'_> {
     fn drop(&mut self) {
         let mut core = self.0.lock();
         core.resume();
-        let (rest, waiters) = (core.rest_without_room(), core.room_changed());
+        let (rest, waiters) = (core.rest_without_cause(), core.room_changed());
         drop(core);
         self.0.end_rest(rest);
         waiters.iter().for_each(Thread::unpark);

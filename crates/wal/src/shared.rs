@@ -250,7 +250,10 @@ impl Shared {
             let mut core = self.lock();
             let Some(Released { given, shown: blocks }) = core.release() else {
                 let next = self.next_driver(&mut core);
+                // The mirror may have been the last to be waited for.
+                let rest = if core.may_hide() { core.rest_without_cause() } else { None };
                 drop(core);
+                self.end_rest(rest);
                 return self.wake(next);
             };
             // Announced under the lock: a thread that sees these blocks ended may close the log,

@@ -377,7 +377,7 @@ impl Wal {
     pub fn trim(&self, cursor: Cursor) {
         let mut core = self.shared.lock();
         core.trim(cursor);
-        let rest = core.rest_without_room();
+        let rest = core.rest_without_cause();
         drop(core);
         self.shared.end_rest(rest);
         self.wake();

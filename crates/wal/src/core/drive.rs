@@ -150,18 +150,18 @@ impl Core {
         self.ring.has_room(0, sector, sector, self.setup.reserve)
     }
 
-    /// Returns whether all is quiet, and the empty block has no room. Only a trim or a resize
-    /// changes that, or an append, which wakes the committer.
-    pub fn lacks_room(&self) -> bool {
-        self.is_idle() && !self.paused && !self.has_room_for_empty()
+    /// Returns whether the empty block waits for room, or for the mirror, and nothing else is to do.
+    /// Only a trim, a resize or the mirror changes that, or an append, which wakes the committer.
+    pub fn waits_for_change(&self) -> bool {
+        self.is_at_rest() && (self.hides() || !self.paused && !self.has_room_for_empty())
     }
 
     /// Returns the rest of a committer that sleeps although nothing records the acknowledged
-    /// number, if there is room for the empty block now. Every change that makes room asks, under
-    /// the same lock.
-    pub fn rest_without_room(&mut self) -> Option<CommitterWait> {
+    /// number, if the empty block need not wait any more. Every change that lets it be written
+    /// asks, under the same lock.
+    pub fn rest_without_cause(&mut self) -> Option<CommitterWait> {
         let sleeps = self.rest == Some(CommitterWait::Parked { until: Duration::MAX });
-        if sleeps && !self.has_told() && !self.lacks_room() { self.rest.take() } else { None }
+        if sleeps && !self.has_told() && !self.waits_for_change() { self.rest.take() } else { None }
     }
 
     /// Returns the next driver, if a block can be taken and somebody wants it. With `alone`, no

@@ -212,6 +212,11 @@ impl Core {
         self.mirror.as_ref().is_some_and(|mirror| mirror.waits == Waits::Kept)
     }
 
+    /// Returns whether blocks that are durable here wait for the mirror.
+    pub fn hides(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| mirror.is_hiding())
+    }
+
     /// Returns how long the oldest block waits for the mirror to be shown; `None` if none does.
     pub fn hides_since(&self, now: Duration) -> Option<Duration> {
         let mirror = self.mirror.as_ref().filter(|mirror| mirror.is_hiding() && self.may_hide())?;

@@ -237,8 +237,13 @@ impl Core {
     }
 
     pub fn is_idle(&self) -> bool {
-        let hides = self.mirror.as_ref().is_some_and(|mirror| mirror.is_hiding());
-        let nothing_moves = self.taken.is_none() && self.in_flight.is_empty() && !self.releasing && !hides;
+        self.is_at_rest() && !self.hides()
+    }
+
+    /// Returns whether no block waits to be written, or is on its way. Blocks may wait for the
+    /// mirror.
+    pub fn is_at_rest(&self) -> bool {
+        let nothing_moves = self.taken.is_none() && self.in_flight.is_empty() && !self.releasing;
         self.open.records == 0 && self.closed.is_empty() && nothing_moves
     }
 
