@@ -79,7 +79,7 @@ impl Drop for FileInner {
 
 impl FileInner {
     pub(super) fn open(path: &Path, mode: OpenMode, options: &FileOptions) -> io::Result<Self> {
-        let mut file = open::open(path, mode, options.permissions)?;
+        let (mut file, made) = open::open(path, mode, options.permissions)?;
         let device = device::describe(&file, path)?;
         let size = device::size(&mut file, device.is_some())?;
         let mut inner = Self {
@@ -106,10 +106,13 @@ impl FileInner {
             counters: IoCounters::default(),
             fallbacks: Mutex::default(),
         };
+        // Dropped before the volume: the file is locked until its name is gone.
+        let unfinished = made;
         inner.choose_direct(options)?;
         inner.choose_durable(options)?;
         inner.choose_backend(options)?;
         inner.open_cached()?;
+        unfinished.stays();
         Ok(inner)
     }
 

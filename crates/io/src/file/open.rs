@@ -1,6 +1,6 @@
 //! Names, opening and locks.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -13,19 +13,44 @@ use super::held::is_open_here;
 use super::inner::retry;
 
 /// Opens and locks the file. The name of a created file is durable afterwards.
-pub(super) fn open(path: &Path, mode: OpenMode, permissions: u32) -> io::Result<File> {
+pub(super) fn open(path: &Path, mode: OpenMode, permissions: u32) -> io::Result<(File, Made<'_>)> {
     let file =
         (0..TRIES).find_map(|_| open_and_lock(path, mode, permissions).transpose()).unwrap_or_else(|| {
             let message =
                 format!("{} was replaced again and again while it was being opened", path.display());
             Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
         })?;
+    let made = if mode == OpenMode::Create { Some((path, file.metadata()?)) } else { None };
+    let made = Made(made);
     match mode {
         OpenMode::Create => sync_folder(path)?,
         OpenMode::ReadWrite => keep_name(path, &file)?,
         OpenMode::ReadOnly | OpenMode::ReadBeside => {}
     }
-    Ok(file)
+    Ok((file, made))
+}
+
+/// A file that was created, until it is open as a volume. Dropping this value removes the file,
+/// which would be in the way of the next creation.
+pub(super) struct Made<'a>(Option<(&'a Path, Metadata)>);
+
+impl Made<'_> {
+    /// Lets the file stay.
+    pub(super) fn stays(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        let Some((path, made)) = self.0.take() else { return };
+        let is_it = |named: Metadata| (named.dev(), named.ino()) == (made.dev(), made.ino());
+        if fs::metadata(path).is_ok_and(is_it)
+            && let Err(error) = fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "an empty file stays, which was created in vain");
+        }
+    }
 }
 
 /// Makes the name of an existing file durable. The creator of the file may have been killed, or
