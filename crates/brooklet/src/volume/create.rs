@@ -156,8 +156,8 @@ fn creation_error(path: &Path, error: io::Error) -> Error {
     if error.kind() == ErrorKind::InvalidFilename {
         let (len, more) = (path.file_name().unwrap_or_default().len(), NEW.len() + DIGITS);
         return Error::InvalidOptions(format!(
-            "{} cannot be created: its name has {len} bytes, and it is made under a name with {more} more bytes; \
-             use a shorter name ({error})",
+            "{} cannot be created: its name has {len} bytes, and it is made under a name with \
+             {more} more bytes; use a shorter name ({error})",
             path.display()
         ));
     }

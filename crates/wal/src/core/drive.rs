@@ -150,7 +150,7 @@ impl Core {
         self.ring.has_room(0, sector, sector, self.setup.reserve)
     }
 
-    /// Returns whether the empty block waits for room, or for the mirror, and nothing else is to do.
+    /// Returns whether the empty block waits for room or for the mirror, and nothing else is to do.
     /// Only a trim, a resize or the mirror changes that, or an append, which wakes the committer.
     pub fn waits_for_change(&self) -> bool {
         self.is_at_rest() && (self.hides() || !self.paused && !self.has_room_for_empty())
