@@ -2,12 +2,13 @@
 //! yet, and logs without entries.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use brooklet::io::{Layer, ManualClock, MemVolume, Rng, Volume};
-use brooklet::{Class, Commit, Error, MemoryConfig, Retention, Space, SpaceConfig, Store, WhenFull};
+use brooklet::{Class, Commit, Error, MemoryConfig, Options, Retention, Space, SpaceConfig, Store, WhenFull};
 
 use super::memory::in_memory;
 use super::{create, open, options};
@@ -343,4 +344,96 @@ fn a_log_larger_than_all_memory_is_not_loaded() {
     let looked = read();
     assert!(opened < 4 << 20 && looked < 4 << 20, "{opened} and {looked} bytes were read");
     assert_eq!(space.info().unwrap().refused, 1);
+}
+
+/// A volume whose reads on the thread of the test wait for the next dump, until there are none.
+#[derive(Clone, Debug)]
+struct Overtaken {
+    volume: MemVolume,
+    test: ThreadId,
+    /// Number of dumps so far, or `None` before the first one and after the last one.
+    dumps: Arc<(Mutex<Option<u32>>, Condvar)>,
+}
+
+impl Overtaken {
+    fn set_dumps(&self, dumps: Option<u32>) {
+        *self.dumps.0.lock().unwrap() = dumps;
+        self.dumps.1.notify_all();
+    }
+
+    /// Dumps the space over and over, until a read or the test ends that. Returns `false` if none
+    /// did.
+    fn dump_often(&self, space: &Space) -> bool {
+        for nth in 1..1000 {
+            space.append("hot", "x").unwrap().wait().unwrap();
+            space.dump().unwrap();
+            let mut dumps = self.dumps.0.lock().unwrap();
+            if dumps.is_none() {
+                return true;
+            }
+            *dumps = Some(nth);
+            self.dumps.1.notify_all();
+        }
+        self.set_dumps(None);
+        false
+    }
+}
+
+impl Layer for Overtaken {
+    fn below(&self) -> &dyn Volume {
+        &self.volume
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if thread::current().id() == self.test {
+            let dumps = self.dumps.0.lock().unwrap();
+            let before = *dumps;
+            let waits = |dumps: &mut Option<u32>| dumps.is_some() && *dumps == before;
+            let patience = Duration::from_secs(1);
+            let (mut dumps, waited) = self.dumps.1.wait_timeout_while(dumps, patience, waits).unwrap();
+            if waited.timed_out() {
+                *dumps = None;
+            }
+        }
+        self.volume.read_at(offset, buf)
+    }
+}
+
+/// Each dump makes the look-ups void that began before it. In an earlier state, the commit loaded
+/// the log again and again, for as long as others wrote to the space.
+#[test]
+fn a_log_that_loads_longer_than_the_time_between_dumps_comes_to_memory() {
+    let volume = Overtaken { volume: MemVolume::new(1), test: thread::current().id(), dumps: Arc::default() };
+    let options = || {
+        // The cache is smaller than the log, which is read again each time.
+        Options::new()
+            .ring_size(256 << 10)
+            .memory_budget(64 << 10)
+            .max_payload(9 << 10)
+            .cache_budget(256 << 10)
+    };
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    let space = store.create_space("s", dropping(4 << 20)).unwrap();
+    let mut rng = Rng::new(1);
+    for log in ["0", "1"] {
+        for _ in 0..40 {
+            let noise: Vec<u8> = (0..8000).map(|_| rng.next() as u8).collect();
+            space.append(log, noise).unwrap().wait().unwrap();
+        }
+    }
+    // Memory has room for one of them.
+    space.configure(dropping(560 << 10)).unwrap();
+    store.close().unwrap();
+    drop((space, store));
+    let store = options().open_on(Arc::new(volume.clone())).unwrap();
+    let space = store.space("s").unwrap();
+    assert!(!space.info().unwrap().memory.unwrap().complete);
+    volume.set_dumps(Some(0));
+    let came = thread::scope(|scope| {
+        let dumper = scope.spawn(|| volume.dump_often(&space));
+        assert_eq!(space.append("1", "more").unwrap().seq(), 40);
+        volume.set_dumps(None);
+        dumper.join().unwrap()
+    });
+    assert!(came, "the log came to memory only after the last dump");
 }
