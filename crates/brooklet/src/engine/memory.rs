@@ -8,7 +8,7 @@
 use std::mem;
 use std::sync::{Arc, PoisonError};
 
-use brooklet_wal::Waiters;
+use brooklet_wal::{Hush, Waiters};
 
 use crate::counters::{Stall, StallReason};
 use crate::engine::Inner;
@@ -25,7 +25,7 @@ use crate::read::asked::Asked;
 use crate::read::scan::Listed;
 use crate::read::{Entries, ReadView};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{MutexGuard, RwLock};
+use crate::sync::{MutexGuard, RwLock, held};
 
 /// The memory spaces of a store.
 #[derive(Default)]
@@ -103,6 +103,10 @@ impl MemorySpaces {
     }
 }
 
+/// The times that a commit looks logs up while dumps may begin. Each dump that begins makes the
+/// look-ups void, and a log may take longer to load than the time between dumps.
+const FREE_LOOK_UPS: u32 = 3;
+
 /// The end of a try to commit in memory, without an error.
 pub(crate) enum TriedInMemory {
     /// The memory space has the commit.
@@ -124,6 +128,7 @@ impl Inner {
         // Without threads, this thread may itself be moving the space, further up its stack. A
         // thread that moves the space waits for the log, which a waker must not do.
         let wait = patience.waits() && self.options.threads && self.may_wait().is_ok();
+        let mut look_ups = 0;
         while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
             // No write of the commit would show that the store has stopped.
             if let Some(error) = self.ended() {
@@ -156,13 +161,33 @@ impl Inner {
                     return Err(Error::Busy { why });
                 }
                 Err(Rejected::Below(..)) if patience == Patience::None => return Ok(TriedInMemory::MustRead),
-                Err(Rejected::Below(which, generation)) => {
+                Err(Rejected::Below(which, mut generation)) => {
+                    let alone =
+                        if look_ups < FREE_LOOK_UPS { None } else { self.hold_dumps(&memory_space, wait) };
+                    if alone.is_some() {
+                        // A dump may have begun before this.
+                        generation = memory_space.logs().generation();
+                    }
+                    look_ups += 1;
                     let brought = self.bring_for(&memory_space, ops, &which, generation);
                     brought.inspect_err(|_| memory_space.logs().end_look_ups(ops))?;
                 }
             }
         }
         Ok(TriedInMemory::Elsewhere)
+    }
+
+    /// Lets no dump of a space begin until the result is dropped. Without `wait`, returns `None`
+    /// during a dump: this thread may be dumping the space, further up its stack.
+    fn hold_dumps<'a>(
+        &'a self,
+        memory_space: &'a MemorySpace,
+        wait: bool,
+    ) -> Option<(MutexGuard<'a, ()>, Option<Hush<'a>>)> {
+        let hush = self.hush();
+        let dumping = &memory_space.dumping;
+        let alone = if wait { held(dumping) } else { dumping.try_lock().ok()? };
+        Some((alone, hush))
     }
 
     /// Brings the logs of some operations of a commit to memory, as far as the runs have them, or

@@ -50,7 +50,8 @@ pub(crate) struct MemorySpace {
     logs: Mutex<Logs>,
     /// Held while the space moves between classes: writers wait for it.
     pub moving: Mutex<()>,
-    /// Held during a dump of the space.
+    /// Held during a dump of the space, and by a commit whose look-ups dumps made void again and
+    /// again.
     pub dumping: Mutex<()>,
 }
 
