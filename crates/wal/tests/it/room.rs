@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_io::{ManualClock, MemVolume, Rng, Volume};
+use brooklet_io::{Clock, ManualClock, MemVolume, Rng, Volume};
 use brooklet_wal::{Committer, Config, Cursor, Opening, Pause, Wal, WalError, Zone, max_record};
 
 fn pile_up(seed: u64) {
@@ -65,11 +65,14 @@ fn what_is_appended_finds_its_place() {
 
 /// A log in a ring of the smallest size, and its clock.
 fn small(seed: u64) -> (Wal, Arc<ManualClock>) {
+    small_with(seed, Config { block_size: 4096, reserve_percent: 0, ..Config::default() })
+}
+
+fn small_with(seed: u64, config: Config) -> (Wal, Arc<ManualClock>) {
     let size = 64 << 10;
     let volume = MemVolume::new(seed);
     volume.grow(size).unwrap();
     let zone = Zone { offset: 0, size, store: 1 };
-    let config = Config { block_size: 4096, reserve_percent: 0, ..Config::default() };
     let at = Opening { tail: 0, next: Cursor { seq: 1, ..Cursor::default() }, epoch: 1 };
     let clock = Arc::new(ManualClock::default());
     (Wal::open(Arc::new(volume), zone, config, at, clock.clone(), Arc::new(())), clock)
@@ -111,5 +114,25 @@ fn the_committer_of_a_full_log_sleeps_until_a_trim() {
     trim_all(&wal);
     committer.drain();
     assert_eq!(wal.stats().blocks, blocks + 1, "the empty block has room now");
+    wal.close().unwrap();
+}
+
+/// The empty block that records the last acknowledged one keeps the pace, too. In an earlier state,
+/// the committer asked each millisecond whether it might write the block now.
+#[test]
+fn the_committer_sleeps_until_the_pace_permits_the_empty_block() {
+    let interval = Duration::from_secs(10);
+    let (wal, clock) = small_with(1, Config { interval, ..Config::default() });
+    let mut committer = Committer::new(&wal).unwrap();
+    wal.try_append(100, false, Duration::ZERO, |out| out(&[7; 100])).unwrap();
+    for _ in 0..200 {
+        if let Pause::Sleep(time) = committer.step()
+            && time < Duration::MAX
+        {
+            clock.advance(time);
+        }
+    }
+    assert_eq!(wal.stats().blocks, 2, "it asks again and again");
+    assert!(clock.now() >= interval, "the empty block came too soon");
     wal.close().unwrap();
 }
