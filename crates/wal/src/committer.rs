@@ -153,7 +153,12 @@ impl Committer {
             None if self.idle_rounds >= IDLE_ROUNDS && (core.has_told() || core.waits_for_change()) => {
                 Duration::MAX
             }
-            None => now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP)),
+            None => {
+                // Once all is quiet, only the empty block is to be written. It keeps the pace, too.
+                let quiet = self.idle_rounds >= IDLE_ROUNDS;
+                let held_back = core.held_back(now).filter(|_| quiet).unwrap_or_default();
+                now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP).max(held_back))
+            }
         };
         core.rest = Some(CommitterWait::Parked { until });
         Pause::Sleep(until.saturating_sub(now))
