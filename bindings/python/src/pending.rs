@@ -5,13 +5,14 @@ use std::future::Future;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
 use brooklet::{Appending, Committing, Error, WaitingFor};
 use pyo3::prelude::*;
 
 use crate::tail::Following;
+use crate::wait::held;
 
 /// The future of the store.
 pub enum Work {
@@ -122,8 +123,4 @@ pub fn end_writes(py: Python<'_>) {
     }
     // It may be the last handle of another store.
     py.detach(|| drop(ended));
-}
-
-pub fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,11 +18,12 @@ use pyo3::prelude::*;
 use crate::argument::{Key, Payload};
 use crate::commit::Commit;
 use crate::error::{exception, invalid};
-use crate::pending::{LAST, Outcome, PORTS, Pending, Wait, Waking, Woken, Work, held};
+use crate::pending::{LAST, Outcome, PORTS, Pending, Wait, Waking, Woken, Work};
 use crate::reach::Reach;
 use crate::store::Store;
 use crate::tail::TailStream;
 use crate::ticket::Ticket;
+use crate::wait::held;
 
 /// Where the waits of one event loop end.
 #[pyclass(frozen, module = "brooklet")]

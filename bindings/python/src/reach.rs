@@ -8,7 +8,7 @@ use brooklet::WaitingFor;
 use pyo3::prelude::*;
 
 use crate::error::OrRaise;
-use crate::pending::held;
+use crate::wait::held;
 
 /// A wait until a log has reached a number, which a port polls after another thread has looked for
 /// the number.

@@ -12,9 +12,8 @@ use pyo3::prelude::*;
 
 use crate::argument::Seconds;
 use crate::error::OrRaise;
-use crate::pending::held;
 use crate::result::Named;
-use crate::wait::{locked, now, wait};
+use crate::wait::{held, locked, now, wait};
 
 /// A reader that follows a log: it returns every entry once, in order, when it is on stable media.
 ///

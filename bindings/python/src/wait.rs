@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -100,4 +100,8 @@ pub fn locked<'a, T>(py: Python<'_>, iterator: &'a Mutex<T>) -> PyResult<MutexGu
             Err(invalid(py, "another thread uses the iterator: give each its own"))
         }
     }
+}
+
+pub fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
