@@ -419,6 +419,25 @@ fn a_last_block_that_the_device_does_not_read_leaves_its_log_in_doubt() {
     assert!(error.expect("an entry may be missing").to_string().contains("the device does not read"));
 }
 
+/// One bad place of a disk may be two such faults: a block is damaged, and the device does not read
+/// the block behind it, which alone proves that the damaged one was acknowledged.
+#[test]
+fn a_damaged_block_whose_proof_the_device_does_not_read_leaves_its_log_in_doubt() {
+    let volume = MemVolume::new(3);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for entry in ["first", "second", "last"] {
+        store.append("log", entry).unwrap().wait().unwrap();
+    }
+    let volume = MemVolume::from_image(volume.image(), 3);
+    let blocks = blocks(&volume);
+    let [.., second, last] = &blocks[..] else { panic!("each entry has a block") };
+    volume.flip(*second + 96, 4);
+    let reader = options().read_only(true).open_on(BadSector::of(&volume, *last as u64)).unwrap();
+    let (read, error) = until_error(reader.read("log", ..).unwrap());
+    assert_eq!(read, [Entry { seq: 0, payload: "first".into() }]);
+    assert!(error.expect("an entry is missing").to_string().contains("the device does not read"));
+}
+
 /// In an earlier state, a device that did not read the footer of a run kept the store from opening,
 /// for reading, too, although a flipped bit there did not.
 #[test]
