@@ -129,7 +129,10 @@ impl<'a> ReadAhead<'a> {
         if end <= self.ask || end > self.limit {
             return self.at(position, SECTOR);
         }
-        if let Err(error) = read_exact_at(self.volume, self.layout.offset(position), &mut self.sector) {
+        if self.has_passed_over(position..end) {
+            self.sector.fill(0);
+        } else if let Err(error) = read_exact_at(self.volume, self.layout.offset(position), &mut self.sector)
+        {
             self.pass_over(position, error)?;
             self.sector.fill(0);
         }

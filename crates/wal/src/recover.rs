@@ -104,7 +104,7 @@ pub struct Recovery {
     /// are on the medium.
     pub unproven: u64,
     /// Whether a read-only opening cannot determine whether the log ends at `next`: the device does
-    /// not read what is there.
+    /// not read the block there, or not all that may prove that this block was acknowledged.
     pub unread: bool,
 }
 
@@ -351,7 +351,10 @@ impl<'a> Walk<'a> {
             return Err(damaged(found, what));
         }
         found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
-        found.unread = unread;
+        // A torn or damaged block is there. What is not read may prove that it was acknowledged.
+        let may_be_proven =
+            why != NO_BLOCK && read_ahead.has_passed_over(found.next.position..read_ahead.limit());
+        found.unread = unread || may_be_proven;
         found.bytes_read = read_ahead.bytes_read();
         Ok(())
     }
@@ -376,7 +379,7 @@ fn damaged(found: &Recovery, what: String) -> WalError {
 const NO_BLOCK: &str = "no block of this lap is there";
 const LATER_LAP: &str = "a block of a later lap is there";
 const BEYOND: &str = "a block there ends past the end of the ring";
-pub(crate) const UNREAD: &str = "the device does not read it";
+const UNREAD: &str = "the device does not read it";
 
 /// Returns whether a block of this log at `position` was written there after a trim. The block must
 /// be of this opening, because an opening's trim points are final, but a crash may have dropped a

@@ -28,7 +28,7 @@ use crate::block_handle::Block;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
 use crate::map::Layout;
-use crate::recover::{Found, Hole, Recovery, Start, UNREAD, Walk, drive, stoppable};
+use crate::recover::{Found, Hole, Recovery, Start, Walk, drive, stoppable};
 
 /// Makes every recovered block safe from a power cut. Call it after a flush of `volume`, before the
 /// opening is recorded; `start` and `found` are the start and the result of the recovery.
@@ -71,7 +71,8 @@ pub fn secure(
 /// If acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the
 /// blocks behind it that are proven to be part of the log. A sector that the device does not read
 /// counts as damaged. If the next block may be there, `visit` gets a hole, although nothing proves
-/// that the block was acknowledged.
+/// that the block was acknowledged. It also gets one if the next block does not read back, and such
+/// a sector behind it may have the proof.
 ///
 /// # Errors
 /// [`WalError::Io`] if the volume fails, or does not read many sectors; and the errors that `visit`
@@ -140,8 +141,9 @@ fn walk_secured(
         found.blocks -= found.withheld;
         found.block_bytes -= held.iter().map(|(_, header)| header.disk_len() as u64).sum::<u64>();
     } else if found.unread {
-        let what = format!("{UNREAD}; whether it was acknowledged is not known");
-        visit(&Found::Hole(Hole { from: found.next, next: None, what, remains: None }));
+        let what =
+            "the device does not read a part of the ring; whether this block was acknowledged is not known";
+        visit(&Found::Hole(Hole { from: found.next, next: None, what: what.into(), remains: None }));
     }
     Ok(found)
 }
