@@ -45,7 +45,8 @@ impl Drop for Made<'_> {
     fn drop(&mut self) {
         let Some((path, made)) = self.0.take() else { return };
         let is_it = |named: Metadata| (named.dev(), named.ino()) == (made.dev(), made.ino());
-        if fs::metadata(path).is_ok_and(is_it)
+        // A link that has the name by now is not the file.
+        if fs::symlink_metadata(path).is_ok_and(is_it)
             && let Err(error) = fs::remove_file(path)
         {
             tracing::warn!(path = %path.display(), %error, "an empty file stays, which was created in vain");
@@ -79,7 +80,13 @@ const TRIES: usize = 8;
 /// Returns `None` if others replaced or removed the file between the opening and the lock.
 fn open_and_lock(path: &Path, mode: OpenMode, permissions: u32) -> io::Result<Option<File>> {
     let file = open_file(path, mode, permissions)?;
-    lock_file(&file, mode, path)?;
+    if let Err(error) = lock_file(&file, mode, path) {
+        // If nobody else has locked the new file, nobody uses it.
+        if mode == OpenMode::Create && error.kind() != io::ErrorKind::ResourceBusy {
+            drop(file.metadata().map(|made| Made(Some((path, made)))));
+        }
+        return Err(error);
+    }
     let found = file.metadata()?;
     if found.file_type().is_block_device() {
         return Ok(Some(file));
