@@ -1,5 +1,6 @@
 //! Long records, which are copied outside the lock: code of the user's own panics, or is asked,
-//! while a record has its place and is not copied yet. And the rest of a committer without room.
+//! while a record has its place and is not copied yet. And the rests of a committer that only one
+//! event ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -109,5 +110,19 @@ fn a_trim_ends_the_rest_of_a_committer_without_room() {
     let cut = wal.cut();
     assert_eq!(wal.shared.lock().rest, asleep);
     wal.trim(wal.cut_cursor(cut).unwrap());
+    assert_eq!(wal.shared.lock().rest, None);
+}
+
+/// A clock may be the user's own, and may panic under the lock. Nothing else would wake the
+/// committer's thread of an idle log, and its owner waits for this thread.
+#[test]
+fn a_panic_under_the_lock_ends_the_rest_of_the_committer() {
+    let wal = open(Config::default(), Arc::<ManualClock>::default());
+    let mut committer = Committer::new(&wal).unwrap();
+    (0..100).for_each(|_| _ = committer.step());
+    assert_eq!(wal.shared.lock().rest, Some(CommitterWait::Parked { until: Duration::MAX }));
+    let append = || wal.try_append(1, false, Duration::ZERO, |_| panic!("a planned panic"));
+    assert!(catch_unwind(AssertUnwindSafe(append)).is_err());
+    assert!(wal.failure().is_some(), "the log has stopped");
     assert_eq!(wal.shared.lock().rest, None);
 }
