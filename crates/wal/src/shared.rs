@@ -100,9 +100,10 @@ impl Shared {
             let mut core = poisoned.into_inner();
             let blocks = core.fail(io::Error::other("a thread panicked while it changed the log"));
             if !blocks.is_empty() {
-                let (expected, waiters) = (self.calls.expect(), core.room_changed());
+                let (expected, waiters, rest) = (self.calls.expect(), core.room_changed(), core.rest.take());
                 drop(core);
                 waiters.iter().for_each(Thread::unpark);
+                self.end_rest(rest);
                 self.end(&blocks, Err(self.failed()), expected);
                 return self.lock();
             }
