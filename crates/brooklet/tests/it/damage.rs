@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use brooklet::io::{Completion, Layer, MemVolume, Op, Queue, SECTOR, Volume};
@@ -458,4 +459,37 @@ fn a_run_that_the_device_does_not_read_hides_no_other_log() {
     assert!(damage.place.contains("run ") && damage.what.contains("the device does not read"), "{damage}");
     let refused = options().create(Create::Never).open_on(bad).unwrap_err();
     assert!(matches!(refused, Error::Io { .. }) && refused.to_string().contains("at offset"), "{refused}");
+}
+
+/// A volume whose first reads of the sector at this offset fail: so many of them.
+#[derive(Clone, Debug)]
+struct Flaky(MemVolume, u64, Arc<AtomicU64>);
+
+impl Layer for Flaky {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let reads_it = (offset..offset + buf.len() as u64).contains(&self.1);
+        let one_less = |left: u64| left.checked_sub(1);
+        if reads_it && self.2.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return Err(io::Error::other("a read that fails"));
+        }
+        self.0.read_at(offset, buf)
+    }
+}
+
+/// An opening beside a writer starts over after a failed read. In between, one failed read of a run
+/// hid the logs of this run for as long as the reader was open.
+#[test]
+fn beside_a_writer_a_run_that_reads_the_next_time_is_whole() {
+    let (volume, states) = store();
+    let run = options().read_only(true).open_on(Arc::new(volume.clone())).unwrap().info().unwrap().runs[0];
+    let failures = Arc::new(AtomicU64::new(1));
+    let flaky = Flaky(volume, run.offset + run.bytes - SECTOR as u64, failures.clone());
+    let reader = options().beside_writer(true).open_on(Arc::new(flaky)).unwrap();
+    assert_eq!(failures.load(Ordering::Relaxed), 0);
+    assert_eq!(contents(&reader), *states.last().unwrap());
+    assert!(reader.damage().is_empty());
 }
