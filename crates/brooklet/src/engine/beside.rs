@@ -10,6 +10,7 @@
 //! if a block of the ring that the superblock knows does not read back.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::Volume;
@@ -24,6 +25,7 @@ use crate::format::superblock::{COPIES, Slot, Superblock};
 use crate::model::Effect;
 use crate::model::space_config::SEPARATOR;
 use crate::options::Options;
+use crate::run::Run;
 use crate::state::spaces::TABLE;
 use crate::sync::thread;
 use crate::volume::Volumes;
@@ -32,8 +34,8 @@ use crate::volume::beside::Held;
 /// Most openings that start over, and the pause between two of them.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Openings that fail, or find damage in the ring, although the superblock is the same, before that
-/// counts.
+/// Openings that fail, find damage in the ring, or cannot read a run, although the superblock is the
+/// same, before that counts.
 const SAME: u32 = 5;
 
 /// Reads the store on its volumes, while another process may write it.
@@ -45,7 +47,9 @@ pub(crate) fn load_beside(volumes: &Volumes, options: &Options) -> Result<Opened
         let after = newest(&*volumes.data).ok();
         let failed = match (loaded, &after) {
             (Ok(opened), Some(after)) if needs_same(&opened.superblock, after) => {
-                if opened.state.lost.is_none() || same + 1 == SAME {
+                let has_unread = |run: &Arc<Run>| run.tables.iter().any(|table| table.was_unread());
+                let is_unread = opened.state.runs.iter().any(has_unread);
+                if opened.state.lost.is_none() && !is_unread || same + 1 == SAME {
                     check_reads(&opened);
                     return Ok(opened);
                 }

@@ -221,6 +221,7 @@ fn open_runs(
     let open = |run, table: TableMeta| match &options.offload_reader {
         _ if !table.is_offloaded() => {
             let opened = Table::open(table_cache, run, table.clone());
+            let unread = matches!(opened, Err(Error::Io { .. }));
             let opened = opened.map_err(|error| unread_as_damage(error, run, &table, options));
             opened.or_else(|error| match error {
                 // The rest of the store stays readable. A look-up of a log in this table fails.
@@ -229,7 +230,11 @@ fn open_runs(
                     if !options.beside_writer {
                         tracing::warn!(store = name, run, %error, "a part of a run cannot be read; the store continues without it");
                     }
-                    Ok(Table::broken(run, table, error))
+                    let broken = Table::broken(run, table, error);
+                    if unread {
+                        broken.set_unread();
+                    }
+                    Ok(broken)
                 }
                 error => Err(error),
             })

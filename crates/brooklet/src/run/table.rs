@@ -303,6 +303,11 @@ impl Table {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
+    /// Records that a part of the table could not be read.
+    pub fn set_unread(&self) {
+        self.unread.store(true, Ordering::Relaxed);
+    }
+
     /// Returns whether a part of the table could not be read since the last call.
     pub fn was_unread(&self) -> bool {
         self.unread.swap(false, Ordering::Relaxed)
@@ -326,7 +331,7 @@ impl Table {
     /// Records and converts an error of a read.
     pub fn error(&self, error: brooklet_codex::Error) -> Error {
         match error {
-            brooklet_codex::Error::Io(_) => self.unread.store(true, Ordering::Relaxed),
+            brooklet_codex::Error::Io(_) => self.set_unread(),
             brooklet_codex::Error::Cancelled => {}
             _ => self.set_damaged(),
         }
