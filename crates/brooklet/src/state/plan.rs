@@ -168,8 +168,10 @@ mod tests {
     use brooklet_wal::Block;
 
     use crate::engine::append::{Patience, Tried};
-    use crate::model::rehearsal::Rehearsal;
+    use crate::model::commit::{Action, Op};
+    use crate::model::rehearsal::{Plan, Rehearsal};
     use crate::state::admission::SpaceBudget;
+    use crate::state::retention::CommitClock;
     use crate::{Commit, Error, Options, Retention, SpaceConfig, Store};
 
     fn store() -> Store {
@@ -279,6 +281,26 @@ mod tests {
         assert_eq!(store.commit(&commit).unwrap().seqs().len(), 16_000);
         store.flush().unwrap();
         assert_eq!(store.read("15999", ..).unwrap().next().unwrap().unwrap().payload, b"state"[..]);
+    }
+
+    /// The entries that one call appends to a log are such a commit, too. In an earlier state, the
+    /// record of each portion was made before it was of no use.
+    #[test]
+    fn no_record_is_made_for_a_plan_that_is_not_kept() {
+        let store = store();
+        let inner = store.inner();
+        let is_encoded = |keys: &[&'static str], most: usize| {
+            let op = |key: &&'static str| Op { key: key.as_bytes(), action: Action::Append(b"payload") };
+            let ops: Vec<Op<'_>> = keys.iter().map(op).collect();
+            let mut rehearsal = Rehearsal { plan: Some(Plan::default()), ..Rehearsal::default() };
+            let clock = CommitClock::new(&*inner.options.clock);
+            assert!(inner.state().rehearse(&ops, &clock, &mut rehearsal).is_ok());
+            rehearsal.plan.is_some_and(|plan| plan.encode(&ops, most).is_some())
+        };
+        assert!(is_encoded(&["a", "b", "c"], usize::MAX));
+        assert!(!is_encoded(&["a", "b", "c"], 20), "the plan has more bytes");
+        assert!(!is_encoded(&["a", "b", "a"], usize::MAX));
+        assert!(!is_encoded(&["a", "a", "a"], usize::MAX));
     }
 
     #[test]
