@@ -137,10 +137,7 @@ impl<'a> Attempt<'a> {
                 if !self.rehearse(ops, &mut rehearsal)? {
                     return Ok(Rehearsal { plan: None, ..rehearsal });
                 }
-                if let Some(plan) = &mut rehearsal.plan {
-                    plan.encode(ops);
-                }
-                rehearsal.plan = rehearsal.plan.filter(|plan| plan.memory() <= most);
+                rehearsal.plan = rehearsal.plan.and_then(|plan| plan.encode(ops, most));
                 if self.inner.options.threads {
                     thread::park_timeout(REST);
                 }

@@ -36,9 +36,16 @@ impl Plan {
         self.record.len() + self.effects.len() * size_of::<(Pending, Before)>()
     }
 
-    /// Encodes the newest effects, which are those of `ops`.
-    pub fn encode(&mut self, ops: &[Op<'_>]) {
+    /// Encodes the newest effects, which are those of `ops`. Returns `None` if the plan would have
+    /// more than `most` bytes, or if a log has two of these effects: no record is made then, which
+    /// may be as long as all payloads together.
+    pub fn encode(mut self, ops: &[Op<'_>], most: usize) -> Option<Self> {
         let first = self.effects.len() - ops.len();
+        // The record has all keys and payloads, as long as each operation is on another log.
+        let least: usize = ops.iter().map(|op| op.key.len() + op.action.payload_len()).sum();
+        if self.memory().saturating_add(least) > most || has_two(&self.effects[first..]) {
+            return None;
+        }
         let begin = self.record.len();
         let entries = ops.iter().zip(&self.effects[first..]).zip(&self.before[first..]);
         let entries = entries.map(|((op, pending), before)| {
@@ -52,17 +59,23 @@ impl Plan {
         for (place, pending) in self.effects[first..].iter_mut().zip(effects) {
             *place = Pending { offset: begin as u32 + pending.offset, ..pending };
         }
+        (self.memory() <= most).then_some(self)
     }
 
-    /// Returns whether these are the effects of all of `ops`. A log with two effects is refused:
-    /// the second was planned as if there were no first.
+    /// Returns whether these are the effects of all of `ops`, each on another log.
     pub fn is_of(&self, ops: &[Op<'_>]) -> bool {
-        let mut slots: Vec<_> = self.effects.iter().map(|pending| pending.slot).collect();
-        slots.sort_unstable();
-        let is_twice = slots.windows(2).any(|pair| pair[0] == pair[1]);
         // Only the table of spaces has an empty key.
-        !is_twice && self.effects.len() == ops.len() && ops.first().is_some_and(|op| !op.key.is_empty())
+        let is_alone = ops.first().is_some_and(|op| !op.key.is_empty());
+        self.effects.len() == ops.len() && is_alone && !has_two(&self.effects)
     }
+}
+
+/// Returns whether a log has two of these effects. The second was planned as if there were no
+/// first.
+fn has_two(effects: &[Pending]) -> bool {
+    let mut slots: Vec<_> = effects.iter().map(|pending| pending.slot).collect();
+    slots.sort_unstable();
+    slots.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 impl StoreState {
