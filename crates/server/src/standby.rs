@@ -234,6 +234,8 @@ async fn elsewhere(State(owner): State<Known>, request: Request, patience: Durat
 mod tests {
     use std::io::{Read, Write as _};
     use std::net::TcpStream;
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -313,6 +315,23 @@ mod tests {
         let headers = "Content-Length: 9\r\nExpect: 100-continue\r\n";
         let sent = ask_with(&standby, "PUT /v1/documents/d", headers);
         assert!(sent.starts_with("HTTP/1.1 307 "), "{sent}");
+    }
+
+    /// Such as one that was stopped. In an earlier state the look waited for the process, once as
+    /// many looks as the system lets wait had come: a standby looks ten times a second.
+    #[test]
+    fn a_look_at_an_address_waits_for_no_process_that_accepts_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listening = UnixListener::bind(&path).unwrap();
+        let (done, looks) = mpsc::channel();
+        let look = move || {
+            let address = format!("unix:{}", path.display()).parse().unwrap();
+            let free = (0..5_000).filter(|_| expect_free(&address).is_ok()).count();
+            drop(done.send(free));
+        };
+        drop(thread::Builder::new().spawn(look).unwrap());
+        assert_eq!(looks.recv_timeout(Duration::from_secs(100)), Ok(0));
     }
 
     #[test]
