@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixSocket, UnixStream, lookup_host};
 use tokio::sync::{Notify, Semaphore};
@@ -103,17 +103,26 @@ impl Address {
                 }
                 Err(refused)
             }
-            Self::Unix(path) => match std::os::unix::net::UnixStream::connect(path) {
+            Self::Unix(path) => match knock(path) {
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
                 {
                     Ok(())
                 }
-                Err(error) => Err(error),
-                Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+                // A process listens there. It may accept nobody now.
+                _ => Err(io::ErrorKind::AddrInUse.into()),
             },
         }
     }
+}
+
+/// Connects to a Unix socket, and leaves again. Does not wait for a process that accepts nobody.
+fn knock(path: &Path) -> io::Result<()> {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(())
 }
 
 /// Number of clients that may wait to be accepted, if the system allows it. Of a crowd that
@@ -168,8 +177,7 @@ impl Listener {
                 let is_socket =
                     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
                 if is_socket
-                    && std::os::unix::net::UnixStream::connect(path)
-                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+                    && knock(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
                 {
                     std::fs::remove_file(path)?;
                 }
