@@ -151,6 +151,18 @@ fn a_wrong_url_of_a_folder_makes_no_folder() {
     assert_eq!(place.ok(&["backups", &url]).lines().count(), 1);
 }
 
+/// In an earlier state such a URL was taken for the name of a folder that is not there.
+#[test]
+fn all_urls_of_a_folder_lead_to_it() {
+    let place = place();
+    let bucket = place.dir.path().join("bucket");
+    place.ok(&["archive", "STORE", "bucket"]);
+    for url in [format!("file:{}", bucket.display()), format!("file://{}/#backups", bucket.display())] {
+        assert_eq!(place.ok(&["backups", &url]).lines().count(), 1, "{url}");
+        place.ok(&["list", "STORE", "--archive", &url]);
+    }
+}
+
 #[test]
 fn backups_are_listed_found_and_removed() {
     let place = place();
