@@ -18,10 +18,10 @@ pub fn open_to_read(address: &str) -> Result<Bucket, Failure> {
 /// Returns whether an address names a folder that is not there.
 pub fn is_missing(address: &str) -> Result<bool, Failure> {
     let folder = match address.split_once("://") {
-        None => address,
-        // A name with escapes is left to the bucket.
-        Some(("file", path)) if path.starts_with('/') && !path.contains('%') => path,
-        Some(_) => return Ok(false),
+        Some(("file", path)) if path.starts_with('/') && !path.contains(['%', '?', '#']) => path,
+        None if !address.starts_with("file:") => address,
+        // A URL with escapes, or of another form, is left to the bucket.
+        _ => return Ok(false),
     };
     Ok(!is_there(Path::new(folder))?)
 }
