@@ -153,7 +153,8 @@ impl Store {
             (Class::Memory(memory), Some(memory_space)) => {
                 with(false)?;
                 memory_space.configure(config.clone(), memory);
-                let retained = if changed { self.retain_in_memory(&memory_space) } else { Ok(()) };
+                let retained =
+                    if changed { self.retain_in_memory(&mut cut_short, &memory_space) } else { Ok(()) };
                 self.shared().see_to_dumps()?;
                 return retained.map(|()| space);
             }
@@ -165,8 +166,7 @@ impl Store {
                     },
                 )?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
-                    self.retain_in_memory(&memory_space)?;
-                    cut_short.remove(name);
+                    self.retain_in_memory(&mut cut_short, &memory_space)?;
                 }
                 return Ok(space);
             }
@@ -186,17 +186,20 @@ impl Store {
 
     /// Sets the new retention of a space in memory on its logs, and dumps them. After a kill, the
     /// table of spaces has this retention, and the logs are those of the last dump. Without room
-    /// for the dump, the retention holds all the same: it may free memory.
-    fn retain_in_memory(&self, memory_space: &MemorySpace) -> Result<(), Error> {
+    /// for the dump, the retention holds all the same: it may free memory. After another error, the
+    /// space is `cut_short`: the next call dumps it.
+    fn retain_in_memory(&self, cut_short: &mut BTreeSet<String>, space: &MemorySpace) -> Result<(), Error> {
         let inner = self.shared();
-        memory_space.retain_all(&|| inner.now());
-        match inner.dump(memory_space) {
+        cut_short.insert(space.name.clone());
+        space.retain_all(&|| inner.now());
+        match inner.dump(space) {
             Err(error @ Error::Full { .. }) => {
-                tracing::warn!(space = memory_space.name, %error, "no dump of a space has its new retention");
-                Ok(())
+                tracing::warn!(space = space.name, %error, "no dump of a space has its new retention");
             }
-            dumped => dumped.map(drop),
+            dumped => _ = dumped?,
         }
+        cut_short.remove(&space.name);
+        Ok(())
     }
 
     /// Sets the new retention of a space on all logs; `counted`: all logs are counted already. If
