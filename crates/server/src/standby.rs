@@ -334,6 +334,18 @@ mod tests {
         assert_eq!(looks.recv_timeout(Duration::from_secs(100)), Ok(0));
     }
 
+    /// In an earlier state a host with such an address took the store over, and ended then.
+    #[test]
+    fn a_path_at_which_no_socket_can_be_made_is_not_free() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        drop(UnixListener::bind(folder.path().join("left")).unwrap());
+        for (name, is_free) in [("new", true), ("left", true), ("file", false), ("none/socket", false)] {
+            let address = format!("unix:{}", folder.path().join(name).display()).parse().unwrap();
+            assert_eq!(expect_free(&address).is_ok(), is_free, "{name}");
+        }
+    }
+
     #[test]
     fn probes_say_that_the_host_lives_and_is_not_ready() {
         let standby = start(Some("secret"));
