@@ -107,7 +107,7 @@ impl Address {
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
                 {
-                    Ok(())
+                    expect_place(path)
                 }
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
                 // A process listens there. It may accept nobody now.
@@ -123,6 +123,16 @@ fn knock(path: &Path) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(())
+}
+
+/// Returns an error if no socket can be made at a path at which nobody listens.
+fn expect_place(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        // The folder has to be there.
+        Err(_) => std::path::absolute(path)?.parent().map_or(Ok(()), |folder| folder.metadata().map(drop)),
+    }
 }
 
 /// Number of clients that may wait to be accepted, if the system allows it. Of a crowd that
