@@ -484,8 +484,8 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses a store that cannot be made, or cannot be moved aside: the host would take the log from
-/// its owner, and end.
+/// Refuses a file that is not there and cannot be made, and one that is no regular file: the host
+/// would take the log from its owner, and end.
 fn check_file(path: &Path, has_ring: bool) -> Result<(), Failure> {
     if has_ring {
         let what = "--replicate takes no --ring: a host that takes the store over makes one file of it";
