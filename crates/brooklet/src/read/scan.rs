@@ -58,7 +58,8 @@ impl Listed {
 /// [`Store::scan`](crate::Store::scan).
 ///
 /// If data is damaged, the iterator returns all certain logs. An error at the end names the logs
-/// that may be missing.
+/// that may be missing. A caller that stops earlier does not get this error, and a listing that
+/// resumes there does not have it.
 pub struct Logs {
     process: Process,
     listed: Listed,
