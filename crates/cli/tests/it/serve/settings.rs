@@ -106,6 +106,7 @@ fn what_makes_no_sense_is_told_before_anything_is_served() {
         (&["--listen", "0.0.0.0:0"][..], "no password is set"),
         (&["--http", "0.0.0.0:0"], "no password is set"),
         (&["--listen", "6379"], "is not an address"),
+        (&["--listen", "unix:socket", "--http", "unix:socket"], "the address unix:socket is named twice"),
         (&["--tls-cert", "/x"], "TLS needs both"),
         (&["--tls-client-ca", "/x"], "TLS needs both"),
         (&["--allow-origin", "https://app.example/"], "is not an origin"),
