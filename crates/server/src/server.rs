@@ -124,8 +124,14 @@ impl Config {
         if let Some(tls) = &self.tls {
             tls.for_redis().and_then(|_| tls.for_http()).map_err(Error::Config)?;
         }
-        let mut all = self.redis.iter().chain(&self.http);
-        all.find(|address| address.is_wide()).map_or(Ok(()), |wide| check_wide(&wide.to_string(), &users))
+        let all: Vec<_> = self.redis.iter().chain(&self.http).collect();
+        // Each port 0 stands for another one.
+        let is_twice = |at: &usize| all[..*at].contains(&all[*at]) && !all[*at].to_string().ends_with(":0");
+        if let Some(at) = (0..all.len()).find(is_twice) {
+            return Err(Error::Config(format!("the address {} is named twice: name another one", all[at])));
+        }
+        let wide = all.into_iter().find(|address| address.is_wide());
+        wide.map_or(Ok(()), |wide| check_wide(&wide.to_string(), &users))
     }
 
     /// Returns an error if another process has one of the addresses now. So a program can refuse to
