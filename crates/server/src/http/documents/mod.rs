@@ -396,14 +396,11 @@ mod tests {
         }
     }
 
-    /// In an earlier state the readers of one document whose writer waited for room had all turns,
-    /// and no other document was read.
-    #[test]
-    fn a_document_whose_writer_waits_keeps_no_other_from_being_read() {
+    /// Reads a document while the writer of another one waits, and so many readers of that one.
+    fn read_beside_readers_that_wait(readers: usize, config: &Config) -> StatusCode {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let store = Store::in_memory(1).unwrap();
-        let config = Config::default();
-        let face = Face::new(&store, &config, Limits::new(&config), None, CancellationToken::new()).unwrap();
+        let face = Face::new(&store, config, Limits::new(config), None, CancellationToken::new()).unwrap();
         let clock = Arc::new(Held::default());
         let mut face = Arc::into_inner(face).unwrap();
         let options = Options::new(format!("{SPACE}/")).clock(clock.clone());
@@ -427,7 +424,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         });
-        waiting.extend((0..READERS).map(|_| runtime.spawn(ask("GET", "stuck"))));
+        waiting.extend((0..readers).map(|_| runtime.spawn(ask("GET", "stuck"))));
         // Longer than that takes, however busy the machine is.
         let forever = Duration::from_secs(120);
         let read = runtime.block_on(async {
@@ -440,7 +437,25 @@ mod tests {
         for request in waiting {
             assert_eq!(runtime.block_on(request).unwrap().unwrap(), StatusCode::OK);
         }
-        assert_eq!(read.expect("it does not wait").unwrap(), StatusCode::OK);
+        read.expect("it does not wait").unwrap()
+    }
+
+    /// In an earlier state the readers of one document whose writer waited for room had all turns,
+    /// and no other document was read.
+    #[test]
+    fn a_document_whose_writer_waits_keeps_no_other_from_being_read() {
+        let read = read_beside_readers_that_wait(READERS, &Config::default());
+        assert_eq!(read, StatusCode::OK);
+    }
+
+    /// In an earlier state readers that waited for their turn had memory for their replies, and the
+    /// readers of all other documents were refused for lack of it.
+    #[test]
+    fn readers_of_a_document_whose_writer_waits_leave_memory_to_others() {
+        let config = Config::default();
+        let config = Config { reply_budget: (LATE_READERS + 1) * config.chunk, ..config };
+        let read = read_beside_readers_that_wait(3 * LATE_READERS, &config);
+        assert_eq!(read, StatusCode::OK);
     }
 
     /// In the old state a client that came with a version of the owner was refused for good.
