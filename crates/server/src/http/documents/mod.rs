@@ -34,7 +34,7 @@ use self::asked::Asked;
 use self::body::Taken;
 pub use self::events::later as events_later;
 use self::problem::{Kind, Problem};
-use super::budget::hold;
+use super::budget::{Share, hold};
 use super::limits::Limits;
 use super::reply::{expect_whole, options, protect, set};
 use super::{Config, Gate, Noted, discard, note_append, pass};
@@ -143,6 +143,20 @@ impl Face {
         self.with_turn(turn, work).await
     }
 
+    /// Returns a turn to read a document, and memory for the reply. Readers of a document that
+    /// others have in use wait for their turn without memory: all other replies need it.
+    async fn turn_with_memory(&self, name: &[u8]) -> Result<(OwnedSemaphorePermit, Share), Problem> {
+        if !self.documents.is_busy(name) {
+            let share = self.limits.replies.take(self.config.chunk).await?;
+            let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
+            if !self.documents.is_busy(name) {
+                return Ok((turn, share));
+            }
+        }
+        let turn = self.late_reads.clone().acquire_owned().await.expect("it is never closed");
+        Ok((turn, self.limits.replies.take(self.config.chunk).await?))
+    }
+
     /// Does on another thread what may wait for the store, and has its turn.
     async fn with_turn<T: Send + 'static>(
         self: &Arc<Self>,
@@ -191,10 +205,10 @@ impl Face {
         name: &[u8],
         work: impl FnOnce(&Self) -> Result<(T, Vec<u8>), Problem> + Send + 'static,
     ) -> Result<(T, Bytes), Problem> {
-        let share = self.limits.replies.take(self.config.chunk).await?;
+        let (turn, share) = self.turn_with_memory(name).await?;
         // The share goes with the work, which goes on where the client leaves.
         let work = move |face: &Self| work(face).map(|made| (made, share));
-        let ((found, body), mut share) = self.reading(name, work).await?;
+        let ((found, body), mut share) = self.with_turn(turn, work).await?;
         self.limits.replies.grow(&mut share, body.len()).await?;
         Ok((found, hold(body.into(), Some(share))))
     }

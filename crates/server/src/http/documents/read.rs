@@ -89,11 +89,11 @@ impl Face {
 
     /// Answers with the updates after a version, or with all: as many as make a chunk.
     async fn updates(self: &Arc<Self>, name: Vec<u8>, since: Option<u64>) -> Result<Response<Body>, Problem> {
-        let share = self.limits.replies.take(self.config.chunk).await?;
+        let (turn, share) = self.turn_with_memory(&name).await?;
         // The share goes with the work, which goes on where the client leaves.
         let document = name.clone();
         let read = move |face: &Self| face.read_updates(&document, since).map(|read| (read, share));
-        let (read, mut share) = self.reading(&name, read).await?;
+        let (read, mut share) = self.with_turn(turn, read).await?;
         let Read { mut updates, changes, len } = read;
         let version = updates.version;
         self.limits.replies.grow(&mut share, 2 * len).await?;
