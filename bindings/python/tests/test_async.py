@@ -308,6 +308,26 @@ def test_a_tail_reads_old_entries_on_another_thread(path: Path) -> None:
     run(path, body)
 
 
+def test_a_tail_goes_on_after_a_reading_that_did_not_begin(path: Path) -> None:
+    class Ended:
+        """Threads that take nothing more, as those of an interpreter that ends."""
+
+        def submit(self, _: object) -> None:
+            raise RuntimeError("ended")
+
+    async def body(store: brooklet.AsyncStore) -> None:
+        tail: Any = store.tail("doc")
+        readers, tail._readers = tail._readers, Ended()
+        with pytest.raises(RuntimeError):
+            await tail.__anext__()
+        tail._readers = readers
+        waits = asyncio.ensure_future(tail.__anext__())
+        await store.append("doc", b"x")
+        assert (await waits).seq == 0
+
+    run(path, body)
+
+
 def test_an_event_that_came_before_the_cancellation_stays_in_the_tail(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         from brooklet import _aio
