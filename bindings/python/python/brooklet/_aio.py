@@ -298,6 +298,8 @@ class AsyncTail:
             if reads:
                 self._readers.submit(self._tail.read)
         except BaseException:
+            # Nobody awaits it, and the next step has to find no wait.
+            future.cancel()
             if reads:
                 self._tail.end_reading()
             raise
