@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -229,6 +230,36 @@ class TailTest {
             assertEquals("from the subscriber", uncaught.poll(60, TimeUnit.SECONDS).getMessage());
         }
         assertTrue(uncaught.isEmpty());
+    }
+
+    /** That thread takes all notices, so nobody has one for it. */
+    @Test
+    void aSubscriberOnTheThreadOfWritesMayWaitForAnEntry() throws Exception {
+        Key awaited = key("awaited");
+        CompletableFuture<Thread> waits = new CompletableFuture<>();
+        CompletableFuture<Boolean> reached = new CompletableFuture<>();
+        Options options = Stores.small().executor(Runnable::run);
+        try (Store store = Store.open(folder.resolve("test.brooklet"), options)) {
+            Collector waiting = new Collector() {
+                @Override
+                public void onNext(TailEvent event) {
+                    waits.complete(Thread.currentThread());
+                    try {
+                        reached.complete(store.waitFor(awaited, 1, Duration.ofMinutes(1)));
+                    } catch (InterruptedException e) {
+                        reached.completeExceptionally(e);
+                    }
+                }
+            };
+            store.tail(K, 0).subscribe(waiting.demand(1));
+            store.append(K, bytes("x"));
+            Thread thread = waits.get(60, TimeUnit.SECONDS);
+            while (thread.getState() != Thread.State.TIMED_WAITING && !reached.isDone()) {
+                Thread.onSpinWait();
+            }
+            store.append(awaited, bytes("y"));
+            assertTrue(reached.get(120, TimeUnit.SECONDS));
+        }
     }
 
     @Test
