@@ -36,6 +36,9 @@ final class Core {
     /** How long a thread waits for room in the heap before it tries again: 1 ms in nanoseconds. */
     static final long PAUSE = 1_000_000;
 
+    /** How long the thread that takes notices waits for one at once: 20 ms in nanoseconds. */
+    private static final long LOOK = 20_000_000;
+
     /** The failure of writes, where the heap has no room for a report of it. It is made before. */
     private static final BrookletException UNREPORTED =
             BrookletException.stopped("a write failed, and the heap had no room for the report: open the store again");
@@ -68,6 +71,9 @@ final class Core {
     final Acks acks;
     final Notices notices = new Notices();
 
+    /** The thread that takes completions. */
+    private volatile Thread completions;
+
     private Core(long queue, byte[] path, Options options) {
         this.queue = queue;
         this.executor = options.executor();
@@ -88,6 +94,7 @@ final class Core {
             Thread thread = new Thread(null, core::takeCompletions, "brooklet completions", 0, false);
             thread.setContextClassLoader(null);
             thread.setDaemon(true);
+            core.completions = thread;
             thread.start();
         } catch (Throwable e) {
             Native.freeStore(core.store);
@@ -145,6 +152,14 @@ final class Core {
     /** Returns whether the store is closed, or is being closed. */
     boolean isClosed() {
         return (calls.get() & CLOSED) != 0;
+    }
+
+    /**
+     * Returns how long this thread may wait for a notice at once, in nanoseconds. The thread that takes the notices runs code of
+     * the user if the executor runs it at once. It gets no notice while it waits, and so it looks again.
+     */
+    long longestWait() {
+        return Thread.currentThread() == completions ? LOOK : Long.MAX_VALUE;
     }
 
     static BrookletException closed() {

@@ -570,7 +570,9 @@ public final class Store implements AutoCloseable {
             long wait = call(core -> core.openWait(key, next));
             try {
                 while (!call(core -> core.pollWait(wait, tag))) {
-                    if (!notice.tryAcquire(nanos - (System.nanoTime() - start), TimeUnit.NANOSECONDS)) {
+                    long left = nanos - (System.nanoTime() - start);
+                    long most = core.longestWait();
+                    if (!notice.tryAcquire(Math.min(left, most), TimeUnit.NANOSECONDS) && left <= most) {
                         return false;
                     }
                 }
