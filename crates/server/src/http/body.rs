@@ -103,3 +103,29 @@ fn waits_to_send(headers: &HeaderMap) -> bool {
     let expected = headers.get(header::EXPECT);
     expected.is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    /// In an earlier state the reply to both was that the body did not arrive in time.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_end_is_refused_for_the_first_reason() {
+        let config = Config { max_body: 5000, body_budget: 5000, ..Config::default() };
+        let bodies = Bodies::new(&config);
+        let refused = async |len: usize| {
+            let begin = stream::iter([Ok::<_, Infallible>(Bytes::from(vec![b'x'; len]))]);
+            let body = Body::from_stream(begin.chain(stream::pending()));
+            bodies.collect(&HeaderMap::new(), body).await.map(drop).unwrap_err().status
+        };
+        assert_eq!(refused(5001).await, StatusCode::PAYLOAD_TOO_LARGE);
+        let all = bodies.budget.take(bodies.budget.bytes()).await.unwrap();
+        assert_eq!(refused(5000).await, StatusCode::SERVICE_UNAVAILABLE);
+        drop(all);
+        assert_eq!(refused(5000).await, StatusCode::REQUEST_TIMEOUT);
+    }
+}
