@@ -40,8 +40,13 @@ impl Bodies {
             }
             _ => {}
         }
-        match tokio::time::timeout(self.patience, self.take(body.into_data_stream(), told)).await {
-            Ok(taken) => taken,
+        let mut chunks = body.into_data_stream();
+        match tokio::time::timeout(self.patience, self.take(&mut chunks, told)).await {
+            Ok(Ok(taken)) => Ok(taken),
+            Ok(Err(refusal)) => {
+                take_in(chunks, self.patience).await;
+                Err(refusal)
+            }
             Err(_) => {
                 let patience = self.patience;
                 let why = format!("the body did not arrive within {patience:?}: send it faster, or in parts");
@@ -50,20 +55,15 @@ impl Bodies {
         }
     }
 
-    async fn take(&self, mut chunks: BodyDataStream, told: Option<usize>) -> Result<Bytes, Refusal> {
+    async fn take(&self, chunks: &mut BodyDataStream, told: Option<usize>) -> Result<Bytes, Refusal> {
         let mut body = BytesMut::with_capacity(told.unwrap_or(0).min(FIRST));
         let mut share = self.budget.take(0).await?;
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
             if body.len() + chunk.len() > self.most {
-                take_in(chunks, self.patience).await;
                 return Err(self.too_large());
             }
-            if let Err(refusal) = self.budget.grow(&mut share, body.len() + chunk.len()).await {
-                drop((body, share));
-                take_in(chunks, self.patience).await;
-                return Err(refusal);
-            }
+            self.budget.grow(&mut share, body.len() + chunk.len()).await?;
             body.extend_from_slice(&chunk);
         }
         Ok(bind(body.freeze(), share))
