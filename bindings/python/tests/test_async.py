@@ -328,6 +328,22 @@ def test_a_tail_goes_on_after_a_reading_that_did_not_begin(path: Path) -> None:
     run(path, body)
 
 
+def test_a_reading_that_was_given_up_takes_no_event(path: Path) -> None:
+    async def body(store: brooklet.AsyncStore) -> None:
+        await store.append("doc", b"x")
+        tail = store.store.tail_stream("doc", 0)
+        assert tail.begin_reading() and not tail.begin_reading()
+        # An executor that gets no thread fails, and an older thread of it reads all the same.
+        tail.end_reading()
+        tail.read()
+        assert not tail.is_ready
+        assert tail.begin_reading()
+        tail.read()
+        assert tail.is_ready and tail.take() == Entry(0, b"x")
+
+    run(path, body)
+
+
 def test_an_event_that_came_before_the_cancellation_stays_in_the_tail(path: Path) -> None:
     async def body(store: brooklet.AsyncStore) -> None:
         from brooklet import _aio
