@@ -148,6 +148,8 @@ struct Came {
     caught_up: Option<Instant>,
     /// Whether another thread reads, or will.
     reading: bool,
+    /// Whether it reads now.
+    reads: bool,
     /// The wait for the end of that reading.
     waker: Option<Waker>,
 }
@@ -211,21 +213,37 @@ impl Following {
         begins
     }
 
+    /// Returns whether the caller is the one who reads. A reading that was given up may come late,
+    /// and two at once would mix their events.
+    fn enter(&self) -> bool {
+        let mut came = held(&self.came);
+        let enters = came.reading && !came.reads && !came.ended;
+        came.reads |= enters;
+        enters
+    }
+
     /// Reads the events that are there.
     fn read(&self) {
+        if !self.enter() {
+            return;
+        }
         let mut read = Came::default();
         let mut tail = held(&self.tail);
         read.fill(|| tail.try_next());
         drop(tail);
         let mut came = held(&self.came);
         came.ready.append(&mut read.ready);
-        (came.ended, came.caught_up) = (read.ended, read.caught_up);
+        (came.ended, came.caught_up, came.reads) = (read.ended, read.caught_up, false);
         drop(came);
         self.end_reading();
     }
 
+    /// Ends a reading, unless a thread reads now: that one ends it.
     fn end_reading(&self) {
         let mut came = held(&self.came);
+        if came.reads {
+            return;
+        }
         came.reading = false;
         let waker = came.waker.take();
         drop(came);
