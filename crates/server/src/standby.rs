@@ -328,7 +328,7 @@ mod tests {
         let look = move || {
             let address = format!("unix:{}", path.display()).parse().unwrap();
             let free = (0..5_000).filter(|_| expect_free(&address).is_ok()).count();
-            drop(done.send(free));
+            let _ = done.send(free);
         };
         drop(thread::Builder::new().spawn(look).unwrap());
         assert_eq!(looks.recv_timeout(Duration::from_secs(100)), Ok(0));

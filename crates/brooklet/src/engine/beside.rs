@@ -34,8 +34,8 @@ use crate::volume::beside::Held;
 /// Most openings that start over, and the pause between two of them.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
-/// Openings that fail, find damage in the ring, or cannot read a run, although the superblock is the
-/// same, before that counts.
+/// Openings that fail, find damage in the ring, or cannot read a run, although the superblock is
+/// the same, before that counts.
 const SAME: u32 = 5;
 
 /// Reads the store on its volumes, while another process may write it.

@@ -225,7 +225,7 @@ fn long_commits_end_in_a_full_store() {
 fn a_long_commit_that_only_deletes_waits_for_a_running_checkpoint() {
     let gate = Gate::new(1);
     // So much that no checkpoint begins before.
-    let options = options().ring_size(16 << 20).memory_budget(8 << 20);
+    let options = Options::new().ring_size(16 << 20).memory_budget(8 << 20).max_payload(64 << 10);
     let store = options.create_on(Arc::new(gate.clone())).unwrap();
     store.commit(&appends("x")).unwrap().wait().unwrap();
     let mut deletes = Commit::new();

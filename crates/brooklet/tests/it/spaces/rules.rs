@@ -243,7 +243,7 @@ fn damage_is_reported_however_many_logs_follow_it() {
     let run = store.info().unwrap().runs[0];
     store.close().unwrap();
     drop(store);
-    let at = (run.offset + run.bytes / 8) as usize;
+    let at = run.offset as usize + 8_192;
     (at..at + 4_096).step_by(16).for_each(|at| volume.flip(at, 2));
     let store = options().open_on(Arc::new(volume)).unwrap();
     let limited = SpaceConfig::new().retention(Retention::new().entries(9));
