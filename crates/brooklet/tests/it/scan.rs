@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Class, LogInfo, Logs, MemoryConfig, Options, SpaceConfig, Store};
+use brooklet::{Class, Error, LogInfo, Logs, MemoryConfig, Options, SpaceConfig, Store};
 
 fn store(volume: &MemVolume) -> Store {
     let options = Options::new().ring_size(1 << 20).max_payload(16 << 10).threads(false);
@@ -77,4 +77,43 @@ fn what_comes_before_is_passed_by() {
         all(store.scan_from("log/", "log/90").unwrap()).into_iter().map(|log| log.key).collect();
     assert_eq!((keys.len(), &keys[0][..]), (10, &b"log/90"[..]));
     assert!(store.scan("log/").and_then(|logs| logs.collect::<Result<Vec<_>, _>>()).is_err());
+}
+
+/// In an earlier state, a caller of pages never met the damage: a listing reports it at its end.
+#[test]
+fn a_page_reports_the_damage_within_it() {
+    let volume = MemVolume::new(1);
+    let (store, mut rng) = (store(&volume), Rng::new(1));
+    let space = store.create_space("log", SpaceConfig::new()).unwrap();
+    for n in 0..200 {
+        let noise: Vec<u8> = (0..2000).map(|_| rng.below(256) as u8).collect();
+        drop(space.append(format!("{n:03}"), noise).unwrap());
+    }
+    store.checkpoint().unwrap();
+    let run = store.info().unwrap().runs[0];
+    volume.flip((run.offset + run.bytes / 2) as usize, 1);
+    let certain: Vec<_> = space.scan("").unwrap().filter_map(|log| Some(log.ok()?.key)).collect();
+    assert!((150..200).contains(&certain.len()), "{} logs can be read", certain.len());
+    let of_store: Vec<_> = certain.iter().map(|key| [b"log/", &key[..]].concat()).collect();
+    for (of_space, limit) in [(true, 1), (true, 7), (true, 150), (false, 1), (false, 150)] {
+        let (mut keys, mut reports, mut from) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let logs = if of_space { space.scan_from("", &from) } else { store.scan_from("log/", &from) };
+            let mut logs = logs.unwrap();
+            let page: Vec<_> = logs.by_ref().take(limit).collect::<Result<_, _>>().unwrap();
+            reports.extend(logs.take_damage());
+            assert!(logs.take_damage().is_none(), "it is returned once");
+            let Some(last) = page.last() else { break };
+            from = [&last.key[..], b"\0"].concat();
+            keys.extend(page.into_iter().map(|log| log.key));
+        }
+        assert_eq!(keys, if of_space { certain.clone() } else { of_store.clone() }, "{limit} a page");
+        let [Error::Damaged { what, .. }] = &reports[..] else { panic!("{limit} a page: {reports:?}") };
+        assert!(what.contains("may be missing"), "{what}");
+    }
+    // A listing whose damage was returned ends without it.
+    let mut logs = space.scan("").unwrap();
+    assert_eq!(logs.by_ref().take(150).filter(Result::is_ok).count(), 150);
+    assert!(logs.take_damage().is_some());
+    assert!(logs.all(|log| log.is_ok()));
 }
