@@ -59,7 +59,7 @@ impl Listed {
 ///
 /// If data is damaged, the iterator returns all certain logs. An error at the end names the logs
 /// that may be missing. A caller that stops earlier does not get this error, and a listing that
-/// resumes there does not have it.
+/// resumes there does not have it: such a caller calls [`take_damage`](Self::take_damage).
 pub struct Logs {
     process: Process,
     listed: Listed,
@@ -244,10 +244,14 @@ impl Around {
         self.hole.as_ref().is_some_and(|(begin, end)| key >= begin.as_slice() && behind(end))
     }
 
-    /// Returns the error of a hole that may hold listed logs.
-    fn take_damage(&mut self, listed: &Listed) -> Option<Error> {
+    /// Returns the error of a hole that may hold listed logs; with a key, only if the hole does not
+    /// begin behind this key.
+    fn take_damage(&mut self, listed: &Listed, at: Option<&[u8]>) -> Option<Error> {
         let (begin, end) = self.hole.as_ref()?;
         let first = begin.max(&listed.from);
+        if at.is_some_and(|at| first.as_slice() > at) {
+            return None;
+        }
         let is_before = |end: &Vec<u8>| end <= first;
         if !first.starts_with(&listed.prefix) || end.as_ref().is_some_and(is_before) {
             self.damage = None;
@@ -323,9 +327,27 @@ impl Logs {
         Self { end, ..self }
     }
 
-    /// Takes the error that would end the listing, as far as it is known. A caller that reads no
-    /// further would lose it.
-    pub(crate) fn take_end(&mut self) -> Option<Error> {
+    /// Returns the error of the damage that the listing has met so far; `None` if there is none, or
+    /// if a call has returned it already. The error names the logs that may be missing. The end of
+    /// the listing does not return it again.
+    ///
+    /// A caller that lists logs in pages calls this after each page. A page that begins behind the
+    /// damage does not meet it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// # store.append("a/1", "entry")?.wait()?;
+    /// let mut logs = store.scan_from("a/", "a/1")?;
+    /// let page: Vec<_> = logs.by_ref().take(100).collect::<Result<_, _>>()?;
+    /// if let Some(damage) = logs.take_damage() {
+    ///     eprintln!("the page may lack logs: {damage}");
+    /// }
+    /// # assert_eq!(page.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_damage(&mut self) -> Option<Error> {
         self.end.take()
     }
 
@@ -343,16 +365,15 @@ impl Logs {
 
     fn step(&mut self) -> Result<Option<LogInfo>, Error> {
         loop {
-            for run in &mut self.runs {
-                let damage = run.take_damage(&self.listed);
-                self.end = self.end.take().or(damage);
-            }
             let in_runs = self.runs.iter().filter_map(|r| r.logs.current.as_ref().map(|(key, _)| key));
             let least = in_runs.map(Vec::as_slice).chain(self.recent.first()).min();
-            let Some(key) = least.map(<[u8]>::to_vec) else { return Ok(None) };
-            if !key.starts_with(&self.listed.prefix) {
-                return Ok(None);
+            let key = least.filter(|key| key.starts_with(&self.listed.prefix)).map(<[u8]>::to_vec);
+            // Damage behind this log belongs to the page that has the next one.
+            for run in &mut self.runs {
+                let damage = run.take_damage(&self.listed, key.as_deref());
+                self.end = self.end.take().or(damage);
             }
+            let Some(key) = key else { return Ok(None) };
             let (mut newest, mut hidden) = (None, false);
             if self.recent.first().is_some_and(|first| *first == key) {
                 newest = self.recent.take_first();

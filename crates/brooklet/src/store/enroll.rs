@@ -28,7 +28,7 @@ impl Space {
                 }
             }
             // The next listing begins behind this damage.
-            damage = damage.or_else(|| listing.take_end());
+            damage = damage.or_else(|| listing.take_damage());
             drop(listing);
             for some in logs.chunks(AT_ONCE) {
                 last = self.enroll_some(some, gives)?.or(last);

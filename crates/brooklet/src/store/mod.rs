@@ -425,7 +425,8 @@ impl Store {
     /// listing can so resume where another ended. The call skips smaller keys in the runs without
     /// reading them.
     ///
-    /// To resume after `key`, pass `key` plus a zero byte.
+    /// To resume after `key`, pass `key` plus a zero byte. [`Logs::take_damage`] returns the damage
+    /// in a page.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
