@@ -1,6 +1,7 @@
 //! Keys that nobody can read: they can be deleted, and they stand in the way of no other key.
 
 use brooklet::SpaceConfig;
+use brooklet::io::Rng;
 use bytes::Bytes;
 
 use super::{World, words};
@@ -157,4 +158,43 @@ fn a_deletion_at_the_front_reads_few_of_the_entries_that_go() {
     }
     let told = say(&mut world, id, &["XLEN s", "XDEL s 1-0", "XLEN s", "XRANGE s - + COUNT 1"]);
     assert_eq!(told, ":11\r\n:1\r\n:10\r\n*1\r\n*2\r\n$6\r\n2991-0\r\n*0\r\n");
+}
+
+/// In an earlier state, a walk whose steps passed unreadable keys ended as a walk over all keys does.
+#[test]
+fn a_walk_over_keys_that_cannot_be_listed_ends_with_an_error() {
+    let (mut world, mut rng) = (World::new(1, 1 << 20, None), Rng::new(1));
+    let id = come(&mut world);
+    for n in 0..300 {
+        let noise: Vec<String> = (0..60).map(|_| format!("{:016x}", rng.next())).collect();
+        let set = format!("SET key:{n:03} {}", noise.concat());
+        assert_eq!(say(&mut world, id, &[&set]), "+OK\r\n");
+    }
+    world.store.checkpoint().unwrap();
+    world.store.compact().unwrap();
+    let run = world.store.info().unwrap().runs[0];
+    let mut image = world.volume.crash();
+    image[(run.offset + run.bytes / 2) as usize] ^= 1;
+    let mut world = world.reopened(image, 2);
+    let id = come(&mut world);
+    for count in [1, 20, 290] {
+        let (mut keys, mut cursor) = (0, "0".to_owned());
+        let error = loop {
+            let reply = say(&mut world, id, &[&format!("SCAN {cursor} COUNT {count}")]);
+            if reply.starts_with('-') {
+                break reply;
+            }
+            let mut lines = reply.split("\r\n");
+            cursor = lines.nth(2).unwrap().to_owned();
+            keys += lines.filter(|line| line.starts_with("key:")).count();
+            assert_ne!(cursor, "0", "the walk lacks keys and ends as a whole one, {count} a step");
+        };
+        assert!(error.starts_with("-ERR the store is damaged: "), "{error}");
+        assert!(error.contains("may be missing"), "{error}");
+        assert!((200..300).contains(&keys), "{keys} of 300 keys come before the error");
+        // A client whose connection broke repeats the step.
+        assert_eq!(say(&mut world, id, &[&format!("SCAN {cursor} COUNT {count}")]), error);
+    }
+    let listed = say(&mut world, id, &["KEYS *"]);
+    assert!(listed.starts_with("-ERR the store is damaged: "), "{listed}");
 }
