@@ -3,7 +3,10 @@
 //! A cursor is the number of the last key in this server's memory. Keys come in the order of their
 //! names, so a key that exists all the while is returned once. The last step of a scan may be
 //! repeated. An abandoned scan is dropped after many others of the same user have begun.
+//!
+//! A scan that met damage ends with this error, and not with the cursor 0: keys may be missing.
 
+use brooklet::Error;
 use bytes::Bytes;
 
 use super::super::fail::Fail;
@@ -62,12 +65,14 @@ pub fn scan(call: &mut Call<'_>) -> Done {
     let cursor = cursor(call, 1)?;
     let wanted = wanted(call, 2, true)?;
     let database = call.client.database.clone();
-    let after = match cursor {
-        0 => None,
+    let (after, mut damage) = match cursor {
+        0 => (None, None),
         at => {
             let error = "invalid cursor: the server ended this scan; start again with 0";
             let user = call.client.user.as_ref().map_or("", |user| &user.name);
-            Some(call.engine.scans.find(at, &database, user).ok_or_else(|| Fail::err(error))?)
+            let found = call.engine.scans.find(at, &database, user);
+            let (after, damage) = found.ok_or_else(|| Fail::err(error))?;
+            (Some(after), damage)
         }
     };
     // Those of another database must not be in the same commit as keys that are opened below.
@@ -75,14 +80,21 @@ pub fn scan(call: &mut Call<'_>) -> Done {
     let may_be_gone = call.keys().has_due() || call.keys().is_clearing(&database) || call.keys().is_replica();
     let opens = wanted.kind.is_some() || may_be_gone;
     let mut keys = call.keys().keys_after(&database, after.as_deref())?;
-    let (mut found, mut last, mut steps, mut loaded) = (Vec::new(), None, 0, 0);
+    let (mut found, mut last, mut is_over, mut steps, mut loaded) = (Vec::new(), None, false, 0, 0);
     for _ in 0..wanted.count.min(if opens { MOST_WITH_TYPE } else { MOST }) {
         if steps > MOST_STEPS || loaded > BYTES {
             break;
         }
-        let key = keys.next().transpose()?;
-        last.clone_from(&key);
+        let key = match keys.next().transpose() {
+            Err(error @ Error::Damaged { .. }) => {
+                damage = damage.or(Some(error));
+                None
+            }
+            key => key?,
+        };
+        is_over = key.is_none();
         let Some(key) = key else { break };
+        last = Some(key.clone());
         steps += wanted.pattern.as_ref().map_or(0, |pattern| steps_of(pattern, &key));
         if wanted.pattern.as_ref().is_some_and(|pattern| !matches(pattern, &key)) {
             continue;
@@ -101,11 +113,17 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         found.push(key);
     }
     call.keys().see_all();
-    let next = last.map_or(0, |last| {
-        let user = call.client.user.as_ref().map_or("", |user| &user.name);
-        let most = call.engine.settings.client_memory / PART;
-        call.engine.scans.leave(&last, &database, user, cursor, most)
-    });
+    damage = damage.or_else(|| keys.take_damage());
+    let next = match (last, damage) {
+        // The client gets the keys of this step before the error.
+        (_, Some(damage)) if is_over && found.is_empty() => return Err(damage.into()),
+        (Some(last), damage) if !is_over || damage.is_some() => {
+            let user = call.client.user.as_ref().map_or("", |user| &user.name);
+            let most = call.engine.settings.client_memory / PART;
+            call.engine.scans.leave((&last[..], damage), &database, user, cursor, most)
+        }
+        _ => 0,
+    };
     call.reply().array(2);
     call.reply().bulk(next.to_string());
     call.reply().bulks(&found);

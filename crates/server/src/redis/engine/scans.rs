@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brooklet::Error;
 use bytes::Bytes;
 
 /// Most steps of walks that one user has. The step that rested longest is dropped first.
@@ -30,6 +31,8 @@ struct Step {
     user: String,
     /// The cursor of the step before; 0: none.
     before: u64,
+    /// The damage that the steps before met.
+    damage: Option<Error>,
 }
 
 /// The steps of a user.
@@ -41,29 +44,41 @@ struct OfUser {
 
 impl Step {
     fn memory(&self) -> usize {
-        STEP + self.key.len() + self.database.len() + self.user.len()
+        let damage = match &self.damage {
+            Some(Error::Damaged { place, what }) => place.len() + what.len(),
+            _ => 0,
+        };
+        STEP + self.key.len() + self.database.len() + self.user.len() + damage
     }
 }
 
 impl Scans {
-    /// Returns the key behind which a step of a user's walk begins; `None` if the step is not kept.
-    pub fn find(&mut self, cursor: u64, database: &[u8], user: &str) -> Option<Bytes> {
+    /// Returns the key behind which a step of a user's walk begins, and the damage that the steps
+    /// before met; `None` if the step is not kept.
+    pub fn find(&mut self, cursor: u64, database: &[u8], user: &str) -> Option<(Bytes, Option<Error>)> {
         let step = self.steps.get(&cursor)?;
         if step.database != database || step.user != user {
             return None;
         }
-        let (key, before) = (step.key.clone(), step.before);
+        let (key, before, damage) = (step.key.clone(), step.before, step.damage.clone());
         // The client has the reply of that step.
         self.remove(before);
-        Some(key)
+        Some((key, damage))
     }
 
-    /// Stores the last key of a step, for the next step; returns the cursor of the next step. All
-    /// steps of all users take at most `most` bytes.
-    pub fn leave(&mut self, key: &[u8], database: &Bytes, user: &str, before: u64, most: usize) -> u64 {
+    /// Stores the last key of a step and the damage that the walk met, for the next step; returns
+    /// the cursor of the next step. All steps of all users take at most `most` bytes.
+    pub fn leave(
+        &mut self,
+        (key, damage): (&[u8], Option<Error>),
+        database: &Bytes,
+        user: &str,
+        before: u64,
+        most: usize,
+    ) -> u64 {
         self.last += 1;
         let (key, database) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(database));
-        let step = Step { key, database, user: user.to_owned(), before };
+        let step = Step { key, database, user: user.to_owned(), before, damage };
         let bytes = step.memory();
         self.bytes += bytes;
         let own = self.users.entry(step.user.clone()).or_default();
@@ -107,7 +122,8 @@ mod tests {
     fn the_user_with_the_most_steps_loses_the_oldest() {
         let (mut scans, database) = (Scans::default(), Bytes::from_static(b"0"));
         let key = [b'k'; 1000];
-        let mut leave = |user: &str| (scans.leave(&key, &database, user, 0, 20_000), scans.memory());
+        let mut leave =
+            |user: &str| (scans.leave((&key[..], None), &database, user, 0, 20_000), scans.memory());
         let (own, memory) = leave("ann");
         assert!((1000..2000).contains(&memory));
         let others: Vec<u64> = (0..100).map(|_| leave("bob").0).collect();

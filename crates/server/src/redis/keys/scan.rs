@@ -1,9 +1,9 @@
 //! Scans of the keys of a database, and of the expired keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::iter::Peekable;
 
-use brooklet::{Error, LogInfo, Store};
+use brooklet::{Error, Logs, Store};
 use bytes::Bytes;
 
 use super::super::notices::Notice;
@@ -11,9 +11,8 @@ use super::head::Snapshot;
 use super::names::{self, LogKey, Role};
 use super::{Keyspace, Value, load};
 
-type Names = Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>;
-
-/// The keys of a database at the time of the call, in the order of their names.
+/// The keys of a database at the time of the call, in the order of their names. An error of damage
+/// comes behind all keys that can be listed.
 pub struct Keys {
     /// Keys with changes that are not durable yet, and whether each key exists: the store's answer
     /// does not count for them.
@@ -24,44 +23,86 @@ pub struct Keys {
     plains: Names,
 }
 
-/// Returns the keys whose logs have one role.
-fn named(
-    logs: impl Iterator<Item = Result<LogInfo, Error>> + Send + 'static,
-    pick: impl Fn(Role<'_>) -> Option<&[u8]> + Send + 'static,
-) -> Names {
-    let names = logs.filter_map(move |log| match log {
-        Ok(log) => pick(names::role(&log.key)).map(|name| Ok(Bytes::copy_from_slice(name))),
-        Err(error) => Some(Err(error)),
-    });
-    let boxed: Box<dyn Iterator<Item = Result<Bytes, Error>> + Send> = Box::new(names);
-    boxed.peekable()
+/// The names of the keys whose logs have one role.
+struct Names {
+    /// Returns the name in a log with this role.
+    pick: fn(Role<'_>) -> Option<&[u8]>,
+    /// The next name, if it is known.
+    next: Option<Bytes>,
+    /// The listings of the rest, one behind the other.
+    listings: VecDeque<Logs>,
+    /// The first damage in listings that are over.
+    damage: Option<Error>,
 }
 
-impl Keys {
-    /// Returns the next key that the store shows, or an error; takes a key that both kinds of logs
-    /// show once.
-    fn next_stored(&mut self) -> Option<Result<Bytes, Error>> {
-        match (self.heads.peek(), self.plains.peek()) {
-            (None, None) => None,
-            (Some(Ok(head)), Some(Ok(plain))) if head == plain => {
-                self.plains.next();
-                self.heads.next()
+impl Names {
+    fn peek(&mut self) -> Result<Option<&Bytes>, Error> {
+        while self.next.is_none() {
+            let Some(listing) = self.listings.front_mut() else { break };
+            match listing.next() {
+                Some(Ok(log)) => {
+                    self.next = (self.pick)(names::role(&log.key)).map(Bytes::copy_from_slice);
+                }
+                // The other listing goes on.
+                Some(Err(error @ Error::Damaged { .. })) => {
+                    self.damage = self.damage.take().or(Some(error));
+                }
+                Some(Err(error)) => return Err(error),
+                None => drop(self.listings.pop_front()),
             }
-            (Some(Ok(head)), Some(Ok(plain))) if plain < head => self.plains.next(),
-            (None, _) | (_, Some(Err(_))) => self.plains.next(),
-            _ => self.heads.next(),
+        }
+        Ok(self.next.as_ref())
+    }
+
+    /// Moves behind a name, which is the next one or comes before it.
+    fn pass(&mut self, name: &Bytes) {
+        if self.next.as_ref() == Some(name) {
+            self.next = None;
         }
     }
 
-    /// Returns whether the next recently changed key comes before all that the store shows.
-    fn is_fresh_next(&mut self) -> bool {
-        let Some(fresh) = self.fresh.peek() else { return false };
-        let is_before = |names: &mut Names| match names.peek() {
-            Some(Ok(name)) => fresh <= name,
-            Some(Err(_)) => false,
-            None => true,
-        };
-        is_before(&mut self.heads) && is_before(&mut self.plains)
+    /// Returns the damage that was met so far, once.
+    fn take_damage(&mut self) -> Option<Error> {
+        let in_listing = self.listings.front_mut().and_then(Logs::take_damage);
+        self.damage.take().or(in_listing)
+    }
+}
+
+/// Returns the name in the head of a key.
+fn of_head(role: Role<'_>) -> Option<&[u8]> {
+    if let Role::Head(name) = role { Some(name) } else { None }
+}
+
+/// Returns the name in the plain log of a key.
+fn of_plain(role: Role<'_>) -> Option<&[u8]> {
+    if let Role::Plain(name) = role { Some(name) } else { None }
+}
+
+impl Keys {
+    /// Returns the next key, or the damage behind the last one. Returns a key that both kinds of
+    /// logs show once.
+    fn step(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let (head, plain) = (self.heads.peek()?, self.plains.peek()?);
+            let stored = head.into_iter().chain(plain).min().cloned();
+            let is_before = |fresh: &Bytes| stored.as_ref().is_none_or(|stored| fresh <= stored);
+            if let Some(fresh) = self.fresh.next_if(is_before) {
+                return Ok(Some(fresh));
+            }
+            let Some(name) = stored else { return self.take_damage().map_or(Ok(None), Err) };
+            self.heads.pass(&name);
+            self.plains.pass(&name);
+            if !self.changed.contains_key(&name) {
+                return Ok(Some(name));
+            }
+        }
+    }
+
+    /// Returns the damage that was met so far, once: keys may be missing before the last returned
+    /// key, or between it and the next one. A caller that stops early would not get it.
+    pub fn take_damage(&mut self) -> Option<Error> {
+        let (heads, plains) = (self.heads.take_damage(), self.plains.take_damage());
+        heads.or(plains)
     }
 }
 
@@ -69,15 +110,7 @@ impl Iterator for Keys {
     type Item = Result<Bytes, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if self.is_fresh_next() {
-                return self.fresh.next().map(Ok);
-            }
-            match self.next_stored() {
-                Some(Ok(name)) if self.changed.contains_key(&name) => {}
-                other => return other,
-            }
-        }
+        self.step().transpose()
     }
 }
 
@@ -117,21 +150,18 @@ impl Keyspace {
             None => prefix.to_vec(),
         };
         let heads = names::heads(database);
-        let heads = self.store.scan_from(&heads, behind(&heads))?;
-        let heads = named(heads, |role| if let Role::Head(name) = role { Some(name) } else { None });
+        let heads = VecDeque::from([self.store.scan_from(&heads, behind(&heads))?]);
+        let heads = Names { pick: of_head, next: None, listings: heads, damage: None };
         // The empty name is first, then names that begin with a zero byte, then all others.
         let all = [database, b"/"].concat();
-        let is_any_empty = after.is_none() && self.store.exists(&all)?;
-        let empty = is_any_empty.then(|| Ok(Bytes::new()));
+        let empty = (after.is_none() && self.store.exists(&all)?).then(Bytes::new);
         let zeros = [&all[..], b"\0="].concat();
         let is_past_zeros = after.is_some_and(|after| after.first().is_some_and(|first| *first > 0));
         let zero = if is_past_zeros { None } else { Some(self.store.scan_from(&zeros, behind(&zeros))?) };
         let other = if is_past_zeros { behind(&all) } else { [&all[..], b"\x01"].concat() };
-        let logs = zero.into_iter().flatten().chain(self.store.scan_from(&all, other)?);
-        let plains = named(logs, |role| if let Role::Plain(name) = role { Some(name) } else { None });
-        let plains: Box<dyn Iterator<Item = Result<Bytes, Error>> + Send> =
-            Box::new(empty.into_iter().chain(plains));
-        Ok(Keys { changed, fresh: fresh.into_iter().peekable(), heads, plains: plains.peekable() })
+        let plains = zero.into_iter().chain([self.store.scan_from(&all, other)?]).collect();
+        let plains = Names { pick: of_plain, next: empty, listings: plains, damage: None };
+        Ok(Keys { changed, fresh: fresh.into_iter().peekable(), heads, plains })
     }
 
     /// Returns some key of a database: one of the keys in memory, or the first key.
