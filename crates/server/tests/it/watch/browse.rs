@@ -1,6 +1,9 @@
 //! Logs and entries, a page at a time.
 
-use brooklet::{Retention, Store};
+use std::sync::Arc;
+
+use brooklet::io::{MemVolume, Rng};
+use brooklet::{Options, Retention, Store};
 use serde_json::Value;
 
 use super::Server;
@@ -46,6 +49,38 @@ async fn pages_of_logs_make_all_of_them_whatever_their_keys_are() {
         let url = percent_encoding::percent_encode(key, percent_encoding::NON_ALPHANUMERIC);
         let page = server.get(&format!("/api/log?key={url}")).await.json();
         assert_eq!((numbers(&page), page["url"].as_str()), (vec![0], Some(&*url.to_string())), "{key:?}");
+    }
+}
+
+/// In an earlier state, a page with damage passed for whole, and the last page could not be read.
+#[tokio::test]
+async fn a_page_of_logs_reports_the_damage_within_it() {
+    let (server, volume, mut rng) = (Server::new().await, MemVolume::new(1), Rng::new(1));
+    let options = Options::new().ring_size(1 << 20).max_payload(16 << 10).threads(false).rng_seed(1);
+    let store = options.create_on(Arc::new(volume.clone())).unwrap();
+    for n in 0..200 {
+        let noise: Vec<u8> = (0..2000).map(|_| rng.below(256) as u8).collect();
+        drop(store.append(format!("log/{n:03}"), noise).unwrap());
+    }
+    store.checkpoint().unwrap();
+    let run = store.info().unwrap().runs[0];
+    volume.flip((run.offset + run.bytes / 2) as usize, 1);
+    let certain = store.scan("log/").unwrap().filter(Result::is_ok).count();
+    assert!((150..200).contains(&certain), "{certain} logs can be read");
+    server.watch.ready(store);
+    for limit in [1, 30, 1000] {
+        let (mut found, mut damages, mut after) = (0, Vec::new(), String::new());
+        loop {
+            let reply = server.get(&format!("/api/logs?prefix=log&limit={limit}{after}")).await;
+            assert_eq!(reply.status, 200, "{limit} a page");
+            let page = reply.json();
+            found += page["logs"].as_array().unwrap().len();
+            damages.extend(page["damage"].as_str().map(str::to_owned));
+            let Some(next) = page["after"].as_str() else { break };
+            after = format!("&after={next}");
+        }
+        assert_eq!((found, damages.len()), (certain, 1), "{limit} a page: {damages:?}");
+        assert!(damages[0].contains("may be missing"), "{damages:?}");
     }
 }
 
