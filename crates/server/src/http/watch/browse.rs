@@ -30,6 +30,8 @@ pub(super) struct LogsPage {
     logs: Vec<LogRow>,
     /// What to ask for as `after` for those that follow, if any do.
     after: Option<String>,
+    /// The damage because of which logs may be missing on this page.
+    damage: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -77,7 +79,8 @@ struct EntryRow {
     cut: bool,
 }
 
-/// `/api/logs?prefix=&after=&limit=`: logs in the order of their keys.
+/// `/api/logs?prefix=&after=&limit=`: logs in the order of their keys. A page with damage has the
+/// logs that can be listed.
 pub(super) async fn logs(State(watch): State<Watch>, RawQuery(query): RawQuery) -> Answer<LogsPage> {
     let query = Query::parse(query.as_deref());
     let prefix = query.bytes("prefix").unwrap_or_default().to_vec();
@@ -89,8 +92,23 @@ pub(super) async fn logs(State(watch): State<Watch>, RawQuery(query): RawQuery) 
 
 fn logs_page(store: &Store, prefix: &[u8], from: &[u8], limit: usize) -> Result<LogsPage, Error> {
     let mut logs = store.scan_from(prefix, from)?;
-    let listed: Vec<LogInfo> = logs.by_ref().take(limit).collect::<Result<_, _>>()?;
-    let more = logs.next().transpose()?.is_some();
+    let (mut listed, mut more, mut damage): (Vec<LogInfo>, _, _) = (Vec::new(), false, None);
+    while !more {
+        if listed.len() == limit {
+            damage = logs.take_damage();
+        }
+        match logs.next() {
+            Some(Ok(_)) if listed.len() == limit => more = true,
+            Some(Ok(log)) => listed.push(log),
+            Some(Err(error @ Error::Damaged { .. })) => {
+                damage = damage.or(Some(error));
+                break;
+            }
+            Some(Err(error)) => return Err(error),
+            None => break,
+        }
+    }
+    let damage = damage.map(|error| error.to_string());
     let after = listed.last().filter(|_| more).map(|log| encode(&log.key));
     let row = |log: &LogInfo| LogRow {
         key: Key::of(&log.key),
@@ -100,7 +118,7 @@ fn logs_page(store: &Store, prefix: &[u8], from: &[u8], limit: usize) -> Result<
         keeps_bytes: log.retention.bytes,
         keeps_seconds: log.retention.age.map(|age| age.as_secs_f64()),
     };
-    Ok(LogsPage { logs: listed.iter().map(row).collect(), after })
+    Ok(LogsPage { logs: listed.iter().map(row).collect(), after, damage })
 }
 
 /// `/api/log?key=&from=&limit=&order=newest|oldest`: entries from a number on, up or down.

@@ -71,7 +71,7 @@ export class Logs {
     this.last.of(ask(question), (page) => this.show(page), (error) => refuse(byId("logs-pager"), error));
   }
 
-  show({ logs, after }) {
+  show({ logs, after, damage }) {
     const keeps = (log) => [
       log.keeps_entries === null ? null : plural(log.keeps_entries, "entry", "entries"),
       log.keeps_bytes === null ? null : shown(log.keeps_bytes, "bytes"),
@@ -85,6 +85,7 @@ export class Logs {
       button("Previous", () => { this.pages.pop(); this.load(); }, this.pages.length > 1),
       button("Next", () => { this.pages.push(after); this.load(); }, after !== null),
     );
+    if (damage !== null) byId("logs-pager").append(make("p", { class: "notice", role: "alert" }, `Some logs may be missing here: ${damage}`));
   }
 }
 
