@@ -103,6 +103,8 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use axum::http::Request;
+    use brooklet::Options;
+    use brooklet::io::{MemVolume, Rng};
     use bytes::Bytes;
 
     use super::*;
@@ -191,6 +193,29 @@ mod tests {
         let logs = keys(&streams);
         assert!(!logs.contains(&"streams/past".to_owned()), "{logs:?}");
         assert_eq!(logs.len(), 2 * AT_ONCE);
+    }
+
+    /// In an earlier state, the sweep ended at the error of the listing, and removed nothing.
+    #[tokio::test]
+    async fn what_is_due_goes_beside_damage() {
+        let (volume, mut rng) = (MemVolume::new(1), Rng::new(1));
+        let options = Options::new().ring_size(1 << 20).max_payload(16 << 10).threads(false).rng_seed(1);
+        let store = options.create_on(Arc::new(volume.clone())).unwrap();
+        let config = Config::default();
+        let limits = Limits::new(&config);
+        let streams = Streams::new(store, config, limits, None, Default::default()).unwrap();
+        for i in 0..200 {
+            let noise: Vec<u8> = (0..2000).map(|_| rng.below(256) as u8).collect();
+            let name = Name::new(&format!("left-over-{i:03}")).unwrap();
+            drop(streams.store.append(name.due(9), noise).unwrap());
+        }
+        streams.store.checkpoint().unwrap();
+        let run = streams.store.info().unwrap().runs[0];
+        volume.flip((run.offset + run.bytes / 2) as usize, 1);
+        let listed = || streams.store.scan(DUE).unwrap().filter(Result::is_ok).count();
+        assert!((150..200).contains(&listed()), "{} can be listed", listed());
+        assert_eq!(streams.sweep(time::now(), b"").unwrap(), None);
+        assert_eq!(listed(), 0);
     }
 
     #[tokio::test]
