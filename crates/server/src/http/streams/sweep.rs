@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use brooklet::Error;
+
 use super::draft::Draft;
 use super::metadata::Change;
 use super::name::{DUE, Name};
@@ -47,11 +49,19 @@ impl Streams {
     }
 
     /// Removes some of what is due, from this key on. Returns the key to go on from, if there may
-    /// be more. A stream that cannot be read stays, and keeps no other from going.
+    /// be more. A stream that cannot be read or listed stays, and keeps no other from going.
     pub fn sweep(&self, now: u64, from: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-        let (mut due, mut next) = (Vec::new(), None);
-        for (i, log) in self.store.scan_from(DUE, from)?.take(AT_ONCE).enumerate() {
-            let key = log?.key;
+        let (mut due, mut next, mut damage) = (Vec::new(), None, None);
+        let mut listing = self.store.scan_from(DUE, from)?;
+        for (i, log) in listing.by_ref().take(AT_ONCE).enumerate() {
+            let key = match log {
+                Ok(log) => log.key,
+                Err(error @ Error::Damaged { .. }) => {
+                    damage = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
             match Name::of_due(&key) {
                 Some((minute, _)) if minute > now / MINUTE => break,
                 Some(found) => due.push(found),
@@ -61,6 +71,10 @@ impl Streams {
                 next = Some([&key[..], b"\0"].concat());
             }
         }
+        if let Some(error) = damage.or_else(|| listing.take_damage()) {
+            tracing::warn!(%error, "damage may hide expired streams, which the server does not remove");
+        }
+        drop(listing);
         for (minute, name) in &due {
             if let Err(refusal) = self.see_to(*minute, name) {
                 self.store.flush()?;
