@@ -55,6 +55,8 @@ fn a_flipped_bit_in_the_ring_leaves_the_other_logs() {
     let touched = "affected logs: \"new3\", and maybe other logs";
     let listed = says(&["list", "STORE"], 5, &[touched]);
     assert_eq!(listed.lines().count(), 5, "{listed}");
+    // Any log may be missing, also before the first one.
+    assert_eq!(says(&["list", "STORE", "--limit", "2"], 5, &[touched]).lines().count(), 2);
     let lines = says(&["export", "STORE"], 5, &["the readable data was exported", touched]);
     // The first line is that of the export, whose last line is for whole exports.
     assert_eq!(lines.lines().count(), 1 + 5 + 200 + 4, "{lines}");
@@ -105,6 +107,9 @@ fn a_flipped_bit_in_a_run_leaves_the_other_logs() {
     };
     let listed = says(&["list", "STORE"], 5, &["may be missing"]).lines().count();
     assert!((170..200).contains(&listed), "{listed} of 200 logs are listed");
+    // The first logs are whole, and more of them are not.
+    assert_eq!(says(&["list", "STORE", "--limit", "10"], 0, &[]).lines().count(), 10);
+    assert_eq!(says(&["list", "STORE", "--limit", "150"], 5, &["may be missing"]).lines().count(), 150);
     // A line for the export, one for each log, and one for its entry.
     let exported = says(&["export", "STORE"], 5, &["the readable data was exported", "may be missing"]);
     assert_eq!(exported.lines().count(), 1 + 2 * listed);
