@@ -189,19 +189,29 @@ pub fn delete(log: Log, store_args: &StoreArgs, out: &mut Output) -> Result<(), 
 /// Prints the logs and their bounds.
 pub fn list(args: List, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let mut reader = Reader::open(&args.store, store_args)?;
-    let (mut from, mut left) = (Vec::new(), args.limit.unwrap_or(usize::MAX));
+    let (mut from, mut left, mut damage) = (Vec::new(), args.limit.unwrap_or(usize::MAX), None);
     loop {
-        let logs = reader.look(|store| Ok(store.scan_from(args.prefix.bytes(), &from)?))?;
-        match print_logs(logs, (&mut from, &mut left), out) {
+        let mut logs = reader.look(|store| Ok(store.scan_from(args.prefix.bytes(), &from)?))?;
+        let printed = print_logs(&mut logs, (&mut from, &mut left), out);
+        // The listing has no end that reports it, because of the limit or of replaced data.
+        damage = damage.or_else(|| logs.take_damage());
+        match printed {
             // Each log is as it is at the moment at which it is printed.
             Err(Stop::Replaced(_)) => reader.reopen()?,
-            printed => return Ok(printed?),
+            printed => {
+                printed?;
+                return damage.map_or(Ok(()), |error| Err(error.into()));
+            }
         }
     }
 }
 
 /// Prints logs, and counts them; `from` is the smallest key after the last one.
-fn print_logs(logs: Logs, (from, left): (&mut Vec<u8>, &mut usize), out: &mut Output) -> Result<(), Stop> {
+fn print_logs(
+    logs: &mut Logs,
+    (from, left): (&mut Vec<u8>, &mut usize),
+    out: &mut Output,
+) -> Result<(), Stop> {
     for log in logs.take(*left) {
         let log = log?;
         out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;
