@@ -117,3 +117,38 @@ fn a_page_reports_the_damage_within_it() {
     assert!(logs.take_damage().is_some());
     assert!(logs.all(|log| log.is_ok()));
 }
+
+/// The other run has logs within the range of the damage. Each page begins at another place of it.
+#[test]
+fn pages_of_two_runs_report_the_damage_of_one() {
+    for damaged in [0, 1] {
+        let volume = MemVolume::new(1);
+        let (store, mut rng) = (store(&volume), Rng::new(1));
+        for part in 0..2 {
+            for n in (part..300).step_by(2) {
+                let noise: Vec<u8> = (0..2000).map(|_| rng.below(256) as u8).collect();
+                drop(store.append(format!("log/{n:03}"), noise).unwrap());
+            }
+            store.checkpoint().unwrap();
+        }
+        let runs = store.info().unwrap().runs;
+        assert_eq!(runs.len(), 2);
+        volume.flip((runs[damaged].offset + runs[damaged].bytes / 2) as usize, 1);
+        let certain: Vec<_> = store.scan("log/").unwrap().filter_map(|log| Some(log.ok()?.key)).collect();
+        assert!((200..300).contains(&certain.len()), "{} logs can be read", certain.len());
+        for limit in [1, 2, 7] {
+            let (mut keys, mut reports, mut from) = (Vec::new(), Vec::new(), Vec::new());
+            loop {
+                let mut logs = store.scan_from("log/", &from).unwrap();
+                let page: Vec<_> = logs.by_ref().take(limit).collect::<Result<_, _>>().unwrap();
+                reports.push(logs.take_damage().is_some());
+                let Some(last) = page.last() else { break };
+                from = [&last.key[..], b"\0"].concat();
+                keys.extend(page.into_iter().map(|log| log.key));
+            }
+            assert_eq!(keys, certain, "run {damaged}, {limit} a page");
+            assert!(reports.contains(&true), "run {damaged}, {limit} a page");
+            assert_eq!((reports.first(), reports.last()), (Some(&false), Some(&false)));
+        }
+    }
+}
