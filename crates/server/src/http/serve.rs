@@ -101,12 +101,13 @@ mod tests {
     use std::time::Duration;
 
     use axum::routing::get;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::Notify;
     use tokio::time::Instant;
 
     use super::*;
+    use crate::http::{Access, guard};
 
     /// Stops a server with a request that never ends. Returns the wait for it, on a clock that goes
     /// on only while nothing else does.
@@ -142,5 +143,47 @@ mod tests {
         assert!(wait_for_a_request(false).await >= grace);
         tokio::time::resume();
         assert!((HURRY..grace).contains(&wait_for_a_request(true).await));
+    }
+
+    /// Accepts no password, and notifies of each.
+    struct Nobody(Arc<Notify>);
+
+    impl Access for Nobody {
+        fn is_open(&self) -> bool {
+            false
+        }
+
+        fn accepts(&self, _: &str, _: &[u8]) -> bool {
+            self.0.notify_one();
+            false
+        }
+    }
+
+    /// In the old state a stranger who sent the body of a refused request slowly held up the stop
+    /// of the server, for as long as a request of a client may.
+    #[tokio::test]
+    async fn a_body_that_nobody_needs_does_not_hold_up_the_stop() {
+        let config = Config { login: Duration::ZERO, ..Config::default() };
+        let (asked, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let router =
+            guard(Router::new().route("/", get(|| async {})), Arc::new(Nobody(asked.clone())), Vec::new());
+        let grace = config.grace;
+        let server = {
+            let stop = stop.clone();
+            tokio::spawn(async move { serve(listener, router, &config, stop).await })
+        };
+        let head = "GET / HTTP/1.1\r\nhost: here\r\nauthorization: Bearer no\r\ncontent-length: 9\r\n\r\n";
+        client.write_all(head.as_bytes()).await.unwrap();
+        asked.notified().await;
+        tokio::time::pause();
+        let begin = Instant::now();
+        stop.cancel();
+        server.await.unwrap();
+        assert!(begin.elapsed() < grace, "{:?}", begin.elapsed());
+        let mut reply = String::new();
+        client.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 401 "), "{reply}");
     }
 }
