@@ -65,7 +65,7 @@ pub(crate) async fn send_writes_on(
         return next.run(request).await;
     }
     let (head, body) = request.into_parts();
-    discard(&head.headers, body, patience).await;
+    discard(&head, body, patience).await;
     let owner = upstream.lag().owner;
     let why = "this server is a read replica: it takes no writes";
     let mut response = match owner.and_then(|owner| owner.url) {

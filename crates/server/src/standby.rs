@@ -216,7 +216,7 @@ fn escaped(text: &str) -> String {
 /// Sends a request to the owner, once its body has come, or after a time.
 async fn elsewhere(State(owner): State<Known>, request: Request, patience: Duration) -> Response {
     let (head, body) = request.into_parts();
-    http::discard(&head.headers, body, patience).await;
+    http::discard(&head, body, patience).await;
     let owner = read(&owner);
     let Some(url) = owner.as_ref().and_then(|owner| owner.url.as_ref()) else {
         if http::are_events(&head.method, &head.uri, &head.headers) {

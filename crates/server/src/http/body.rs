@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, HttpBody};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use tokio_util::sync::CancellationToken;
 
 use super::Config;
 use super::budget::{Budget, bind};
@@ -15,6 +17,10 @@ use super::reply::Refusal;
 const DISCARDED: usize = 64 << 20;
 /// Bytes of memory for a body before its first bytes are there.
 const FIRST: usize = 16 << 10;
+
+/// The stop of the server, an extension of its requests.
+#[derive(Clone)]
+pub struct Stop(pub CancellationToken);
 
 pub struct Bodies {
     most: usize,
@@ -30,12 +36,12 @@ impl Bodies {
 
     /// The whole body, which holds its share of the memory. The share is for bytes that are there,
     /// and not for bytes that are announced: so peers that send slowly hold little.
-    pub async fn collect(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+    pub async fn collect(&self, head: &Parts, body: Body) -> Result<Bytes, Refusal> {
         let told = HttpBody::size_hint(&body).exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         match told {
             Some(0) => return Ok(Bytes::new()),
             Some(len) if len > self.most => {
-                discard(headers, body, self.patience).await;
+                discard(head, body, self.patience).await;
                 return Err(self.too_large());
             }
             _ => {}
@@ -44,7 +50,7 @@ impl Bodies {
         match tokio::time::timeout(self.patience, self.take(&mut chunks, told)).await {
             Ok(Ok(taken)) => Ok(taken),
             Ok(Err(refusal)) => {
-                take_in(chunks, self.patience).await;
+                take_in(head, chunks, self.patience).await;
                 Err(refusal)
             }
             Err(_) => {
@@ -75,16 +81,16 @@ impl Bodies {
 }
 
 /// Takes in the body of a request whose reply does not depend on the body, as far as the client
-/// sends it without being asked.
-pub async fn discard(headers: &HeaderMap, body: Body, patience: Duration) {
-    if !waits_to_send(headers) {
-        take_in(body.into_data_stream(), patience).await;
+/// sends it without being asked. The stop of the server does not wait for it.
+pub async fn discard(head: &Parts, body: Body, patience: Duration) {
+    if !waits_to_send(&head.headers) {
+        take_in(head, body.into_data_stream(), patience).await;
     }
 }
 
 /// Takes in what is left of a body, up to a point: many clients read the reply only once they have
 /// sent the body.
-async fn take_in(mut chunks: BodyDataStream, patience: Duration) {
+async fn take_in(head: &Parts, mut chunks: BodyDataStream, patience: Duration) {
     let some = async {
         let mut left = DISCARDED;
         while let Some(Ok(chunk)) = chunks.next().await
@@ -93,8 +99,19 @@ async fn take_in(mut chunks: BodyDataStream, patience: Duration) {
             left = left.saturating_sub(chunk.len());
         }
     };
-    // However it ends, the reply is the same.
-    let _ = tokio::time::timeout(patience, some).await;
+    let stopped = async {
+        match head.extensions.get::<Stop>() {
+            Some(Stop(stop)) => stop.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    // However it ends, the reply is the same. Bytes that are there are taken in first: a connection
+    // that is closed over them may break off before the client has read the reply.
+    tokio::select! {
+        biased;
+        _ = tokio::time::timeout(patience, some) => {}
+        () = stopped => {}
+    }
 }
 
 /// Returns whether a client sends the body only after the server has asked for it. The first read
@@ -108,6 +125,7 @@ fn waits_to_send(headers: &HeaderMap) -> bool {
 mod tests {
     use std::convert::Infallible;
 
+    use axum::http::Request;
     use futures_util::stream;
 
     use super::*;
@@ -120,7 +138,8 @@ mod tests {
         let refused = async |len: usize| {
             let begin = stream::iter([Ok::<_, Infallible>(Bytes::from(vec![b'x'; len]))]);
             let body = Body::from_stream(begin.chain(stream::pending()));
-            bodies.collect(&HeaderMap::new(), body).await.map(drop).unwrap_err().status
+            let (head, ()) = Request::new(()).into_parts();
+            bodies.collect(&head, body).await.map(drop).unwrap_err().status
         };
         assert_eq!(refused(5001).await, StatusCode::PAYLOAD_TOO_LARGE);
         let all = bodies.budget.take(bodies.budget.bytes()).await.unwrap();

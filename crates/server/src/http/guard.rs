@@ -65,7 +65,7 @@ pub fn guard(router: axum::Router, access: Arc<dyn Access>, allowed: Vec<Origin>
                 match refusal(&request, &page, is_open, &*access) {
                     Some(refusal) => {
                         let (head, body) = request.into_parts();
-                        discard(&head.headers, body, PATIENCE).await;
+                        discard(&head, body, PATIENCE).await;
                         refusal
                     }
                     None => {

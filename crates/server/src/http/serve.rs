@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Config;
+use super::body::Stop;
 use super::patience::Patient;
 use super::strangers::Strangers;
 use crate::net::HURRY;
@@ -62,9 +63,10 @@ pub async fn serve(
         };
         let io = TokioIo::new(Patient::new(io, config.patience));
         let (caller, routes) = (strangers.admit(address), TowerToHyperService::new(router.clone()));
-        let of = caller.clone();
+        let (of, ends) = (caller.clone(), Stop(stop.clone()));
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(of.clone());
+            request.extensions_mut().insert(ends.clone());
             routes.call(request)
         });
         let mut connection = Box::pin(http.serve_connection(io, service));

@@ -1,7 +1,7 @@
 //! Bodies of documents and patches, with memory for the values that they are parsed to.
 
 use axum::body::Body;
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use brooklet_documents::Json;
 use bytes::Bytes;
 
@@ -18,8 +18,8 @@ pub struct Taken {
 impl Taken {
     /// Reads a body, and waits for the memory of its values. Refuses a body whose values need more
     /// than there is for all.
-    pub async fn collect(limits: &Limits, headers: &HeaderMap, body: Body) -> Result<Self, Problem> {
-        let text = limits.bodies.collect(headers, body).await?;
+    pub async fn collect(limits: &Limits, head: &Parts, body: Body) -> Result<Self, Problem> {
+        let text = limits.bodies.collect(head, body).await?;
         let (weight, most) = (Json::weight(&text), limits.values.bytes());
         if weight > most {
             let why = format!(

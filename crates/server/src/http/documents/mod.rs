@@ -259,7 +259,7 @@ impl Face {
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Problem> {
         let (head, mut body) = request.into_parts();
         let answer = self.answer_to(&head, &mut body).await;
-        discard(&head.headers, body, self.config.patience).await;
+        discard(&head, body, self.config.patience).await;
         answer
     }
 
@@ -271,11 +271,11 @@ impl Face {
             method @ (Method::GET | Method::HEAD) => self.read(method, name, asked).await,
             Method::PUT => {
                 expect_whole(&head.headers)?;
-                let body = Taken::collect(&self.limits, &head.headers, take(body)).await?;
+                let body = Taken::collect(&self.limits, head, take(body)).await?;
                 self.put(name, asked, body).await
             }
             Method::PATCH => {
-                let body = Taken::collect(&self.limits, &head.headers, take(body)).await?;
+                let body = Taken::collect(&self.limits, head, take(body)).await?;
                 self.patch(name, asked, body).await
             }
             Method::POST => self.post(name, asked).await,

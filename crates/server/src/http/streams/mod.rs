@@ -210,7 +210,7 @@ impl Streams {
     async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Refusal> {
         let (head, mut body) = request.into_parts();
         let answer = self.answer_to(&head, &mut body).await;
-        discard(&head.headers, body, self.config.patience).await;
+        discard(&head, body, self.config.patience).await;
         answer
     }
 
@@ -224,11 +224,11 @@ impl Streams {
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
             Method::POST => {
-                let body = self.limits.bodies.collect(&head.headers, take(body)).await?;
+                let body = self.limits.bodies.collect(head, take(body)).await?;
                 self.post(&self.open(&name, false).await?, &head.headers, body).await
             }
             Method::PUT => {
-                let body = self.limits.bodies.collect(&head.headers, take(body)).await?;
+                let body = self.limits.bodies.collect(head, take(body)).await?;
                 self.put(&self.open(&name, false).await?, head, body).await
             }
             Method::DELETE => {
@@ -350,7 +350,8 @@ mod tests {
         assert_eq!(runtime.block_on(ask(Method::PUT, 0)).unwrap(), StatusCode::CREATED);
         let collect = async || {
             let body = Body::from(vec![b'x'; SIZE]);
-            let collected = streams.limits.bodies.collect(&Default::default(), body).await;
+            let (head, ()) = Request::new(()).into_parts();
+            let collected = streams.limits.bodies.collect(&head, body).await;
             collected.map(|_| ()).map_err(|refusal| refusal.status)
         };
         let stream = streams.registry.get(&Name::new("s").unwrap());
