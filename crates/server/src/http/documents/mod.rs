@@ -12,6 +12,8 @@ mod name;
 mod problem;
 mod read;
 mod shown;
+#[cfg(test)]
+mod stuck;
 mod write;
 
 use std::mem::take;
@@ -328,11 +330,9 @@ fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use brooklet::io::Clock;
     use brooklet_documents::JsonChange;
     use futures_util::stream;
     use serde_json::json;
@@ -389,87 +389,6 @@ mod tests {
         for request in waiting {
             assert_eq!(request.await.unwrap().unwrap(), StatusCode::OK);
         }
-    }
-
-    /// A clock at which those who ask for the time of day wait while a test holds the lock.
-    #[derive(Debug, Default)]
-    struct Held {
-        lock: Mutex<()>,
-        asked: AtomicUsize,
-    }
-
-    impl Clock for Held {
-        fn now(&self) -> Duration {
-            Duration::ZERO
-        }
-
-        fn wall(&self) -> Duration {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            drop(self.lock.lock());
-            Duration::ZERO
-        }
-    }
-
-    /// Reads a document while the writer of another one waits, and so many readers of that one.
-    fn read_beside_readers_that_wait(readers: usize, config: &Config) -> StatusCode {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let store = Store::in_memory(1).unwrap();
-        let face = Face::new(&store, config, Limits::new(config), None, CancellationToken::new()).unwrap();
-        let clock = Arc::new(Held::default());
-        let mut face = Arc::into_inner(face).unwrap();
-        let options = Options::new(format!("{SPACE}/")).clock(clock.clone());
-        face.documents = Documents::open(&store, Json::new(), options).unwrap();
-        let face = Arc::new(face);
-        for name in ["stuck", "free"] {
-            face.documents.create(name, name, &json!({}).into()).unwrap();
-        }
-        let ask = |method: &str, name: &str| {
-            let request = Request::builder().method(method).uri(format!("{PREFIX}{name}"));
-            let request =
-                request.header("if-match", "*").header("content-type", "application/merge-patch+json");
-            let (face, request) = (face.clone(), request.body(Body::from("{}")).unwrap());
-            async move { face.answer(request).await.map(|response| response.status()) }
-        };
-        // The writer has the document in use when it asks for the time.
-        let (held, before) = (clock.lock.lock().unwrap(), clock.asked.load(Ordering::Relaxed));
-        let mut waiting = vec![runtime.spawn(ask("PATCH", "stuck"))];
-        runtime.block_on(async {
-            while clock.asked.load(Ordering::Relaxed) == before {
-                tokio::task::yield_now().await;
-            }
-        });
-        waiting.extend((0..readers).map(|_| runtime.spawn(ask("GET", "stuck"))));
-        // Longer than that takes, however busy the machine is.
-        let forever = Duration::from_secs(120);
-        let read = runtime.block_on(async {
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
-            }
-            tokio::time::timeout(forever, ask("GET", "free")).await
-        });
-        drop(held);
-        for request in waiting {
-            assert_eq!(runtime.block_on(request).unwrap().unwrap(), StatusCode::OK);
-        }
-        read.expect("it does not wait").unwrap()
-    }
-
-    /// In an earlier state the readers of one document whose writer waited for room had all turns,
-    /// and no other document was read.
-    #[test]
-    fn a_document_whose_writer_waits_keeps_no_other_from_being_read() {
-        let read = read_beside_readers_that_wait(READERS, &Config::default());
-        assert_eq!(read, StatusCode::OK);
-    }
-
-    /// In an earlier state readers that waited for their turn had memory for their replies, and the
-    /// readers of all other documents were refused for lack of it.
-    #[test]
-    fn readers_of_a_document_whose_writer_waits_leave_memory_to_others() {
-        let config = Config::default();
-        let config = Config { reply_budget: (LATE_READERS + 1) * config.chunk, ..config };
-        let read = read_beside_readers_that_wait(3 * LATE_READERS, &config);
-        assert_eq!(read, StatusCode::OK);
     }
 
     /// In the old state a client that came with a version of the owner was refused for good.
