@@ -9,6 +9,7 @@ mod asked;
 mod body;
 mod events;
 mod name;
+mod places;
 mod problem;
 mod read;
 mod shown;
@@ -35,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use self::asked::Asked;
 use self::body::Taken;
 pub use self::events::later as events_later;
+use self::places::{Place, Places};
 use self::problem::{Kind, Problem};
 use super::budget::{Share, hold};
 use super::limits::Limits;
@@ -61,8 +63,11 @@ pub struct Face {
     config: Config,
     reads: Arc<Semaphore>,
     late_reads: Arc<Semaphore>,
+    late_places: Arc<Places>,
     writes: Arc<Semaphore>,
+    write_places: Arc<Places>,
     loads: Arc<Semaphore>,
+    load_places: Arc<Places>,
     limits: Arc<Limits>,
     gate: Option<Gate>,
     pub hot_logs: Noted,
@@ -89,8 +94,11 @@ impl Face {
             documents: documents.expect("the options are valid"),
             reads: Arc::new(Semaphore::new(READERS)),
             late_reads: Arc::new(Semaphore::new(LATE_READERS)),
+            late_places: Places::new(LATE_READERS),
             writes: Arc::new(Semaphore::new(WRITERS)),
+            write_places: Places::new(WRITERS),
             loads: Arc::new(Semaphore::new(LOADERS)),
+            load_places: Places::new(LOADERS),
             limits,
             config: config.clone(),
             gate,
@@ -140,29 +148,30 @@ impl Face {
         let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
         if self.documents.is_busy(name) {
             drop(turn);
-            return self.blocking(&self.late_reads, work).await;
+            let turn = turn_of(&self.late_places, &self.late_reads, name).await;
+            return self.with_turn(turn, work).await;
         }
         self.with_turn(turn, work).await
     }
 
     /// Returns a turn to read a document, and memory for the reply. Readers of a document that
     /// others have in use wait for their turn without memory: all other replies need it.
-    async fn turn_with_memory(&self, name: &[u8]) -> Result<(OwnedSemaphorePermit, Share), Problem> {
+    async fn turn_with_memory(&self, name: &[u8]) -> Result<(Turn, Share), Problem> {
         if !self.documents.is_busy(name) {
             let share = self.limits.replies.take(self.config.chunk).await?;
             let turn = self.reads.clone().acquire_owned().await.expect("it is never closed");
             if !self.documents.is_busy(name) {
-                return Ok((turn, share));
+                return Ok(((turn, None), share));
             }
         }
-        let turn = self.late_reads.clone().acquire_owned().await.expect("it is never closed");
+        let turn = turn_of(&self.late_places, &self.late_reads, name).await;
         Ok((turn, self.limits.replies.take(self.config.chunk).await?))
     }
 
     /// Does on another thread what may wait for the store, and has its turn.
     async fn with_turn<T: Send + 'static>(
         self: &Arc<Self>,
-        turn: OwnedSemaphorePermit,
+        turn: impl Send + 'static,
         work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let face = self.clone();
@@ -190,7 +199,7 @@ impl Face {
         // The turn among the loaders comes first: who waits for it keeps nobody from writing.
         let is_load = reads_history || !self.documents.is_loaded(name);
         let turn = match is_load {
-            true => Some(self.loads.clone().acquire_owned().await.expect("it is never closed")),
+            true => Some(turn_of(&self.load_places, &self.loads, name).await),
             false => None,
         };
         let work = move |face: &Self| {
@@ -198,7 +207,17 @@ impl Face {
             drop(turn);
             done
         };
-        self.blocking(&self.writes, work).await
+        self.writing(name, work).await
+    }
+
+    /// Does on another thread what writes a document.
+    async fn writing<T: Send + 'static>(
+        self: &Arc<Self>,
+        name: &[u8],
+        work: impl FnOnce(&Self) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let turn = turn_of(&self.write_places, &self.writes, name).await;
+        self.with_turn(turn, work).await
     }
 
     /// Makes the body of a reply about a document, within the memory for replies.
@@ -288,6 +307,16 @@ impl Face {
             }
         }
     }
+}
+
+/// A turn among all documents, and the place of the request among those for its document. Requests
+/// for a document that nobody has in use need no place.
+type Turn = (OwnedSemaphorePermit, Option<Place>);
+
+/// Waits for a turn. The place comes first: who waits for it keeps no other document waiting.
+async fn turn_of(places: &Arc<Places>, turns: &Arc<Semaphore>, name: &[u8]) -> Turn {
+    let place = places.take(name).await;
+    (turns.clone().acquire_owned().await.expect("it is never closed"), Some(place))
 }
 
 /// Returns whether a request is one for the events of a document. A host that cannot serve it now

@@ -38,12 +38,13 @@ impl Face {
         }
         match (asked.if_match.clone(), asked.if_none_match.clone()) {
             (None, Some(Tags::Any)) => {
+                let document = name.clone();
                 let create = move |face: &Self| {
                     let state = Json::parse(body.text())?;
                     let answer = face.documents.create(&name, asked.request, &state)?;
                     Ok(face.note(&name, answer, body.text().len()))
                 };
-                Ok(answer(StatusCode::CREATED, self.blocking(&self.writes, create).await?))
+                Ok(answer(StatusCode::CREATED, self.writing(&document, create).await?))
             }
             (Some(tags), None) => {
                 let document = name.clone();
@@ -115,13 +116,13 @@ impl Face {
 
     pub async fn delete(self: &Arc<Self>, name: Vec<u8>, asked: Asked) -> Result<Response<Body>, Problem> {
         expect_no_part(&asked)?;
-        let tags = only_if_match(&asked)?;
+        let (tags, document) = (only_if_match(&asked)?, name.clone());
         let work = move |face: &Self| match tags {
             // A document that is damaged has no version.
             Tags::Any => Ok(face.documents.discard(&name)?),
             tags => face.at_version(&name, &tags, |version| face.documents.delete(&name, version)),
         };
-        self.blocking(&self.writes, work).await?;
+        self.writing(&document, work).await?;
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
