@@ -1,6 +1,7 @@
 //! Whoever drives a client's connection is woken when there is something for it, whoever it is that
 //! takes note first.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Wake;
@@ -94,4 +95,35 @@ fn members_of_groups_are_found_without_the_others() {
     assert_eq!(next(&world, b"0/both", true), Some(member));
     world.engine.disconnect(member);
     assert_eq!(next(&world, b"0/both", true), None);
+}
+
+/// In the old state such a client did not wait, as it does in Redis: the next command ran at once,
+/// and an element that came later stayed in its list.
+#[test]
+fn a_client_that_wants_no_reply_waits_as_well() {
+    for (mode, after) in [("OFF", ""), ("SKIP", "+PONG\r\n")] {
+        for (request, comes) in [
+            ("BLPOP l 0", Some("RPUSH l a")),
+            ("XREAD BLOCK 0 STREAMS s $", Some("XADD s 1-1 f v")),
+            ("BLPOP l 1", None),
+            ("WAIT 1 1000", None),
+        ] {
+            let mut world = World::new(1, 1 << 20, None);
+            let mut connect = || world.engine.connect(String::new(), String::new()).unwrap();
+            let (id, other) = (connect(), connect());
+            let mode = format!("CLIENT REPLY {mode}");
+            let mut asks: VecDeque<_> = [&mode[..], request, "PING"].map(words).into();
+            world.engine.run(id, &mut asks, || true);
+            assert_eq!(asks.len(), 1, "{mode}: {request} waits");
+            match comes {
+                Some(comes) => world.engine.run(other, &mut [words(comes)].into(), || true),
+                None => world.engine.tick(at(1_002_000)),
+            }
+            world.engine.run(id, &mut asks, || true);
+            world.store.flush().unwrap();
+            world.engine.note_durable();
+            let said = world.engine.take_ready(id);
+            assert_eq!(String::from_utf8_lossy(&said), after, "{mode}: {request}");
+        }
+    }
 }
