@@ -393,7 +393,7 @@ impl Engine {
     fn call_and_commit(&mut self, client: &mut Client, spec: &'static Spec, request: &[Bytes]) {
         let start = client.written();
         self.begin_at_once();
-        let called = self.call_timed(client, spec, request, client.replies == Replies::On);
+        let called = self.call_timed(client, spec, request, true);
         match called {
             Ok(()) => {}
             Err(Fail::Wait(wait)) => {

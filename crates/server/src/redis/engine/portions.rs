@@ -5,7 +5,7 @@
 //! is bounded.
 
 use super::Engine;
-use crate::redis::client::{Client, Replies, Work};
+use crate::redis::client::{Client, Work};
 use crate::redis::commands::{Call, Spec, after_load, flags};
 use crate::redis::fail::Fail;
 
@@ -29,11 +29,10 @@ impl Engine {
     /// Runs a portion of a long command, and commits its changes.
     fn portion(&mut self, client: &mut Client, mut work: Box<Work>) {
         let (start, spec) = (client.written(), work.spec);
-        let may_wait = client.replies == Replies::On;
         let began = (self.clock)();
         let done = self.limited(client, spec, |engine, client| {
             let Work { request, rest, .. } = &mut *work;
-            let mut call = Call { engine, client, args: request, may_wait, woken_by: None };
+            let mut call = Call { engine, client, args: request, may_wait: true, woken_by: None };
             let is_done = (rest.0)(&mut call)?;
             engine.note_events(spec, request);
             Ok(is_done)

@@ -11,7 +11,7 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::Engine;
-use crate::redis::client::{Client, ClientId};
+use crate::redis::client::{Client, ClientId, Replies};
 use crate::redis::commands::{self, Spec, flags};
 use crate::redis::fail::{Fail, TimeoutReply, Wait};
 use crate::redis::keys::Value;
@@ -328,8 +328,15 @@ impl Engine {
         }
     }
 
-    /// Sends a reply outside a request's turn, once an epoch is acknowledged.
+    /// Sends a reply outside a request's turn, once an epoch is acknowledged, if the client wants
+    /// the reply.
     pub(super) fn finish(&mut self, client: &mut Client, start: usize, epoch: u64) {
+        if client.replies != Replies::On {
+            client.cut(start);
+        }
+        if client.replies == Replies::Skip {
+            client.replies = Replies::On;
+        }
         client.depends_on = client.depends_on.max(epoch);
         self.outbox.stamp(client.depends_on);
         if client.written() > start && client.mark(epoch) {
