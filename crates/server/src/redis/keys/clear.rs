@@ -220,3 +220,28 @@ impl Clearings {
         self.all.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use brooklet::Store;
+
+    use super::*;
+
+    /// In the old state a key was tried for ever, in each portion of the deletion, once its deletion
+    /// was undone and even its logs could not be found any more.
+    #[test]
+    fn a_key_that_cannot_be_opened_has_one_more_turn() {
+        let mut keys = Keyspace::new(Store::in_memory(1).unwrap(), 1 << 20, 1_000);
+        let (number, name) = (keys.begin_clear(b"0"), Bytes::from_static(b"key"));
+        keys.note_cleared();
+        // A command opened the key before its turn, and was undone.
+        keys.clearings.deleted.push((number, name.clone()));
+        keys.undo_cleared();
+        assert_eq!(keys.clearings.all[0].again.first(), Some(&name));
+        // The turn of a key that cannot be opened, as the deletion goes on.
+        let (place, what) = ("a log".to_owned(), "a test".to_owned());
+        keys.leave(number, &Error::Damaged { place, what });
+        keys.pass(number, name);
+        assert!(keys.clearings.all[0].again.is_empty());
+    }
+}
