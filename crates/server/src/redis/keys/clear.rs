@@ -162,6 +162,8 @@ impl Keyspace {
     /// Records that a key has had its turn.
     fn pass(&mut self, number: u64, name: Bytes) {
         let Some(clearing) = self.clearings.all.iter_mut().find(|all| all.number == number) else { return };
+        // A key that was opened is not among these. One that stays is tried once.
+        clearing.again.remove(&name);
         if clearing.at.as_ref().is_none_or(|at| *at < name) {
             // Keys before this one are no longer ahead.
             clearing.opened = clearing.opened.split_off(&name);
