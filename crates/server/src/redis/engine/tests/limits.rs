@@ -254,3 +254,20 @@ fn subscriptions_up_to_the_limit_of_all_clients_are_those_that_are_reported() {
     assert_eq!(told.matches("psubscribe").count(), first);
     assert_eq!(begun(&mut world), first);
 }
+
+/// In the old state a debug build panicked: the numbers were taken for signed ones.
+#[test]
+fn the_lag_behind_very_many_entries_is_that_of_redis() {
+    let (mut world, id) = world();
+    for request in [
+        "XADD s 1-1 f v",
+        "XSETID s 1-1 ENTRIESADDED 9223372036854775807",
+        "XADD s 1-2 f v",
+        "XGROUP CREATE s g 1-1 ENTRIESREAD 5",
+    ] {
+        let said = say(&mut world, id, words(request));
+        assert!(!said.starts_with('-'), "{request}: {said}");
+    }
+    let said = say(&mut world, id, words("XINFO GROUPS s"));
+    assert!(said.ends_with("lag\r\n:9223372036854775803\r\n"), "{said}");
+}
