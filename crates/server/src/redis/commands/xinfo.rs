@@ -62,7 +62,8 @@ fn lag(keys: &Keyspace, id: SlotId, group: &Group) -> Option<i64> {
         Some(read) if last_gap(keys, id).is_none_or(|gap| group.last > gap) => Some(read),
         _ => distance(keys, id, group.last),
     };
-    if added == 0 { Some(0) } else { read.map(|read| added as i64 - read as i64) }
+    // As in Redis, the difference is one of numbers without a sign, which is then shown with one.
+    if added == 0 { Some(0) } else { read.map(|read| added.wrapping_sub(read) as i64) }
 }
 
 fn count_or_null(reply: &mut Reply, n: Option<i64>) {
