@@ -410,4 +410,44 @@ mod tests {
             assert!(settings.set(name, "1").is_err(), "{name}");
         }
     }
+
+    /// In the old state any text was taken, as a switch or as one of several words.
+    #[test]
+    fn words_that_redis_does_not_know_are_refused() {
+        let mut settings = Settings::default();
+        for (name, value, taken) in [
+            ("appendonly", "maybe", None),
+            ("appendonly", "1", None),
+            ("appendonly", "", None),
+            ("appendonly", "No", Some("no")),
+            ("activedefrag", "YES", Some("yes")),
+            ("appendfsync", "often", None),
+            ("appendfsync", "EverySec", Some("everysec")),
+            ("loglevel", "info", None),
+            ("loglevel", "nothing", Some("nothing")),
+            ("maxmemory-policy", "lru", None),
+            ("maxmemory-policy", "volatile-ttl", Some("volatile-ttl")),
+            ("save", "3600", None),
+            ("save", "0 1", None),
+            ("save", "often 1", None),
+            ("save", "3600 1 300 100", Some("3600 1 300 100")),
+            ("save", "", Some("")),
+        ] {
+            let before = settings.get(name.as_bytes(), &mut { 10_000 }).unwrap();
+            assert_eq!(settings.set(name, value).is_ok(), taken.is_some(), "{name} {value}");
+            let after = settings.get(name.as_bytes(), &mut { 10_000 }).unwrap();
+            match taken {
+                Some(taken) => assert_eq!(after, [(name, taken.to_owned())]),
+                None => assert_eq!(after, before),
+            }
+        }
+        let error = settings.set("appendfsync", "often").unwrap_err();
+        assert!(error.ends_with("argument(s) must be one of the following: everysec, always, no"), "{error}");
+        let error = settings.set("appendonly", "maybe").unwrap_err();
+        assert!(error.ends_with("argument must be 'yes' or 'no'"), "{error}");
+        // All words that are the default are taken.
+        for (name, value) in WITHOUT_EFFECT {
+            settings.set(name, value).unwrap();
+        }
+    }
 }
