@@ -140,6 +140,25 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("zset-max-ziplist-value", "64"),
 ];
 
+/// The words of those that have one of several, as Redis lists them.
+const WORDS: &[(&str, &[&str])] = &[
+    ("appendfsync", &["everysec", "always", "no"]),
+    ("loglevel", &["debug", "verbose", "notice", "warning", "nothing"]),
+    (
+        "maxmemory-policy",
+        &[
+            "volatile-lru",
+            "volatile-lfu",
+            "volatile-random",
+            "volatile-ttl",
+            "allkeys-lru",
+            "allkeys-lfu",
+            "allkeys-random",
+            "noeviction",
+        ],
+    ),
+];
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -250,15 +269,7 @@ impl Settings {
                 let (known, kept) = known.ok_or_else(|| {
                     format!("Unknown option or number of arguments for CONFIG SET - '{name}'")
                 })?;
-                if is_number(known) {
-                    let (sign, size) = value.strip_prefix('-').map_or(("", value), |size| ("-", size));
-                    let number = bytes(size);
-                    let number =
-                        number.ok_or_else(|| wrong("argument must be a memory value or a number"))?;
-                    *kept = format!("{sign}{number}");
-                } else {
-                    value.clone_into(kept);
-                }
+                *kept = without_effect(known, value).map_err(|why| wrong(&why))?;
             }
         }
         Ok(())
@@ -278,9 +289,33 @@ impl Settings {
     }
 }
 
-/// Returns whether a setting without effect has a number.
-fn is_number(name: &str) -> bool {
-    WITHOUT_EFFECT.iter().any(|(known, default)| *known == name && default.parse::<i64>().is_ok())
+/// Returns the value of a setting without effect as `CONFIG GET` shows it, or the reason why Redis
+/// refuses the value.
+fn without_effect(name: &str, value: &str) -> Result<String, String> {
+    let default = WITHOUT_EFFECT.iter().find(|(known, _)| *known == name).map_or("", |(_, default)| *default);
+    if default.parse::<i64>().is_ok() {
+        let (sign, size) = value.strip_prefix('-').map_or(("", value), |size| ("-", size));
+        let number = bytes(size).ok_or("argument must be a memory value or a number")?;
+        return Ok(format!("{sign}{number}"));
+    }
+    if name == "save" {
+        return if is_save(value) { Ok(value.into()) } else { Err("Invalid save parameters".into()) };
+    }
+    let word = value.to_ascii_lowercase();
+    match WORDS.iter().find(|(known, _)| *known == name) {
+        Some((_, words)) if !words.contains(&&word[..]) => {
+            Err(format!("argument(s) must be one of the following: {}", words.join(", ")))
+        }
+        None if word != "yes" && word != "no" => Err("argument must be 'yes' or 'no'".into()),
+        _ => Ok(word),
+    }
+}
+
+/// Returns whether a text is numbers of seconds, each with a number of changes.
+fn is_save(text: &str) -> bool {
+    let numbers: Option<Vec<u32>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+    numbers
+        .is_some_and(|all| all.len().is_multiple_of(2) && all.iter().step_by(2).all(|seconds| *seconds > 0))
 }
 
 /// Returns a limit of bytes, of which 0 is none.
