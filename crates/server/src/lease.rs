@@ -108,9 +108,12 @@ mod tests {
             http::serve(listener, router, &config, CancellationToken::new()).await;
         });
         client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").await.unwrap();
-        while looks.load(Ordering::Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
+        let looked = async {
+            while looks.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(120), looked).await.expect("the reply waits");
         // From here on, the clock goes on only while nothing else does.
         tokio::time::pause();
         let begin = tokio::time::Instant::now();

@@ -25,7 +25,7 @@ fn server(password: Option<&str>, login: u64) -> Server {
 
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(&server.http).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     stream
 }
 
@@ -120,14 +120,27 @@ fn connections_that_are_refused_remain_strangers() {
 
 #[test]
 fn a_stranger_has_a_deadline_and_a_client_with_the_password_has_none() {
-    let server = server(Some("pw"), 3);
-    let mut known = connect(&server);
-    assert_eq!(ask(&mut known, "/api/live", PASSWORD), 200);
-    let (mut silent, mut refused) = (connect(&server), connect(&server));
-    assert_eq!(ask(&mut refused, "/api/live", ""), 401);
-    wait_for_end(&mut silent);
-    wait_for_end(&mut refused);
-    assert_eq!(ask(&mut known, "/api/live", PASSWORD), 200);
+    // Where the machine stalls, the deadline may come before a first request.
+    let is_shown = [3, 12, 48].into_iter().any(|login| {
+        let server = server(Some("pw"), login);
+        let mut known = connect(&server);
+        let status = ask(&mut known, "/api/live", PASSWORD);
+        if status == 0 {
+            return false;
+        }
+        assert_eq!(status, 200);
+        let (mut silent, mut refused) = (connect(&server), connect(&server));
+        let status = ask(&mut refused, "/api/live", "");
+        if status == 0 {
+            return false;
+        }
+        assert_eq!(status, 401);
+        wait_for_end(&mut silent);
+        wait_for_end(&mut refused);
+        assert_eq!(ask(&mut known, "/api/live", PASSWORD), 200);
+        true
+    });
+    assert!(is_shown, "the deadline was first each time");
 }
 
 /// In an earlier state the connection broke off while the client sent its body. Many clients send

@@ -277,6 +277,9 @@ mod tests {
 
     use super::*;
 
+    /// Longer than anything here takes, however busy the machine is.
+    const FOREVER: Duration = Duration::from_secs(120);
+
     /// In an earlier state the connection of a client broke off while it sent a body that nobody
     /// needed, and many clients did not hear why.
     #[tokio::test]
@@ -303,9 +306,12 @@ mod tests {
         };
         // A body that has not ended has most of the memory.
         let holder = tokio::spawn(ask(Method::PUT, SIZE / PARTS - 1024, true));
-        while taken.load(Ordering::Relaxed) < PARTS {
-            tokio::task::yield_now().await;
-        }
+        let is_taken = async {
+            while taken.load(Ordering::Relaxed) < PARTS {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(FOREVER, is_taken).await.expect("the body is taken in");
         for (method, status) in [
             (Method::PUT, StatusCode::SERVICE_UNAVAILABLE),
             (Method::PATCH, StatusCode::METHOD_NOT_ALLOWED),
@@ -358,9 +364,12 @@ mod tests {
         let turn = stream.turn(&streams.store).unwrap();
         let meanwhile = runtime.block_on(async {
             let post = tokio::spawn(ask(Method::POST, SIZE));
-            while streams.writes.available_permits() == WRITERS {
-                tokio::task::yield_now().await;
-            }
+            let has_turn = async {
+                while streams.writes.available_permits() == WRITERS {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(FOREVER, has_turn).await.expect("the request has its turn");
             post.abort();
             assert!(post.await.unwrap_err().is_cancelled());
             collect().await

@@ -111,7 +111,8 @@ fn a_wait_ends_where_too_much_is_sent_behind_it_and_else_all_of_it_is_done() {
         assert_eq!(waits.reply(), format!(":{n}"));
     }
     let mut stream = TcpStream::connect(&server.address).unwrap();
-    stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    // Longer than a server that stalls takes to read on.
+    stream.set_write_timeout(Some(Duration::from_secs(120))).unwrap();
     stream.write_all(&encode(&["BLPOP", "l", "0"])).unwrap();
     stays.wait_for("blocked_clients:1");
     let refused = (0..1_000).any(|_| stream.write_all(&push.repeat(1_000)).is_err());

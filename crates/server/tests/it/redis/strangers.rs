@@ -9,6 +9,9 @@ use brooklet_server::Config;
 
 use crate::redis::client::{Client, Server};
 
+/// Seconds that no test takes: nobody leaves because of them.
+const NEVER: u64 = 3600;
+
 fn server(change: impl FnOnce(&mut Config)) -> Server {
     let mut config = Config { password: Some("pw".into()), ..Config::default() };
     change(&mut config);
@@ -43,7 +46,7 @@ fn memory_of_the_other(client: &mut Client) -> Option<u64> {
 
 #[test]
 fn a_stranger_that_sends_and_does_not_read_is_held_back_and_then_disconnected() {
-    let server = server(|config| config.settings.auth_timeout = 12);
+    let server = server(|config| config.settings.auth_timeout = NEVER);
     let mut other = user(&server);
     for bytes in [&b"x\n"[..], b"*1\r\n$1\r\nx\r\n"] {
         let stranger = TcpStream::connect(&server.address).unwrap();
@@ -52,28 +55,30 @@ fn a_stranger_that_sends_and_does_not_read_is_held_back_and_then_disconnected() 
         assert!(sent < 64 << 20, "{sent} bytes were taken of a stranger that does not read");
         let memory = memory_of_the_other(&mut other).expect("it is there still");
         assert!(memory < 128 << 10, "{memory} bytes are kept for a stranger");
+        assert_eq!(other.say("CONFIG SET auth-timeout 1"), "OK");
         other.wait_for("connected_clients:1");
+        assert_eq!(other.say(&format!("CONFIG SET auth-timeout {NEVER}")), "OK");
     }
 }
 
 #[test]
 fn a_stranger_has_a_deadline_and_a_user_has_none() {
-    let server = server(|config| config.settings.auth_timeout = 3);
-    let mut known = user(&server);
+    let server = server(|config| config.settings.auth_timeout = NEVER);
+    let (mut known, mut leaves) = (user(&server), user(&server));
     let mut stranger = server.client();
     assert_eq!(stranger.say("PING"), "-NOAUTH Authentication required.");
-    assert!(stranger.is_over());
-    assert_eq!(known.say("PING"), "PONG");
     // Who gives the login up is a stranger again.
-    assert_eq!(known.say("RESET"), "RESET");
-    assert!(known.is_over());
+    assert_eq!(leaves.say("RESET"), "RESET");
+    assert_eq!(known.say("CONFIG SET auth-timeout 1"), "OK");
+    assert!(stranger.is_over() && leaves.is_over());
+    assert_eq!(known.say("PING"), "PONG");
 }
 
 #[test]
 fn silent_strangers_do_not_take_the_places_of_users() {
     let server = server(|config| {
         config.settings.max_clients = 16;
-        config.settings.auth_timeout = 3600;
+        config.settings.auth_timeout = NEVER;
     });
     let mut users = vec![user(&server)];
     let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(&server.address).unwrap()).collect();

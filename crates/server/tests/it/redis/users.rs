@@ -191,7 +191,7 @@ fn what_was_queued_is_checked_again() {
     }
     // So is the request of a client that waits.
     worker.send(&encode(&["BLPOP", "k", "0"]));
-    while !admin.say("CLIENT LIST").contains("flags=b") {}
+    admin.wait_for("blocked_clients:1");
     assert_eq!(admin.say("ACL SETUSER worker -blpop"), "OK");
     assert_eq!(admin.say("RPUSH k x"), ":1");
     assert_eq!(worker.reply(), "-NOPERM this user has no permissions to run the 'blpop' command");
