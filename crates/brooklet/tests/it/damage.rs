@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +19,7 @@ type Log = (u64, Vec<Bytes>);
 type Logs = BTreeMap<Vec<u8>, Log>;
 
 /// Where the ring lies on the volume, and its bytes.
-const RING: std::ops::Range<usize> = 64 << 10..320 << 10;
+const RING: Range<usize> = 64 << 10..320 << 10;
 
 fn contents(store: &Store) -> Logs {
     let log = |key: Vec<u8>| {
@@ -308,17 +309,21 @@ pub fn a_log_that_a_lost_commit_may_have_begun_again_is_in_doubt() {
     }
 }
 
-/// A volume that does not read the sector at this offset, and the tokens of such reads in flight.
+/// A volume that does not read these bytes, and the tokens of such reads in flight.
 #[derive(Clone, Debug)]
-struct BadSector(MemVolume, u64, Arc<Mutex<BTreeSet<u64>>>);
+struct BadSector(MemVolume, Range<u64>, Arc<Mutex<BTreeSet<u64>>>);
 
 impl BadSector {
     fn of(volume: &MemVolume, offset: u64) -> Arc<dyn Volume> {
-        Arc::new(Self(volume.clone(), offset, Arc::default()))
+        Self::all(volume, offset..offset + 1)
+    }
+
+    fn all(volume: &MemVolume, bytes: Range<u64>) -> Arc<dyn Volume> {
+        Arc::new(Self(volume.clone(), bytes, Arc::default()))
     }
 
     fn check(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        let reads_it = (offset..offset + buf.len() as u64).contains(&self.1);
+        let reads_it = offset < self.1.end && self.1.start < offset + buf.len() as u64;
         if reads_it { Err(io::Error::other("a bad sector")) } else { Ok(()) }
     }
 }
@@ -400,6 +405,64 @@ fn a_sector_of_the_ring_that_the_device_does_not_read_hides_no_other() {
     let reader = options().read_only(true).open_on(BadSector::of(&volume, free as u64)).unwrap();
     assert_eq!(contents(&reader), *states.last().unwrap());
     assert!(reader.damage().is_empty());
+}
+
+/// No block needs this sector. In an earlier state, an opening for writing failed all the same,
+/// because it reads the sector together with the blocks.
+#[test]
+fn a_free_sector_that_the_device_does_not_read_keeps_no_closed_store_from_opening() {
+    let (volume, states) = store();
+    let free = *blocks(&volume).last().unwrap() + 2 * SECTOR;
+    let bad = BadSector::of(&volume, free as u64);
+    let writer = options().create(Create::Never).open_on(bad).unwrap();
+    assert_eq!(contents(&writer), *states.last().unwrap());
+}
+
+/// A store that was killed, and the offset of a free sector behind its blocks.
+fn killed() -> (MemVolume, u64) {
+    let volume = MemVolume::new(3);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for entry in ["first", "last"] {
+        store.append("log", entry).unwrap().wait().unwrap();
+    }
+    let volume = MemVolume::from_image(volume.image(), 3);
+    let free = *blocks(&volume).last().unwrap() + 2 * SECTOR;
+    (volume, free as u64)
+}
+
+/// An opening for writing reads this sector, because a block in it may prove that an earlier block
+/// was acknowledged. In an earlier state, a check called the store sound.
+#[test]
+fn a_check_names_a_free_sector_that_the_device_does_not_read() {
+    let (volume, free) = killed();
+    let bad = BadSector::of(&volume, free);
+    let reader = options().read_only(true).open_on(bad.clone()).unwrap();
+    assert_eq!(contents(&reader)[&b"log"[..]].1, ["first", "last"]);
+    assert!(reader.damage().is_empty());
+    let refused = options().create(Create::Never).open_on(bad.clone()).unwrap_err().to_string();
+    assert!(refused.contains(&format!("at offset {free} ")), "{refused}");
+    let report = check_volume(bad, brooklet::Progress::ignore).unwrap();
+    let [finding] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    assert!(!finding.harmless && finding.what.contains(&format!("at offset {free} ")), "{finding:?}");
+    assert_eq!((report.logs, report.entries), (1, 2));
+}
+
+#[test]
+fn a_free_sector_that_the_device_does_not_read_keeps_no_reader_beside_a_writer_from_opening() {
+    let (volume, free) = killed();
+    let reader = options().beside_writer(true).open_on(BadSector::of(&volume, free)).unwrap();
+    assert!(contents(&reader)[&b"log"[..]].1.starts_with(&["first".into()]));
+}
+
+/// The device may be gone. In an earlier state, such a store opened without all commits of its
+/// ring.
+#[test]
+fn a_store_opens_on_no_device_that_reads_nothing_of_the_ring() {
+    let (volume, _) = store();
+    let bad = BadSector::all(&volume, RING.start as u64..RING.end as u64);
+    let refused = options().read_only(true).open_on(bad).unwrap_err();
+    let told = refused.to_string();
+    assert!(matches!(refused, Error::Io { .. }) && told.contains("reads no sector"), "{told}");
 }
 
 /// Nothing proves that this block was acknowledged, but there may be a block: no log passes for
