@@ -6,6 +6,9 @@
 //!
 //! Memory: a few chunks, and the largest single request, for any size of the ring.
 //!
+//! If the device does not read a chunk, each of its sectors is read alone, once the caller asks for
+//! it: a bad sector that nobody needs is in nobody's way.
+//!
 //! A reader that [passes over errors](ReadAhead::pass_over_errors) takes a sector that the device
 //! does not read for zeros, which are part of no block, and remembers it.
 
@@ -42,9 +45,13 @@ pub(crate) struct ReadAhead<'a> {
     /// 4 KiB.
     spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
-    /// The sector that `peek` read last.
+    /// The sector that was last read alone.
     sector: AlignedBuf,
     read: u64,
+    /// The sectors of the window whose chunk the device did not read, and that nobody asked for.
+    unasked: BTreeSet<u64>,
+    /// Whether the device read any sector.
+    reads: bool,
     /// The positions of the sectors that the device did not read, if the reader passes over them.
     unread: Option<BTreeSet<u64>>,
 }
@@ -66,6 +73,8 @@ impl<'a> ReadAhead<'a> {
             finished: Vec::new(),
             sector: AlignedBuf::zeroed(SECTOR),
             read: 0,
+            unasked: BTreeSet::new(),
+            reads: false,
             unread: None,
         })
     }
@@ -84,6 +93,28 @@ impl<'a> ReadAhead<'a> {
     pub fn has_passed_over(&self, mut positions: Range<u64>) -> bool {
         positions.start = positions.start / SECTOR as u64 * SECTOR as u64;
         self.unread.as_ref().is_some_and(|unread| unread.range(positions).next().is_some())
+    }
+
+    /// Returns the number of sectors that the reader passed over, and the offset of the first of
+    /// them on the volume.
+    pub fn passed_over(&self) -> (u64, Option<u64>) {
+        let Some(unread) = &self.unread else { return (0, None) };
+        (unread.len() as u64, unread.first().map(|position| self.layout.offset(*position)))
+    }
+
+    /// Returns an error if the device read none of the sectors that were asked for.
+    pub fn expect_reads(&self) -> io::Result<()> {
+        match self.passed_over() {
+            (sectors, Some(offset)) if !self.reads => {
+                let name = self.volume.info().name;
+                let message = format!(
+                    "the device reads no sector of the ring: none of {sectors} sectors, the first at offset \
+                     {offset} of {name}"
+                );
+                Err(io::Error::other(message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the first position past the reader.
@@ -119,6 +150,7 @@ impl<'a> ReadAhead<'a> {
         while self.window.len() < end {
             self.advance()?;
         }
+        self.read_unasked(position..position + len as u64)?;
         Ok(Some(&self.window[(position - self.base) as usize..]))
     }
 
@@ -129,13 +161,7 @@ impl<'a> ReadAhead<'a> {
         if end <= self.ask || end > self.limit {
             return self.at(position, SECTOR);
         }
-        if self.has_passed_over(position..end) {
-            self.sector.fill(0);
-        } else if let Err(error) = read_exact_at(self.volume, self.layout.offset(position), &mut self.sector)
-        {
-            self.pass_over(position, error)?;
-            self.sector.fill(0);
-        }
+        self.read_alone(position)?;
         self.read += SECTOR as u64;
         Ok(Some(&self.sector))
     }
@@ -157,6 +183,7 @@ impl<'a> ReadAhead<'a> {
         self.spare.extend(self.finished.drain(..).filter_map(|completion| completion.buf));
         self.spare.extend(std::mem::take(&mut self.early).into_values().flatten());
         self.window.clear();
+        self.unasked.clear();
         (self.base, self.ask) = (position, position);
     }
 
@@ -195,9 +222,12 @@ impl<'a> ReadAhead<'a> {
             }
         }
         let chunk = match self.early.remove(&end).expect("just seen") {
-            Ok(chunk) => chunk,
-            Err(_) if self.unread.is_some() => self.sector_by_sector(end)?,
-            Err(error) => return Err(self.located(error, end, self.chunk_len(end))),
+            Ok(chunk) => {
+                self.reads = true;
+                chunk
+            }
+            Err(error) if is_general(&error) => return Err(self.located(error, end, self.chunk_len(end))),
+            Err(_) => self.to_be_asked_for(end),
         };
         self.window.extend_from_slice(&chunk);
         self.read += chunk.len() as u64;
@@ -205,30 +235,51 @@ impl<'a> ReadAhead<'a> {
         Ok(())
     }
 
-    /// Reads the chunk at `position` again, each sector alone: zeros for those that the device does
-    /// not read.
-    fn sector_by_sector(&mut self, position: u64) -> io::Result<AlignedBuf> {
+    /// Returns zeros for the chunk at `position`, whose sectors are then read alone.
+    fn to_be_asked_for(&mut self, position: u64) -> AlignedBuf {
+        let len = self.chunk_len(position);
+        self.unasked.extend((position..position + len).step_by(SECTOR));
         let mut buf = AlignedBuf::new(self.chunk);
-        buf.set_len(self.chunk_len(position) as usize);
-        for (sector, at) in buf.chunks_mut(SECTOR).zip((position..).step_by(SECTOR)) {
-            if !self.has_passed_over(at..at + 1)
-                && let Err(error) = read_exact_at(self.volume, self.layout.offset(at), sector)
-            {
-                self.pass_over(at, error)?;
-                sector.fill(0);
+        buf.set_len(len as usize);
+        buf
+    }
+
+    /// Reads the sectors at these positions of the window that nobody asked for before.
+    fn read_unasked(&mut self, positions: Range<u64>) -> io::Result<()> {
+        let first = positions.start / SECTOR as u64 * SECTOR as u64;
+        while let Some(&at) = self.unasked.range(first..positions.end).next() {
+            self.read_alone(at)?;
+            self.unasked.remove(&at);
+            let from = (at - self.base) as usize;
+            self.window[from..from + SECTOR].copy_from_slice(&self.sector);
+        }
+        Ok(())
+    }
+
+    /// Reads the sector at `position` alone: zeros if the device does not read it, and the reader
+    /// goes on.
+    fn read_alone(&mut self, position: u64) -> io::Result<()> {
+        if self.has_passed_over(position..position + 1) {
+            self.sector.fill(0);
+            return Ok(());
+        }
+        match read_exact_at(self.volume, self.layout.offset(position), &mut self.sector) {
+            Ok(()) => self.reads = true,
+            Err(error) => {
+                self.pass_over(position, error)?;
+                self.sector.fill(0);
             }
         }
-        Ok(buf)
+        Ok(())
     }
 
     /// Remembers a sector that was not read because of `error`; returns the error if the reader
     /// does not go on.
     fn pass_over(&mut self, position: u64, error: io::Error) -> io::Result<()> {
-        // After these errors, other sectors cannot be read either.
-        let is_general = is_gone(&error) || error.kind() == io::ErrorKind::UnexpectedEof;
+        let goes_on = !is_general(&error);
         let error = self.located(error, position, SECTOR as u64);
         match &mut self.unread {
-            Some(unread) if !is_general && unread.len() < MOST_UNREAD => {
+            Some(unread) if goes_on && unread.len() < MOST_UNREAD => {
                 tracing::warn!(%error, "the device does not read a sector of the ring");
                 unread.insert(position);
                 Ok(())
@@ -255,6 +306,11 @@ impl<'a> ReadAhead<'a> {
         read_exact_at(self.volume, offset, &mut buf[done..])?;
         Ok(buf)
     }
+}
+
+/// Returns whether other sectors cannot be read either after this error.
+fn is_general(error: &io::Error) -> bool {
+    is_gone(error) || error.kind() == io::ErrorKind::UnexpectedEof
 }
 
 #[cfg(test)]

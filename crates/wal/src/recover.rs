@@ -106,6 +106,11 @@ pub struct Recovery {
     /// Whether a read-only opening cannot determine whether the log ends at `next`: the device does
     /// not read the block there, or not all that may prove that this block was acknowledged.
     pub unread: bool,
+    /// Number of sectors of the ring that a read-only opening asked for, and that the device did
+    /// not read.
+    pub unread_sectors: u64,
+    /// Offset of the first of these sectors on the volume.
+    pub first_unread: Option<u64>,
 }
 
 /// The header of the next block, with its checksum, or the reason why no next block exists.
@@ -211,6 +216,8 @@ fn walk(
             break;
         }
     }
+    walk.read_ahead.expect_reads()?;
+    (walk.found.unread_sectors, walk.found.first_unread) = walk.read_ahead.passed_over();
     Ok(walk.found)
 }
 
@@ -245,6 +252,8 @@ impl<'a> Walk<'a> {
             withheld: 0,
             unproven: 0,
             unread: false,
+            unread_sectors: 0,
+            first_unread: None,
         };
         let unwitnessed = VecDeque::new();
         Ok(Self { read_ahead, layout, start, found, unwitnessed, most_acked: None, over: false })

@@ -151,9 +151,23 @@ fn check_volumes(
     let total = opened.state.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
     check_runs(&opened, &mut report, total, progress)?;
     check_logs(&opened, &mut report);
+    check_reads(&opened, &mut report);
     // The check is done, so a `Break` has no effect.
     let _ = progress(Progress::of_bytes(total, total));
     Ok(report)
+}
+
+/// Adds a finding if the device did not read all sectors of the ring that were asked for. No log
+/// may need them, but an opening for writing may fail.
+fn check_reads(opened: &Opened, report: &mut CheckReport) {
+    let Some(offset) = opened.recovery.first_unread else { return };
+    let name = opened.volumes.ring().info().name;
+    let others = match opened.recovery.unread_sectors {
+        1 => String::new(),
+        sectors => format!(", and {} other sectors of the ring", sectors - 1),
+    };
+    let what = format!("the device does not read the sector at offset {offset} of {name}{others}");
+    report.add(false, format!("{what}; an opening for writing may fail"));
 }
 
 fn check_runs(
