@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use crate::common::{contents, seen};
 struct Elsewhere {
     parts: Arc<Mutex<BTreeMap<PartName, Bytes>>>,
     gone: Arc<AtomicBool>,
+    /// Bytes that each read returns beyond those that it was asked for.
+    more: Arc<AtomicUsize>,
 }
 
 /// A part that is kept.
@@ -26,9 +28,13 @@ struct Kept(PartName, Elsewhere);
 
 impl Source for Kept {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        match self.1.gone.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("out of reach")),
-            false => self.1.parts.lock().unwrap()[&self.0].read(offset, len),
+        if self.1.gone.load(Ordering::Relaxed) {
+            return Err(io::Error::other("out of reach"));
+        }
+        let data = self.1.parts.lock().unwrap()[&self.0].read(offset, len)?;
+        match self.1.more.load(Ordering::Relaxed) {
+            0 => Ok(data),
+            more => Ok([&data[..], &vec![7; more]].concat().into()),
         }
     }
 }
@@ -202,6 +208,30 @@ fn a_damaged_part_stays_where_it_is() {
         let error = recall(&store, u64::MAX).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "byte {at}: {error}");
         elsewhere.parts.lock().unwrap().extend(sound.clone());
+        assert!(away(&store) > 0 && contents(&store).unwrap() == want);
+    }
+    assert_eq!(recall(&store, u64::MAX).unwrap().left, 0);
+    assert!(contents(&store).unwrap() == want);
+}
+
+/// The source of a part is code of the user. In an earlier state, a recall and a copy wrote the
+/// bytes too many over the next table, or panicked.
+#[test]
+fn a_source_that_returns_more_than_it_was_asked_for_is_refused() {
+    let elsewhere = Elsewhere::default();
+    let store = elsewhere.options(1).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    act(&store, &mut Rng::new(1), 40);
+    elsewhere.offload_all(&store);
+    let want = contents(&store).unwrap();
+    for more in [1, 5000, 2 << 20] {
+        let backup = elsewhere.backup(&store.view().unwrap());
+        elsewhere.more.store(more, Ordering::Relaxed);
+        let recalled = recall(&store, u64::MAX).unwrap_err().to_string();
+        assert!(recalled.contains("another length"), "{more} bytes more: {recalled}");
+        let copied = bare(2).copy_on(Arc::new(MemVolume::new(2)), &backup).err();
+        let copied = copied.expect("the copy fails").to_string();
+        assert!(copied.contains("another length"), "{more} bytes more: {copied}");
+        elsewhere.more.store(0, Ordering::Relaxed);
         assert!(away(&store) > 0 && contents(&store).unwrap() == want);
     }
     assert_eq!(recall(&store, u64::MAX).unwrap().left, 0);
