@@ -318,6 +318,17 @@ impl Table {
         self.reader.as_ref().map_err(Clone::clone)
     }
 
+    /// Reads `len` bytes of the table from `offset` on, without checking them: exactly so many,
+    /// although the source of an offloaded table is code of the user.
+    pub fn read(&self, offset: u64, len: usize) -> Result<Bytes, Error> {
+        let read = self.reader()?.source().read(offset, len);
+        let read = read.and_then(|data| match data.len() == len {
+            true => Ok(data),
+            false => Err(io::Error::other("the source returned another length than requested")),
+        });
+        read.map_err(|error| self.error(error.into()))
+    }
+
     /// Returns the place of the table, for messages.
     pub fn place(&self) -> String {
         format!("run {} at offset {}", self.run, self.meta.offset)

@@ -73,7 +73,7 @@ impl Part {
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] if the range ends past the end of the part.
     pub fn read(&self, offset: u64, len: usize) -> Result<Bytes, Error> {
-        self.0.reader()?.source().read(offset, len).map_err(|error| self.0.error(error.into()))
+        self.0.read(offset, len)
     }
 }
 

@@ -4,7 +4,6 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use brooklet_codex::Source;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, write_all_at};
 
 use crate::engine::Inner;
@@ -192,8 +191,7 @@ impl<'a> Recalled<'a> {
         while at < table.meta.len {
             self.inner.here()?;
             let len = (table.meta.len - at).min(AT_ONCE as u64);
-            let source = table.reader()?.source();
-            let data = source.read(at, len as usize).map_err(|error| table.error(error.into()))?;
+            let data = table.read(at, len as usize)?;
             buf.clear();
             buf.extend(&data);
             buf.pad();
