@@ -1,9 +1,10 @@
 //! Volumes in memory: what power cuts leave, and each fault.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::*;
-use crate::{AlignedBuf, read_exact_at, write_all_at};
+use crate::{AlignedBuf, FileOptions, Files, OpenMode, read_exact_at, write_all_at};
 
 const S: u64 = SECTOR as u64;
 
@@ -310,6 +311,17 @@ fn a_hole_takes_no_room_until_it_is_filled() {
     volume.allocate_range(0..3 * S).unwrap();
     volume.shrink(3 * S).unwrap();
     assert_eq!(volume.taken(), 3 * S);
+}
+
+/// As with `FileVolume`: the name would be in the way of the next creation.
+#[test]
+fn a_creation_whose_folder_is_not_synced_leaves_no_name() {
+    let (files, path) = (MemFiles::new(1), Path::new("folder/volume"));
+    let create = || files.open(path, OpenMode::Create, FileOptions::default());
+    files.fail_after(1, io::ErrorKind::Other);
+    create().unwrap_err();
+    assert!(!files.exists(path).unwrap());
+    create().unwrap();
 }
 
 /// A write that hangs is in flight for good: the others end, and once its process is killed it has
