@@ -210,7 +210,13 @@ impl Files for MemFiles {
             volume.fail(fault);
         }
         state.change(vec![(path.into(), Some((nth, volume.clone())))], is_on)?;
-        state.sync(path.parent())?;
+        if let Err(error) = state.sync(path.parent()) {
+            // Like the system's files: the name would be in the way of the next creation.
+            if !state.is_off {
+                state.change(vec![(path.into(), None)], true)?;
+            }
+            return Err(error);
+        }
         Ok(Arc::new(volume))
     }
 
