@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, AtFlags, SeekFrom, StatxFlags};
 
-use super::inner::retry;
+use super::inner::{is_refusal, retry};
 use super::resident::resident;
 use crate::{AlignedBuf, Rng, SECTOR, system_seed};
 
@@ -100,10 +100,14 @@ fn stays_when_read(file: &File, size: u64) -> io::Result<Option<bool>> {
         let _ = rustix::fs::fadvise(file, at / FOLIO * FOLIO, NonZeroU64::new(FOLIO), Advice::DontNeed);
         match resident(file, at) {
             None => return Ok(None),
-            Some(true) => continue,
-            Some(false) => retry(|| file.read_at(&mut sector, at))?,
-        };
-        return Ok(resident(file, at));
+            Some(true) => {}
+            Some(false) => match retry(|| file.read_at(&mut sector, at)) {
+                Ok(_) => return Ok(resident(file, at)),
+                Err(error) if is_refusal(&error) => return Err(error),
+                // The device does not read this sector: that says nothing of the others.
+                Err(_) => {}
+            },
+        }
     }
     Ok(None)
 }
