@@ -75,8 +75,8 @@ pub fn secure(
 /// a sector behind it may have the proof.
 ///
 /// # Errors
-/// [`WalError::Io`] if the volume fails, or does not read many sectors; and the errors that `visit`
-/// returns.
+/// [`WalError::Io`] if the volume fails, reads no sector, or does not read many; and the errors
+/// that `visit` returns.
 pub fn recover_secured<E: From<WalError>>(
     volume: &dyn Volume,
     layout: impl Into<Layout>,
