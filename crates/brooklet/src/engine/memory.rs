@@ -106,6 +106,9 @@ impl MemorySpaces {
 /// The times that a commit looks logs up while dumps may begin. Each dump that begins makes the
 /// look-ups void, and a log may take longer to load than the time between dumps.
 const FREE_LOOK_UPS: u32 = 3;
+/// The look-ups of a commit that may not wait for the end of a dump, if dumps make all of them
+/// void.
+const MOST_LOOK_UPS: u32 = 16;
 
 /// The end of a try to commit in memory, without an error.
 pub(crate) enum TriedInMemory {
@@ -128,22 +131,12 @@ impl Inner {
         // Without threads, this thread may itself be moving the space, further up its stack. A
         // thread that moves the space waits for the log, which a waker must not do.
         let wait = patience.waits() && self.options.threads && self.may_wait().is_ok();
-        let mut look_ups = 0;
         while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
-            // No write of the commit would show that the store has stopped.
-            if let Some(error) = self.ended() {
-                return Err(error);
-            }
             if durability.is_some() {
-                return Err(Error::InMemory { space: memory_space.name.clone() });
+                let in_memory = || Error::InMemory { space: memory_space.name.clone() };
+                return Err(self.ended().unwrap_or_else(in_memory));
             }
-            let mut logs = memory_space.logs();
-            let done = logs.commit(ops, &|| self.now());
-            match &done {
-                Ok(seqs) => self.notify(logs, ops, seqs.as_slice()),
-                Err(_) => self.notify(logs, &[], &[]),
-            }
-            match done {
+            match self.commit_with_look_ups(&memory_space, ops, patience, wait)? {
                 Ok(seqs) => return Ok(TriedInMemory::Done(seqs, memory_space)),
                 Err(Rejected::Error(error)) => return Err(error),
                 Err(Rejected::Phase(Phase::Closed)) => return Err(Error::Closed),
@@ -160,21 +153,52 @@ impl Inner {
                     let why = format!("the store is moving space {} to another class", memory_space.name);
                     return Err(Error::Busy { why });
                 }
-                Err(Rejected::Below(..)) if patience == Patience::None => return Ok(TriedInMemory::MustRead),
-                Err(Rejected::Below(which, mut generation)) => {
-                    let alone =
-                        if look_ups < FREE_LOOK_UPS { None } else { self.hold_dumps(&memory_space, wait) };
-                    if alone.is_some() {
-                        // A dump may have begun before this.
-                        generation = memory_space.logs().generation();
-                    }
-                    look_ups += 1;
-                    let brought = self.bring_for(&memory_space, ops, &which, generation);
-                    brought.inspect_err(|_| memory_space.logs().end_look_ups(ops))?;
-                }
+                Err(Rejected::Below(..)) => return Ok(TriedInMemory::MustRead),
             }
         }
         Ok(TriedInMemory::Elsewhere)
+    }
+
+    /// Commits to the logs of a space. Looks logs up that are not in memory, unless `patience` does
+    /// not permit it. From some look-up on, no dump begins before the commit has its effect.
+    fn commit_with_look_ups(
+        &self,
+        memory_space: &MemorySpace,
+        ops: &[Op<'_>],
+        patience: Patience,
+        wait: bool,
+    ) -> Result<Result<Seqs, Rejected>, Error> {
+        let (mut alone, mut look_ups) = (None, 0);
+        loop {
+            // No write of the commit would show that the store has stopped.
+            if let Some(error) = self.ended() {
+                return Err(error);
+            }
+            let mut logs = memory_space.logs();
+            let done = logs.commit(ops, &|| self.now());
+            match &done {
+                Ok(seqs) => self.notify(logs, ops, seqs.as_slice()),
+                Err(_) => self.notify(logs, &[], &[]),
+            }
+            let (which, mut generation) = match done {
+                Err(Rejected::Below(which, generation)) if patience != Patience::None => (which, generation),
+                done => return Ok(done),
+            };
+            if look_ups >= FREE_LOOK_UPS && alone.is_none() {
+                alone = self.hold_dumps(memory_space, wait);
+                if alone.is_some() {
+                    // A dump may have begun before this.
+                    generation = memory_space.logs().generation();
+                } else if look_ups >= MOST_LOOK_UPS {
+                    memory_space.logs().end_look_ups(ops);
+                    let why = format!("dumps of space {} follow each other", memory_space.name);
+                    return Err(Error::Busy { why });
+                }
+            }
+            look_ups += 1;
+            let brought = self.bring_for(memory_space, ops, &which, generation);
+            brought.inspect_err(|_| memory_space.logs().end_look_ups(ops))?;
+        }
     }
 
     /// Lets no dump of a space begin until the result is dropped. Without `wait`, returns `None`
