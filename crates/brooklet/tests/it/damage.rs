@@ -454,15 +454,33 @@ fn a_free_sector_that_the_device_does_not_read_keeps_no_reader_beside_a_writer_f
     assert!(contents(&reader)[&b"log"[..]].1.starts_with(&["first".into()]));
 }
 
+/// As without a writer: the superblock knows the block. In an earlier state, the opening failed.
+#[test]
+fn beside_a_writer_a_sector_that_the_device_does_not_read_hides_no_other() {
+    let (volume, states) = store();
+    let blocks = blocks(&volume);
+    let blocks = &blocks[blocks.len() - (states.len() - 1)..];
+    for (at, &block) in blocks.iter().enumerate().step_by(5) {
+        let bad = BadSector::of(&volume, block as u64);
+        let beside = options().beside_writer(true).open_on(bad).unwrap();
+        every_log_is_right_or_says_so(&beside, &states, at);
+        listings_end_with_an_error(&beside, &states[at]);
+        let [damage] = &beside.damage()[..] else { panic!("one place is damaged") };
+        assert!(damage.what.contains("the device does not read"), "{damage}");
+    }
+}
+
 /// The device may be gone. In an earlier state, such a store opened without all commits of its
 /// ring.
 #[test]
 fn a_store_opens_on_no_device_that_reads_nothing_of_the_ring() {
     let (volume, _) = store();
     let bad = BadSector::all(&volume, RING.start as u64..RING.end as u64);
-    let refused = options().read_only(true).open_on(bad).unwrap_err();
-    let told = refused.to_string();
-    assert!(matches!(refused, Error::Io { .. }) && told.contains("reads no sector"), "{told}");
+    for options in [options().read_only(true), options().beside_writer(true)] {
+        let refused = options.open_on(bad.clone()).unwrap_err();
+        let told = refused.to_string();
+        assert!(matches!(refused, Error::Io { .. }) && told.contains("reads no sector"), "{told}");
+    }
 }
 
 /// Nothing proves that this block was acknowledged, but there may be a block: no log passes for
