@@ -25,7 +25,9 @@ use crate::recover::{Found, Recovery, Start, Walk, stoppable};
 /// damage looks like the end of the log.
 ///
 /// # Errors
-/// [`WalError::Io`] if the volume fails, and the errors that `visit` returns.
+/// [`WalError::Io`] if the volume fails, reads no sector, does not read many, or does not read a
+/// place where the next block may be that the superblock does not know; and the errors that `visit`
+/// returns.
 pub fn recover_beside<E: From<WalError>>(
     volume: &dyn Volume,
     layout: impl Into<Layout>,

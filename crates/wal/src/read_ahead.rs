@@ -102,6 +102,12 @@ impl<'a> ReadAhead<'a> {
         (unread.len() as u64, unread.first().map(|position| self.layout.offset(*position)))
     }
 
+    /// Returns the error of a reader that may not pass over the block at `position`.
+    pub fn unread_at(&self, position: u64) -> io::Error {
+        let (offset, name) = (self.layout.offset(position), self.volume.info().name);
+        io::Error::other(format!("the device does not read the next block, at offset {offset} of {name}"))
+    }
+
     /// Returns an error if the device read none of the sectors that were asked for.
     pub fn expect_reads(&self) -> io::Result<()> {
         match self.passed_over() {

@@ -270,23 +270,30 @@ impl<'a> Walk<'a> {
 
     /// Returns the next block of a ring that another process may be writing, or the hole in its
     /// place; `None` at the end. That process may have written later blocks meanwhile, so these
-    /// prove nothing about a missing block: only the superblock proves a hole.
+    /// prove nothing about a missing block: only the superblock proves a hole. From now on, the
+    /// walk passes over sectors that the device does not read. A sector of an unproven block is an
+    /// error.
     pub fn next_beside(&mut self) -> Result<Option<Found>, WalError> {
         if self.over {
+            self.read_ahead.expect_reads()?;
             return Ok(None);
         }
-        match self.step()? {
-            Ok((block, header)) => Ok(Some(Found::Block(block, header))),
-            Err(Some(why))
-                if self.start.acked >= self.found.next.seq && !bug("reader-beside-ends-at-damage") =>
-            {
-                let what = format!("{why}; the superblock says it was acknowledged");
-                // An acknowledged block may have been written after it was read.
-                self.read_ahead.restart(self.found.next.position);
-                Ok(Some(Found::Hole(self.hole(what)?)))
-            }
-            Err(_) => Ok(None),
+        self.read_ahead.pass_over_errors();
+        let why = match self.step()? {
+            Ok((block, header)) => return Ok(Some(Found::Block(block, header))),
+            Err(None) => return Ok(None),
+            Err(Some(why)) => why,
+        };
+        let unread = self.read_ahead.passed_over().0 > 0 && self.next_is_unread()?;
+        if self.start.acked >= self.found.next.seq && !bug("reader-beside-ends-at-damage") {
+            let why = if unread { UNREAD } else { why };
+            let what = format!("{why}; the superblock says it was acknowledged");
+            // An acknowledged block may have been written after it was read.
+            self.read_ahead.restart(self.found.next.position);
+            return Ok(Some(Found::Hole(self.hole(what)?)));
         }
+        // The device may read the block the next time: the log must not end before it.
+        if unread { Err(self.read_ahead.unread_at(self.found.next.position).into()) } else { Ok(None) }
     }
 
     /// Returns the next block, or the reason why there is none; no reason at the end of a log that
