@@ -126,3 +126,24 @@ fn a_panic_under_the_lock_ends_the_rest_of_the_committer() {
     assert!(wal.failure().is_some(), "the log has stopped");
     assert_eq!(wal.shared.lock().rest, None);
 }
+
+struct Wakes(AtomicBool);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The mirror may be away for hours, and until it reports, no other call comes: only the committer
+/// can notify the threads that wait for their blocks.
+#[test]
+fn a_panic_under_the_lock_wakes_the_committer_at_once() {
+    let wal = open(Config::default(), Arc::<ManualClock>::default());
+    let woken = Arc::new(Wakes(AtomicBool::new(false)));
+    let handle = CommitterHandle { thread: thread::current(), flying: woken.clone().into() };
+    assert!(wal.shared.committer.set(handle).is_ok());
+    let append = || wal.try_append(1, false, Duration::ZERO, |_| panic!("a planned panic"));
+    assert!(catch_unwind(AssertUnwindSafe(append)).is_err());
+    assert!(woken.0.load(Ordering::Relaxed));
+}
