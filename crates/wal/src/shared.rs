@@ -16,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::thread::panicking;
 use std::time::Duration;
 
 use brooklet_io::panics::caught;
@@ -23,7 +24,7 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Process, Volume, write_all_at};
 
 use crate::block_handle::Block;
-use crate::calls::{Call, Calls, Expected, take_tasks, wake_all};
+use crate::calls::{Call, Calls, Expected, guarded, take_tasks, wake_all};
 use crate::config::Config;
 use crate::core::{BlockTimes, CommitterWait, Core, Next, Released, Taken, Write, WriteReason};
 use crate::error::WalError;
@@ -68,6 +69,24 @@ pub(crate) enum Turn {
 pub(crate) struct CommitterHandle {
     pub thread: Thread,
     pub flying: Waker,
+}
+
+/// A guard that is taken before the core is locked. If the thread panics, it wakes the committer,
+/// which finds the log half changed and notifies all waiters. Otherwise, they would wait for the
+/// next call, which may not come for hours. This thread cannot notify them: its callers may hold
+/// locks.
+pub(crate) struct WakesAfterPanic<'a>(pub &'a Shared);
+
+impl Drop for WakesAfterPanic<'_> {
+    fn drop(&mut self) {
+        if panicking()
+            && let Some(committer) = self.0.committer.get()
+        {
+            committer.thread.unpark();
+            // The waker may be the user's own, and may panic.
+            guarded(|| committer.flying.wake_by_ref());
+        }
+    }
 }
 
 impl Shared {

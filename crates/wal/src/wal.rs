@@ -22,7 +22,7 @@ use crate::mirror::{Mirror, MirrorHandle, MirrorStats, Waits};
 use crate::pace::Pace;
 use crate::ring::Cursor;
 use crate::seal::Pool;
-use crate::shared::{PendingNotify, Shared, Turn};
+use crate::shared::{PendingNotify, Shared, Turn, WakesAfterPanic};
 use crate::sink::{Sink, Waiters};
 use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, Thread};
@@ -109,7 +109,9 @@ impl Wal {
 
     /// Returns the state of the log's mirror; `None` if the log has no mirror.
     pub fn mirror_stats(&self) -> Option<MirrorStats> {
-        self.shared.lock().mirror_stats(self.shared.clock.now())
+        // A clock may be the user's own, and may panic: not under the lock.
+        let now = self.shared.clock.now();
+        self.shared.lock().mirror_stats(now)
     }
 
     /// Appends a record to the open block, without waiting.
@@ -183,6 +185,7 @@ impl Wal {
     ) -> Result<(Appended, Option<CommitterWait>), WalError> {
         let shared = &*self.shared;
         shared.here()?;
+        let _watch = WakesAfterPanic(shared);
         let mut core = shared.lock();
         let appended = core.append(bound, freeing, (within, || shared.clock.now()), put)?;
         let rest = core.should_wake();
