@@ -1,6 +1,7 @@
 //! Read replicas: they show what the log keeps, in order and each commit as a whole, and nothing
 //! that the log may yet lose.
 
+mod hidden;
 mod making;
 
 use std::path::{Path, PathBuf};
