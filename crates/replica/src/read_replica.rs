@@ -37,6 +37,9 @@ const DOUBT: Duration = Duration::from_millis(100);
 /// Time since the last moment at which the replica was sure of having all of the log, up to which a
 /// hole counts without a look: an owner takes longer to append, to make a backup, and to trim.
 const GAP: Duration = Duration::from_millis(500);
+/// Time since the last look up to which such holes count one after the other: the owner may have
+/// trimmed the log between the last two, and each further hole would seem to prove the opposite.
+const UNSEEN: Duration = Duration::from_secs(1);
 /// The pause between two requests is the time since the last commit, divided by this number.
 const IDLE_SHARE: u32 = 16;
 /// Longest sleep of a caller that waits for the replica, before it looks whether it is to go on.
@@ -323,6 +326,7 @@ impl Shared {
             last: None,
             none: None,
             sure: None,
+            proved: None,
             looked: None,
             again: AGAIN[0],
         };
@@ -353,6 +357,8 @@ struct Following<'a> {
     /// When that was sure, last, unless an object was read since: a log that was trimmed past the
     /// replica looks as one without a next object.
     sure: Option<Instant>,
+    /// When the log had nothing more, last, before a look that found it not trimmed.
+    proved: Option<Instant>,
     /// When the replica last looked whether it was trimmed.
     looked: Option<Instant>,
     /// The pause after the next error that may pass.
@@ -465,10 +471,12 @@ impl Listener for Following<'_> {
 
     fn pause(&mut self, none: Option<Instant>) -> Result<Duration, Error> {
         self.none = none.or(self.none);
-        if let (Some(then), Some(sure)) = (none, self.sure)
+        if let (Some(then), Some(sure), Some(proved)) = (none, self.sure, self.proved)
             && sure.elapsed() < GAP
+            && then.saturating_duration_since(proved) < UNSEEN
         {
-            self.sure(then)?;
+            self.sure = Some(then);
+            self.had_all(then)?;
         }
         let idle = self.last.map_or(self.rest, |last| last.elapsed() / IDLE_SHARE);
         Ok(idle.min(self.rest).max(self.poll))
@@ -485,7 +493,7 @@ impl Listener for Following<'_> {
     }
 
     fn sure(&mut self, none: Instant) -> Result<(), Error> {
-        self.sure = Some(none);
+        (self.sure, self.proved) = (Some(none), Some(none));
         self.had_all(none)
     }
 }
