@@ -377,6 +377,38 @@ fn a_long_log_is_trimmed_place_by_place() {
     assert!(!recorder.is_idle());
 }
 
+/// A slow bucket has removals outstanding at nearly all times. In the old state all records said
+/// then that nothing was trimmed, and the next owner removed all of it again.
+#[test]
+fn a_record_says_how_far_the_log_is_trimmed_while_removals_are_outstanding() {
+    let place = |epoch: u64, number: u64| Place { epoch: Epoch(epoch), number };
+    let mark = |number: u64| Mark { place: place(2, number), lsn: number, chain: 7 };
+    for (done, trimmed, ends) in [(3, place(1, 3), 1), (5, place(2, 0), 0), (8, place(2, 3), 0)] {
+        let opened = Opened {
+            writer: writer(2),
+            end: mark(0),
+            last_writer: None,
+            record: None,
+            trimmed: Mark::BEGIN.place,
+            ends: [(Epoch(1), 5)].into(),
+        };
+        let mut recorder = Recorder::new(&opened);
+        assert!(recorder.record(mark(10), 0));
+        let requests = recorder.poll::<Block>();
+        recorder.answer(&requests[0], Reply::Done);
+        let removals = recorder.poll::<Block>();
+        assert_eq!(removals.len(), 15);
+        recorder.answer(&removals[done], Reply::Unknown);
+        removals[..done].iter().for_each(|removal| recorder.answer(removal, Reply::Done));
+        recorder.answer(&removals[done + 1], Reply::Done);
+        assert!(recorder.record(mark(20), 1));
+        let requests = recorder.poll::<Block>();
+        let Some(Request::Record(record)) = requests.first() else { panic!("{requests:?}") };
+        assert_eq!((record.trimmed, record.ends.len()), (trimmed, ends), "{done} are removed");
+        assert_eq!(Record::decode(STORE, 1, &record.encode(STORE)).as_ref(), Ok(record));
+    }
+}
+
 fn follower(at: Mark) -> Follower<Block> {
     Follower::new(STORE, at, None, secs(3), secs(0))
 }
