@@ -33,7 +33,7 @@ pub struct Recorder {
     /// Places whose removal failed, and those whose removal is under way.
     failed: BTreeSet<Place>,
     removing: BTreeSet<Place>,
-    /// The trimmed place once all places before it are removed.
+    /// The place at which the trim ends.
     goal: Place,
 }
 
@@ -141,7 +141,7 @@ impl Recorder {
             if self.removing.remove(place) && reply != Reply::Done {
                 self.failed.insert(*place);
             }
-            self.end_trim();
+            self.note_trim();
             return;
         }
         self.asked = false;
@@ -178,7 +178,7 @@ impl Recorder {
     fn trim(&mut self, to: Place) {
         self.goal = to;
         self.find_next();
-        self.end_trim();
+        self.note_trim();
     }
 
     /// Moves on from a place without an object to remove: past the end of an epoch, whose fence
@@ -206,10 +206,14 @@ impl Recorder {
         Some(place)
     }
 
-    fn end_trim(&mut self) {
-        if self.has_removed_all() {
-            self.trimmed = self.goal;
-            self.ends.retain(|epoch, _| *epoch >= self.goal.epoch);
+    /// Moves the trimmed place on to the first one that is not removed. A slow bucket has removals
+    /// outstanding at nearly all times, so that waiting for the last one could take for ever.
+    fn note_trim(&mut self) {
+        let before = self.trimmed.epoch;
+        let left = self.failed.first().into_iter().chain(self.removing.first());
+        self.trimmed = left.copied().fold(self.next, Place::min);
+        if self.trimmed.epoch > before {
+            self.ends.retain(|epoch, _| *epoch >= self.trimmed.epoch);
         }
     }
 }
