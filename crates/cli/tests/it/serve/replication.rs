@@ -380,7 +380,7 @@ fn what_cannot_be_replicated_is_refused() {
     assert!(message.contains("it needs --backups BUCKET"), "{message}");
     let message = place.fails(7, &[&stream[..], &["--backups", address]].concat());
     assert!(message.contains("nats://127.0.0.1:1/logs") && !message.contains("sesame"), "{message}");
-    let wrong = ["serve", "STORE", "--replicate", "nats://me:sesame@a", "--backups", address];
+    let wrong = [&serve[..], &["nats://me:sesame@a", "--backups", address]].concat();
     let message = place.fails(2, &wrong);
     assert!(message.contains("it names no stream") && !message.contains("sesame"), "{message}");
     let hidden = ["serve", "STORE", "--replicate", "nats://(hidden)@a/logs", "--backups", address];
@@ -414,4 +414,22 @@ fn what_cannot_be_replicated_is_refused() {
     let serve = [&serve[..7], &[bucket.path().to_str().unwrap()]].concat();
     let message = other.fails(4, &serve);
     assert!(message.contains("choose another place"), "{message}");
+}
+
+/// A wrong path, or an address in use. In the old state an empty folder was left.
+#[test]
+fn a_refused_start_makes_no_folder_of_a_bucket() {
+    let place = Place::new();
+    let bucket = place.dir.path().join("bucket");
+    let _listening = UnixListener::bind(place.dir.path().join("socket")).unwrap();
+    let address = bucket.to_str().unwrap();
+    let serve = ["serve", "STORE", "--listen", "unix:socket", "--http", ""];
+    let refused = |code, more: &[&str], why: &str| {
+        let message = place.fails(code, &[&serve[..], more].concat());
+        assert!(message.contains(why), "{message}");
+        assert!(!bucket.exists(), "{more:?}");
+    };
+    refused(7, &["--replicate", address], "listening at unix:socket failed");
+    refused(4, &["--replicate", address, "--read-replica"], "no log");
+    refused(3, &["--cluster", address, "--shard", "a"], "no map of a cluster");
 }
