@@ -39,12 +39,12 @@ impl Lives<'_> {
         while !self.stop.is_cancelled() {
             let life = self.stop.child_token();
             (config.hurry, config.lease) = (CancellationToken::new(), None);
-            let replication = Replication::of(self.given, &config, self.path, &life, member.clone())?;
-            // The owner would end for a host that cannot serve. A standby may have the addresses of
-            // the owner, which leaves them with its end.
+            // Before a folder of a bucket is made. The owner would end for a host that cannot
+            // serve. A standby may have the addresses of the owner, which leaves them with its end.
             if self.given.standby != Some(true) && member.is_none() {
                 config.check_addresses().map_err(crate::serve::refused)?;
             }
+            let replication = Replication::of(self.given, &config, self.path, &life, member.clone())?;
             let Some(store) = replication.open(options, open)? else { return Ok(()) };
             let guard: Guard = replication.guard(store.clone())?;
             config.lease = guard.lease();

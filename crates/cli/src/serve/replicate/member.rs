@@ -8,6 +8,7 @@ use brooklet_replica::{AnyJournal, Change, Cluster, Epoch, Map, Observer, Part, 
 use brooklet_server::CancellationToken;
 
 use super::{PAUSE, refused};
+use crate::bucket::is_missing;
 use crate::failure::{Failure, Kind};
 use crate::serve::settings::Given;
 
@@ -41,6 +42,9 @@ impl Member {
     /// then on, in a thread. Returns `None` as well if a signal ended the wait for the bucket.
     pub fn start(given: &Given, stop: &CancellationToken) -> Result<Option<Arc<Self>>, Failure> {
         let Some((place, shard, host)) = given.in_cluster() else { return Ok(None) };
+        if is_missing(&place)? {
+            return Err(refusal(&Refusal::NoMap));
+        }
         let journal = AnyJournal::open(&place).map_err(refused)?;
         let part = Part::new(&shard, &host, given.advertise.as_deref().unwrap_or_default());
         let registration = part.registration();

@@ -12,6 +12,7 @@ use brooklet_server::standby::{Owner, base_url};
 use brooklet_server::{Addresses, CancellationToken, Config, serve_replica};
 
 use super::{LOOK, check_file, places, refused};
+use crate::bucket::is_missing;
 use crate::failure::Failure;
 use crate::serve::settings::Given;
 
@@ -33,6 +34,9 @@ impl Reads<'_> {
     ) -> Result<(), Failure> {
         check_file(self.path, has_ring)?;
         let address = self.given.log().unwrap_or_default();
+        if is_missing(&address)? {
+            return Err(refused(Error::NoLog));
+        }
         let (journal, backups) = places(self.given, &address)?;
         let mut opening = ReadReplicaOptions::new(backups);
         opening.store = options.clone();
