@@ -423,6 +423,23 @@ fn what_is_no_cluster_is_refused() {
     assert!(!place.store.exists(), "a refused start leaves nothing");
 }
 
+/// Nobody has served the shard yet. In the old state these commands made the folders of its log and
+/// of its backups, and failed where they may write nothing.
+#[test]
+fn status_and_doctor_make_no_folder_of_a_shard() {
+    let place = Place::new();
+    let folder = place.dir.path().join("bucket");
+    let bucket = folder.to_str().unwrap();
+    place.ok(&["cluster", "init", bucket]);
+    place.ok(&["cluster", "add-shard", bucket, "a"]);
+    assert_eq!(place.json(&["cluster", "status", bucket])[0]["shard"], "a");
+    assert!(!folder.join("shards").exists());
+    let doctor = place.run(&["cluster", "doctor", bucket]);
+    let printed = String::from_utf8(doctor.stdout).unwrap();
+    assert!(printed.contains("nobody has served the shard yet"), "{printed}");
+    assert!(doctor.status.code() == Some(1) && !folder.join("shards").exists());
+}
+
 #[test]
 fn the_doctor_finds_what_was_removed() {
     let cluster = Cluster::start(&["one", "two"]);
