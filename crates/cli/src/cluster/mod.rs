@@ -120,8 +120,18 @@ impl Opened {
 
     /// Opens the places of the log of a shard, and of its backups.
     fn shard(&self, name: &str) -> Result<(Bucket, Bucket), Failure> {
-        let log = format!("{}/shards/{name}", self.place);
-        Ok((Bucket::open(&log)?, Bucket::open(&format!("{log}/backups"))?))
+        let log = format!("shards/{name}");
+        Ok((self.below(&log)?, self.below(&format!("{log}/backups"))?))
+    }
+
+    /// Opens a place below that of the cluster. A folder that does not exist is not made: nobody
+    /// has served the shard yet, or this process may only read.
+    fn below(&self, name: &str) -> Result<Bucket, Failure> {
+        let address = format!("{}/{name}", self.place);
+        if is_missing(&address)? {
+            return Ok(Bucket::of(self.bucket.object_store(), name)?);
+        }
+        Ok(Bucket::open(&address)?)
     }
 }
 
