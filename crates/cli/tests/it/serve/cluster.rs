@@ -401,12 +401,13 @@ fn what_is_no_cluster_is_refused() {
     refused(2, &[&both[..], &["--replicate", bucket]].concat(), "--cluster and --replicate");
     refused(2, &[&both[..], &["--read-replica"]].concat(), "--cluster and --read-replica");
     refused(2, &["--cluster", "nats://a/b", "--shard", "a"], "needs a bucket");
-    refused(3, &both, "no map of a cluster");
-    for command in [&["status"][..], &["doctor"], &["add-shard", "a"]] {
-        let args = [&["cluster", command[0], bucket], &command[1..]].concat();
-        assert!(place.fails(3, &args).contains("no map of a cluster"));
-        let args = [&["cluster", command[0], "none"], &command[1..]].concat();
-        assert!(place.fails(3, &args).contains("no map of a cluster"));
+    refused(3, &both, &format!("{bucket} has no map of a cluster"));
+    for command in [&["status"][..], &["doctor"], &["add-shard", "a"], &["move", "a", "b"]] {
+        for named in [bucket, "none"] {
+            let args = [&["cluster", command[0], named], &command[1..]].concat();
+            let message = place.fails(3, &args);
+            assert!(message.contains(&format!("{named} has no map of a cluster")), "{message}");
+        }
         assert!(!place.dir.path().join("none").exists(), "{command:?} makes no folder");
     }
     place.ok(&["cluster", "init", bucket]);
