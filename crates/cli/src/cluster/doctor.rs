@@ -39,7 +39,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         Ok(None) => {
             let found = examine_map(&opened.bucket, None, &goes_on).map_err(refused)?;
             let Some(Finding { kind, what }) = found.into_iter().next() else {
-                return Err(refused(Error::Map(Refusal::NoMap)));
+                return Err(opened.refused(Error::Map(Refusal::NoMap)));
             };
             out.put(&Row { shard: None, kind, what })?;
             return Err(Failure::no("the doctor has 1 finding"));

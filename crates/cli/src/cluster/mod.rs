@@ -7,13 +7,13 @@ mod status;
 use std::fmt::{self, Display};
 
 use brooklet_archive::Bucket;
-use brooklet_replica::{BucketJournal, Change, Cluster, Map, Refusal};
+use brooklet_replica::{BucketJournal, Change, Cluster, Error, Map, Refusal};
 use serde::Serialize;
 
 use crate::bucket::is_missing;
 use crate::failure::Failure;
 use crate::output::{Output, counted};
-use crate::serve::replicate::{refusal, refused};
+use crate::serve::replicate::{refused, refused_at};
 use crate::signals;
 
 const PLACES: &str = "\
@@ -100,7 +100,7 @@ impl Opened {
     /// Opens a cluster. A folder that does not exist has no map, and is not made.
     fn at(place: &str) -> Result<Self, Failure> {
         if is_missing(place)? {
-            return Err(refusal(&Refusal::NoMap));
+            return Err(refused_at(place, Error::Map(Refusal::NoMap)));
         }
         Self::or_new(place)
     }
@@ -115,7 +115,12 @@ impl Opened {
     /// Returns the map.
     fn map(&self) -> Result<Map, Failure> {
         let map = self.cluster.look_now(None, &goes_on).map_err(refused)?;
-        map.ok_or_else(|| refusal(&Refusal::NoMap))
+        map.ok_or_else(|| self.refused(Error::Map(Refusal::NoMap)))
+    }
+
+    /// Returns the failure of a request.
+    fn refused(&self, error: Error) -> Failure {
+        refused_at(&self.place, error)
     }
 
     /// Opens the places of the log of a shard, and of its backups.
@@ -142,7 +147,7 @@ fn goes_on() -> bool {
 fn change(place: &str, change: Change, out: &mut Output) -> Result<(), Failure> {
     let is_new = matches!(change, Change::Begin);
     let opened = if is_new { Opened::or_new(place)? } else { Opened::at(place)? };
-    let map = opened.cluster.change_now(change, None, &goes_on).map_err(refused)?;
+    let map = opened.cluster.change_now(change, None, &goes_on).map_err(|error| opened.refused(error))?;
     out.put(&Changed { map: map.number, shards: map.shards.len() })
 }
 

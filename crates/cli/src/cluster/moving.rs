@@ -39,12 +39,13 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let shard = args.shard;
     let Some(to) = args.host else {
         let map = opened.cluster.change_now(Change::Cancel { shard: shard.clone() }, None, &goes_on);
-        let map = map.map_err(refused)?;
+        let map = map.map_err(|error| opened.refused(error))?;
         let host = map.shards[&shard].wanted.clone();
         return out.put(&Moved { shard, host, map: map.number, is_cancelled: true });
     };
     let asked = Change::Move { shard: shard.clone(), to: to.clone() };
-    let mut map = opened.cluster.change_now(asked, None, &goes_on).map_err(refused)?;
+    let asked = opened.cluster.change_now(asked, None, &goes_on);
+    let mut map = asked.map_err(|error| opened.refused(error))?;
     let was_wanted = map.shards.get(&shard).is_some_and(|entry| entry.wanted == to);
     let (begin, mut told) = (Instant::now(), String::new());
     loop {

@@ -34,7 +34,7 @@ use crate::failure::{Failure, Kind};
 use guard::{Guard, Length};
 pub use lives::Lives;
 use member::Member;
-pub use member::refusal;
+pub use member::{refusal, refused_at};
 pub use reads::Reads;
 use turn::InTurn;
 use warm::Warm;

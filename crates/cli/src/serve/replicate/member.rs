@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use brooklet_replica::{AnyJournal, Change, Cluster, Epoch, Map, Observer, Part, Refusal};
+use brooklet_replica::{AnyJournal, Change, Cluster, Epoch, Error, Map, Observer, Part, Refusal};
 use brooklet_server::CancellationToken;
 
 use super::{PAUSE, refused};
@@ -43,7 +43,7 @@ impl Member {
     pub fn start(given: &Given, stop: &CancellationToken) -> Result<Option<Arc<Self>>, Failure> {
         let Some((place, shard, host)) = given.in_cluster() else { return Ok(None) };
         if is_missing(&place)? {
-            return Err(refusal(&Refusal::NoMap));
+            return Err(refused_at(&place, Error::Map(Refusal::NoMap)));
         }
         let journal = AnyJournal::open(&place).map_err(refused)?;
         let part = Part::new(&shard, &host, given.advertise.as_deref().unwrap_or_default());
@@ -59,7 +59,7 @@ impl Member {
                     tracing::warn!(%error, "the map of the cluster cannot be read: the next try follows");
                     thread::sleep(PAUSE);
                 }
-                Err(error) => return Err(refused(error)),
+                Err(error) => return Err(refused_at(&place, error)),
             }
         };
         member.state().part.see(Some(&map));
@@ -133,6 +133,20 @@ impl Observer for Following {
 
     fn pause(&self) -> Duration {
         if self.member.part(|part| part.is_moving()) { SOON } else { USUAL }
+    }
+}
+
+/// Returns the failure of a request to the map of a cluster.
+pub fn refused_at(place: &str, error: Error) -> Failure {
+    match error {
+        // A typing error in the place is the usual reason.
+        Error::Map(Refusal::NoMap) => {
+            let what = format!(
+                "{place} has no map of a cluster: check the place, or make a map by `brooklet cluster init {place}`"
+            );
+            Failure::new(Kind::NotFound, what)
+        }
+        error => refused(error),
     }
 }
 
