@@ -263,6 +263,30 @@ fn a_claim_that_led_to_nothing_names_no_owner() {
     assert_eq!(log.kinds(), ["not-wanted"]);
 }
 
+/// An owner sends several objects at once, so that some may come behind the fence that ended its
+/// epoch. In the old state each was a sign of that owner, although another host has the store.
+#[test]
+fn an_object_behind_a_fence_is_no_sign_of_a_former_owner() {
+    let log = Log::new();
+    let before = Health::of(&log.bucket, GOES_ON).unwrap().unwrap();
+    let writer = Writer { store: before.store, epoch: Epoch(4), drawn: Drawn(9) };
+    let claim = Claim { writer, owner: "two".into(), address: String::new() };
+    log.put(Claim::name(Epoch(4)), claim.encode());
+    let last = *log.places(3).last().unwrap();
+    let data = log.remove(last.to_string());
+    log.put(last.to_string(), data.clone());
+    log.put(before.end.to_string(), Object::<Bytes>::fence(&writer, before.end).encode(before.store));
+    let mut late = Object::decode(before.store, last, &data).unwrap();
+    late.place = before.end;
+    for _ in 0..5 {
+        late.place = late.place.next();
+        log.put(late.place.to_string(), late.encode(before.store));
+        let health = Health::of(&log.bucket, GOES_ON).unwrap().unwrap();
+        assert_eq!((&*health.claim.owner, health.end), ("two", Place::first_of(Epoch(4))));
+    }
+    assert_eq!(log.kinds(), ["not-wanted"]);
+}
+
 /// In the old state the doctor waited for a second in which the owner gave no sign.
 #[test]
 fn the_doctor_ends_beside_an_owner_that_commits() {
