@@ -32,9 +32,9 @@ const SILENT: Duration = Duration::from_secs(10);
 /// Time for which nothing comes at the end of a log.
 const QUIET: Duration = Duration::from_secs(1);
 /// Numbers that an owner may use before it knows the fate of the first one: more than its window.
-const FLIGHTS: u64 = 64;
-/// Epochs that are looked at at a time.
-const AT_ONCE: usize = 16;
+pub(super) const FLIGHTS: u64 = 64;
+/// Places or epochs that are looked at at a time.
+pub(super) const AT_ONCE: usize = 16;
 
 /// A finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,7 +286,7 @@ async fn has_fence(
     Ok(false)
 }
 
-async fn is_fence(journal: &BucketJournal, store: StoreId, place: Place) -> Result<bool, Error> {
+pub(super) async fn is_fence(journal: &BucketJournal, store: StoreId, place: Place) -> Result<bool, Error> {
     match send(journal, store, &Request::Read(place)).await {
         Ok(Reply::Object(Some(object))) => Ok(object.is_fence()),
         Err(error) if error.is_temporary() => Err(error),

@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime};
 use brooklet_archive::Bucket;
 use brooklet_archive::object_store::ObjectStoreExt;
 use brooklet_archive::object_store::path::Path;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::bucket::BucketJournal;
 use crate::claim::Claim;
+use crate::cluster::doctor::{AT_ONCE, FLIGHTS, is_fence};
 use crate::drive::send;
 use crate::error::Error;
 use crate::journal::{Journal, Key};
@@ -43,7 +45,7 @@ impl Health {
     }
 
     /// Looks at the log in a bucket, while `goes_on` returns true; `None` if nobody has claimed it.
-    /// Makes some 30 requests.
+    /// Makes some 30 requests, and 64 more while the newest claim has no object.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::NewerFormat`]; those of the bucket; [`Error::GivenUp`].
@@ -86,17 +88,14 @@ impl Health {
         while end.last.is_none() && epoch > begin.epoch {
             epoch = Epoch(epoch.0 - 1);
             let before = Last::of(journal, store, epoch, begin).await?;
-            match before.last {
-                None => {}
-                Some((_, true)) => break,
-                Some((_, false)) => {
-                    let Reply::Claim(of) = send(journal, store, &Request::ReadClaim(epoch)).await? else {
-                        break;
-                    };
-                    (claim, end) = (of.unwrap_or(claim), before);
-                    break;
-                }
+            let Some((last, is_over)) = before.last else { continue };
+            if is_over || is_fenced(journal, store, last, begin).await? {
+                break;
             }
+            if let Reply::Claim(of) = send(journal, store, &Request::ReadClaim(epoch)).await? {
+                (claim, end) = (of.unwrap_or(claim), before);
+            }
+            break;
         }
         let last = end.last.map_or(Key::Claim(claim.writer.epoch), |(last, _)| Key::Log(last));
         let sign = written(bucket, last).await?;
@@ -138,6 +137,22 @@ impl Last {
             .is_ok_and(|object| matches!(object.kind, Kind::Fence | Kind::Handover));
         Ok(Self { place: Place { epoch, number }, last: Some((place(number), is_over)) })
     }
+}
+
+/// Returns whether the last objects of an epoch, up to `last`, have its fence: what its owner had
+/// in flight may lie behind it, and counts for nothing.
+async fn is_fenced(
+    journal: &BucketJournal,
+    store: StoreId,
+    last: Place,
+    begin: Place,
+) -> Result<bool, Error> {
+    let first = last.number.saturating_sub(FLIGHTS);
+    let places = (first..last.number).rev().map(|number| Place { number, ..last });
+    let looks = places.filter(|place| *place >= begin).map(|place| is_fence(journal, store, place));
+    let looks: Vec<_> = looks.collect();
+    let found: Vec<bool> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
+    Ok(found.contains(&true))
 }
 
 /// Returns the time at which an object was written.
