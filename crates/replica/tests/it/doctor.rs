@@ -353,6 +353,23 @@ fn a_hole_that_is_larger_than_the_window_is_found() {
     assert!(what.contains(&format!("{end} is missing")), "{what}");
 }
 
+/// The backups of the owner fail for days, or cannot be recorded. In the old state only the log of
+/// that host said so, until a takeover had millions of objects to read.
+#[test]
+fn a_log_that_no_backup_shortens_is_found() {
+    let log = Log::new();
+    let end = log.places(3).pop().unwrap().next();
+    let put = |count: std::ops::Range<u64>| {
+        count.for_each(|by| log.put(Place { number: end.number + 1000 + by, ..end }.to_string(), ""));
+    };
+    put(0..190_000);
+    assert!(!log.has("long-log"), "{:?}", log.kinds());
+    put(190_000..200_001);
+    let found = log.after(Duration::ZERO);
+    let what = found.into_iter().find(|finding| finding.kind == "long-log").unwrap().what;
+    assert!(what.contains("objects behind its last backup"), "{what}");
+}
+
 #[test]
 fn a_log_that_cannot_be_read_is_found() {
     let log = Log::new();
