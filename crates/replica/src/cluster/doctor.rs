@@ -31,6 +31,9 @@ use crate::standby::block_on_while;
 const SILENT: Duration = Duration::from_secs(10);
 /// Time for which nothing comes at the end of a log.
 const QUIET: Duration = Duration::from_secs(1);
+/// Objects behind the last backup from which on backups must have failed for long: an owner makes
+/// one after 20,000 objects.
+const LONG: usize = 200_000;
 /// Numbers that an owner may use before it knows the fate of the first one: more than its window.
 pub(super) const FLIGHTS: u64 = 64;
 /// Places or epochs that are looked at at a time.
@@ -130,6 +133,7 @@ async fn look(
     };
     findings.extend(owner(shard, &health, health.silence(now)));
     findings.extend(claims(&there));
+    findings.extend(length(&there, &health));
     findings.extend(objects(bucket, &there, &health).await?);
     Ok((findings, health.record))
 }
@@ -230,6 +234,23 @@ fn claims(there: &Listed) -> Vec<Finding> {
         findings.push(finding("records-missing", what));
     }
     findings
+}
+
+/// A log that no backup shortens grows without a bound, and a takeover reads all of it.
+fn length(there: &Listed, health: &Health) -> Option<Finding> {
+    let begin = health.record.as_ref().map_or(Mark::BEGIN.place, |record| record.mark.place);
+    let behind = |(epoch, numbers): (&Epoch, &Vec<u64>)| {
+        let first = if *epoch == begin.epoch { begin.number } else { 0 };
+        numbers.len() - numbers.partition_point(|number| *number < first)
+    };
+    let count: usize = there.log.range(begin.epoch..).map(behind).sum();
+    let what = || {
+        format!(
+            "the log has {count} objects behind its last backup, and a takeover reads all of them: the backups of {} fail, cannot be recorded, or take too long; its log says why",
+            health.claim.owner
+        )
+    };
+    (count > LONG).then(|| finding("long-log", what()))
 }
 
 /// Each epoch before the newest has its fence, and the log has no hole.
