@@ -1,3 +1,5 @@
+mod dropped;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
