@@ -37,9 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Making {
     path: PathBuf,
     /// The thread, until its end was looked at.
-    thread: Option<JoinHandle<Result<Option<SystemTime>, brooklet::Error>>>,
+    thread: Option<JoinHandle<Result<(), brooklet::Error>>>,
     /// When the thread last wrote the file, if the log has all of the file.
-    written: Option<SystemTime>,
+    written: Arc<Mutex<Option<SystemTime>>>,
     ends: Arc<AtomicBool>,
     is_used: bool,
     later: Arc<Mutex<Later>>,
@@ -64,16 +64,18 @@ impl Making {
         // The replica, whose store may be open beside, writes the metrics.
         let options = options.clone().without_metrics();
         let (to, asked) = (path.to_path_buf(), ends.clone());
-        let waiting = later.clone();
+        let (waiting, written) = (later.clone(), Arc::<Mutex<Option<SystemTime>>>::default());
+        let notes = written.clone();
         let work = move || {
             let goes_on = || goes_on() && !asked.load(Ordering::Relaxed);
             let store = kept.store;
             let made = make(options.clone(), &to, kept, &goes_on)?;
-            catch_up(&options, (&to, made), store, &waiting, &goes_on)
+            *lock(&notes) = made;
+            catch_up(&options, &to, store, &waiting, &notes, &goes_on)
         };
         let thread = thread::Builder::new().name("brooklet-making".into()).spawn(work);
         let thread = Some(thread.map_err(Error::Thread)?);
-        Ok(Self { path: path.into(), thread, written: None, ends, is_used: false, later })
+        Ok(Self { path: path.into(), thread, written, ends, is_used: false, later })
     }
 
     /// Holds blocks that follow those of the history, and those that were held before.
@@ -96,10 +98,7 @@ impl Making {
         }
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(true),
-            Some(Ok(made)) => {
-                self.written = made.map_err(Error::Store)?;
-                Ok(true)
-            }
+            Some(Ok(made)) => made.map(|()| true).map_err(Error::Store),
             Some(Err(_)) => Err(Error::TaskEnded),
         }
     }
@@ -111,7 +110,22 @@ impl Making {
 
     /// Returns when the file was last written while it was made, if the log has all of it.
     pub fn written(&self) -> Option<SystemTime> {
-        self.written
+        *lock(&self.written)
+    }
+
+    /// Ends the making, as a drop does. Returns when the file was last written meanwhile, if it was
+    /// made, and the log has all of it.
+    pub fn end(mut self) -> Option<SystemTime> {
+        self.stop();
+        self.written()
+    }
+
+    fn stop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Nobody needs the result.
+            drop(thread.join());
+        }
     }
 
     /// Returns whether the caller uses the file, and held blocks are to follow.
@@ -144,11 +158,7 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // Nobody needs the result.
-            drop(thread.join());
-        }
+        self.stop();
     }
 }
 
@@ -175,16 +185,16 @@ fn make(
 }
 
 /// Lets the file catch up with the blocks that wait, until less than a portion has come meanwhile.
-/// That is left to the caller: the log of a busy owner has more each time. Returns when the file,
-/// which was `made` then, was last written; no time if it has commits that the log lacks.
+/// That is left to the caller: the log of a busy owner has more each time. Notes when the file was
+/// last written; no time if it has commits that the log lacks.
 fn catch_up(
     options: &Options,
-    (path, made): (&Path, Option<SystemTime>),
+    path: &Path,
     store: u128,
     waiting: &Mutex<Later>,
+    notes: &Mutex<Option<SystemTime>>,
     goes_on: &dyn Fn() -> bool,
-) -> Result<Option<SystemTime>, brooklet::Error> {
-    let mut last = made;
+) -> Result<(), brooklet::Error> {
     for portion in 1_u32.. {
         let mut later = lock(waiting);
         if portion > 1 && later.bytes() < PORTION as u64 {
@@ -212,9 +222,9 @@ fn catch_up(
             let cause = io::Error::other("blocks are missing behind its end");
             return Err(failure("catching up with", path, cause));
         }
-        last = if done == CaughtUp::Ahead { None } else { written(path) };
+        *lock(notes) = if done == CaughtUp::Ahead { None } else { written(path) };
     }
-    Ok(last)
+    Ok(())
 }
 
 /// Returns when a file was last written.
@@ -222,8 +232,8 @@ fn written(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
-fn lock(later: &Mutex<Later>) -> MutexGuard<'_, Later> {
-    later.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Blocks that wait, each behind its length, in a file without a name.

@@ -119,7 +119,7 @@ impl<'a> Warm<'a> {
     /// this host gives up a file that is not whole yet.
     pub fn finish(&mut self) {
         self.catch_up_with_held();
-        self.making = None;
+        self.give_up_making();
         self.log.iter_mut().for_each(|log| log.is_whole = false);
         if self.host.path.exists() {
             self.catch_up(false);
@@ -148,9 +148,19 @@ impl<'a> Warm<'a> {
     fn go_on_making(&mut self, blocks: &[SealedBlock], merges: bool) {
         if let Err(error) = self.try_to_go_on(blocks, merges) {
             tracing::warn!(%error, "the file of the store could not be made: a takeover takes longer");
-            self.making = None;
+            self.give_up_making();
             (self.is_cold, self.cold_since) = (true, Some(Instant::now()));
             self.forget();
+        }
+    }
+
+    /// Gives up the file that is made, or that has yet to catch up with what came meanwhile. It may
+    /// be there already, and the log has all of it.
+    fn give_up_making(&mut self) {
+        if let Some(making) = self.making.take()
+            && !making.is_used()
+        {
+            self.is_of_the_log = making.end();
         }
     }
 
