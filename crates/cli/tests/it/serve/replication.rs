@@ -433,3 +433,21 @@ fn a_refused_start_makes_no_folder_of_a_bucket() {
     refused(4, &["--replicate", address, "--read-replica"], "no log");
     refused(3, &["--cluster", address, "--shard", "a"], "no map of a cluster");
 }
+
+/// The service manager starts each host with `--standby`, and nobody has begun the store. In the
+/// old state the hosts waited for one another for ever, and no message said so.
+#[test]
+fn a_standby_of_a_place_without_a_log_says_who_begins_it() {
+    let bucket = tempfile::tempdir().unwrap();
+    let mut standby = Host::new();
+    standby.start(bucket.path(), &["--standby"]);
+    let messages = standby.messages();
+    assert!(has(&messages, "start one host without --standby"));
+    let mut owner = Host::new();
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    owner.push(0, 1);
+    assert!(has(&messages, "was made from the bucket"));
+    standby.kill();
+    owner.kill();
+}
