@@ -205,7 +205,7 @@ impl Replication {
                 let begins_again = Cell::new(false);
                 let waits = || goes_on() && !begins_again.get();
                 let file = Warm::new(self, options, warm::PORTION);
-                let mut turn = InTurn { host: self, file, ports, looked: None, begins_again: &begins_again };
+                let mut turn = InTurn::new(self, file, ports, &begins_again);
                 let is_silent = self.replica.stand_by_as(self.silence, waits, &mut turn)?;
                 turn.set_owner(None);
                 turn.file.finish();

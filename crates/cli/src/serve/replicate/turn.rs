@@ -16,16 +16,27 @@ const SOON: Duration = Duration::from_millis(20);
 const AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct InTurn<'a> {
-    pub host: &'a Replication,
+    host: &'a Replication,
     pub file: Warm<'a>,
-    pub ports: Option<&'a Standby>,
+    ports: Option<&'a Standby>,
     /// When this host looked last whether it could serve, and the result.
-    pub looked: Option<(Instant, bool)>,
+    looked: Option<(Instant, bool)>,
     /// Set once the log should be read from its begin again.
-    pub begins_again: &'a Cell<bool>,
+    begins_again: &'a Cell<bool>,
+    /// Whether it was reported that the place keeps no log.
+    has_reported: bool,
 }
 
-impl InTurn<'_> {
+impl<'a> InTurn<'a> {
+    pub fn new(
+        host: &'a Replication,
+        file: Warm<'a>,
+        ports: Option<&'a Standby>,
+        begins_again: &'a Cell<bool>,
+    ) -> Self {
+        Self { host, file, ports, looked: None, begins_again, has_reported: false }
+    }
+
     pub fn set_owner(&self, owner: Option<Owner>) {
         if let Some(ports) = self.ports {
             ports.set_owner(owner);
@@ -85,6 +96,15 @@ impl Standing for InTurn<'_> {
     }
 
     fn begins(&mut self) -> bool {
-        self.host.begins()
+        let begins = self.host.begins();
+        if !begins && !std::mem::replace(&mut self.has_reported, true) {
+            // Hosts that all stand by would wait for one another for ever.
+            let who = match self.host.member {
+                Some(_) => "start the wanted host of the shard",
+                None => "start one host without --standby, once",
+            };
+            tracing::warn!(place = %self.host.journal, "the place keeps no log of a store yet: {who}");
+        }
+        begins
     }
 }
