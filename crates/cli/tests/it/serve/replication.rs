@@ -451,3 +451,22 @@ fn a_standby_of_a_place_without_a_log_says_who_begins_it() {
     standby.kill();
     owner.kill();
 }
+
+/// Both hosts run without `--standby`, and their service managers start them again: each start
+/// takes the store from the other host. In the old state the message said to go on like that.
+#[test]
+fn an_owner_that_was_replaced_says_how_it_would_wait_for_its_turn() {
+    let bucket = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Host::new(), Host::new());
+    first.start(bucket.path(), &[]);
+    first.wait_ready();
+    second.start(bucket.path(), &[]);
+    second.wait_ready();
+    let message = first.end();
+    assert!(
+        message.starts_with("Some(7)") && message.contains("start this host with --standby"),
+        "{message}"
+    );
+    second.push(0, 1);
+    second.kill();
+}
