@@ -535,6 +535,13 @@ pub fn refused(error: Error) -> Failure {
         Error::Store(error) => error.into(),
         Error::Archive(error) => error.into(),
         Error::Map(why) => refusal(&why),
+        // Two hosts whose service managers start them again would take the store from each other.
+        Error::Fenced { by } => {
+            let what = format!(
+                "the owner of epoch {by} has taken the store over: start this host with --standby, so that it waits for its turn; a start without it takes the store back"
+            );
+            Failure::new(Kind::Io, what)
+        }
         error @ (Error::Damaged { .. }
         | Error::DamagedBackup { .. }
         | Error::LostBackup { .. }
