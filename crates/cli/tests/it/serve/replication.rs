@@ -414,6 +414,8 @@ fn what_cannot_be_replicated_is_refused() {
     let serve = [&serve[..7], &[bucket.path().to_str().unwrap()]].concat();
     let message = other.fails(4, &serve);
     assert!(message.contains("choose another place"), "{message}");
+    // The usual reason is a file that a start without the log has made on this host.
+    assert!(message.contains("move the file of this store aside"), "{message}");
 }
 
 /// A wrong path, or an address in use. In the old state an empty folder was left.
@@ -430,7 +432,8 @@ fn a_refused_start_makes_no_folder_of_a_bucket() {
         assert!(!bucket.exists(), "{more:?}");
     };
     refused(7, &["--replicate", address], "listening at unix:socket failed");
-    refused(4, &["--replicate", address, "--read-replica"], "no log");
+    let no_log = format!("{address} keeps no log of a store");
+    refused(4, &["--replicate", address, "--read-replica"], &no_log);
     refused(3, &["--cluster", address, "--shard", "a"], "no map of a cluster");
 }
 
