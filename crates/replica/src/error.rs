@@ -79,7 +79,11 @@ pub enum Error {
         why: String,
     },
     /// The place in the bucket belongs to another store.
-    #[error("{object} is of store {:032x}, and this is store {:032x}: choose another place", found.0, store.0)]
+    #[error(
+        "{object} is of store {:032x}, and this is store {:032x}: choose another place, or move the file of this store aside",
+        found.0,
+        store.0
+    )]
     OtherStore {
         /// Name of the object.
         object: String,

@@ -13,7 +13,7 @@ use brooklet_server::{Addresses, CancellationToken, Config, serve_replica};
 
 use super::{LOOK, check_file, places, refused};
 use crate::bucket::is_missing;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::serve::settings::Given;
 
 /// What a server of a read replica needs.
@@ -35,9 +35,11 @@ impl Reads<'_> {
         check_file(self.path, has_ring)?;
         let address = self.given.log().unwrap_or_default();
         if is_missing(&address)? {
-            return Err(refused(Error::NoLog));
+            return Err(no_log(&address));
         }
         let (journal, backups) = places(self.given, &address)?;
+        // Without a password.
+        let place = journal.to_string();
         let mut opening = ReadReplicaOptions::new(backups);
         opening.store = options.clone();
         tracing::info!("reading the log of the store, up to its end");
@@ -45,6 +47,7 @@ impl Reads<'_> {
         let source = match opened {
             Ok(replica) => Arc::new(Source(RwLock::new(Some(replica)))),
             Err(Error::GivenUp) if self.stop.is_cancelled() => return Ok(()),
+            Err(Error::NoLog) => return Err(no_log(&place)),
             Err(error) => return Err(refused(error)),
         };
         let mut served = Ok(());
@@ -81,6 +84,12 @@ impl Reads<'_> {
             serve_replica(served, self.config, ready, life.clone()).map_err(super::super::refused)
         })
     }
+}
+
+/// Returns the failure of a place without a log. A typing error is the usual reason.
+fn no_log(place: &str) -> Failure {
+    let what = format!("{place} keeps no log of a store: check the place, or start the owner first");
+    Failure::new(Kind::CannotOpen, what)
 }
 
 /// The replica, until the server ends.
