@@ -473,3 +473,22 @@ fn an_owner_that_was_replaced_says_how_it_would_wait_for_its_turn() {
     second.push(0, 1);
     second.kill();
 }
+
+/// The credentials of a standby may not write, or its bucket is away for hours. In the old state
+/// its log had a line each second.
+#[test]
+fn a_standby_does_not_repeat_each_second_that_the_bucket_does_not_answer() {
+    let bucket = tempfile::tempdir().unwrap();
+    let in_the_way = bucket.path().join("probe");
+    std::fs::write(&in_the_way, "no folder").unwrap();
+    let mut standby = Host::new();
+    standby.start(bucket.path(), &["--standby"]);
+    let messages = standby.messages();
+    assert!(has(&messages, "the next try follows"));
+    thread::sleep(Duration::from_secs(4));
+    std::fs::remove_file(&in_the_way).unwrap();
+    let lines = std::iter::from_fn(|| messages.recv_timeout(PATIENCE).ok());
+    let lines: Vec<String> = lines.take_while(|line| !line.contains("standing by: another host")).collect();
+    assert!(!lines.iter().any(|line| line.contains("the next try follows")), "{lines:?}");
+    standby.kill();
+}
