@@ -47,6 +47,8 @@ const CACHE: u64 = 1 << 30;
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two probes of a bucket that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time between two reports on tries that fail.
+const REMIND: Duration = Duration::from_secs(60);
 /// Time between two reports on the making of a file.
 const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
@@ -187,13 +189,14 @@ impl Replication {
         let options = &self.with_parts(options);
         let goes_on = || !self.stop.is_cancelled();
         let goes_on_after = |error: &Error| self.is_standby && is_of_a_moment(error) && goes_on();
+        let mut tries = Tries::default();
         // With a bucket that lets two hosts win, both would be owners.
         loop {
             match Probe::default().wait(&self.journal, goes_on) {
                 Ok(true) => break,
                 Ok(false) => return Ok(None),
                 Err(error) if goes_on_after(&error) => {
-                    tracing::warn!(%error, "the bucket did not answer: the next try follows");
+                    tries.report(&error, "the bucket did not answer");
                     thread::sleep(PAUSE);
                 }
                 Err(error) => return Err(error),
@@ -422,6 +425,22 @@ impl Replication {
         made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         must_end().map_or(Ok(()), Err)
+    }
+}
+
+/// The reports on tries that fail: there is one each second.
+#[derive(Default)]
+struct Tries {
+    reported: Option<Instant>,
+}
+
+impl Tries {
+    /// Reports an error, unless there was a report a short time ago.
+    fn report(&mut self, error: &Error, what: &str) {
+        if self.reported.is_none_or(|at| at.elapsed() >= REMIND) {
+            self.reported = Some(Instant::now());
+            tracing::warn!(%error, "{what}: the next try follows");
+        }
     }
 }
 

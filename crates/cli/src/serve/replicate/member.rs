@@ -7,7 +7,7 @@ use std::time::Duration;
 use brooklet_replica::{AnyJournal, Change, Cluster, Epoch, Error, Map, Observer, Part, Refusal};
 use brooklet_server::CancellationToken;
 
-use super::{PAUSE, refused};
+use super::{PAUSE, Tries, refused};
 use crate::bucket::is_missing;
 use crate::failure::{Failure, Kind};
 use crate::serve::settings::Given;
@@ -50,13 +50,13 @@ impl Member {
         let registration = part.registration();
         let state = Mutex::new(State { part, life: None });
         let member = Arc::new(Self { cluster: Cluster::new(journal), shard, host, state });
-        let goes_on = || !stop.is_cancelled();
+        let (goes_on, mut tries) = (|| !stop.is_cancelled(), Tries::default());
         let map = loop {
             match member.cluster.change_now(registration.clone(), None, &goes_on) {
                 Ok(map) => break map,
                 Err(_) if !goes_on() => return Ok(None),
                 Err(error) if error.is_temporary() => {
-                    tracing::warn!(%error, "the map of the cluster cannot be read: the next try follows");
+                    tries.report(&error, "the map of the cluster cannot be read");
                     thread::sleep(PAUSE);
                 }
                 Err(error) => return Err(refused_at(&place, error)),
