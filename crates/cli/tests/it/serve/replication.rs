@@ -492,3 +492,22 @@ fn a_standby_does_not_repeat_each_second_that_the_bucket_does_not_answer() {
     assert!(!lines.iter().any(|line| line.contains("the next try follows")), "{lines:?}");
     standby.kill();
 }
+
+/// A service may have more rights than its real user. In the old state those of the real user
+/// counted for the folder in which the file is made. Only root can play that.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_rights_of_the_process_count_for_the_folder_of_its_file() {
+    let (place, bucket) = (Place::new(), tempfile::tempdir().unwrap());
+    let _listening = UnixListener::bind(place.dir.path().join("socket")).unwrap();
+    let serve = ["serve", "s.brooklet", "--listen", "unix:socket", "--http", "", "--replicate"];
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--ruid", "65534", env!("CARGO_BIN_EXE_brooklet")]).args(serve).arg(bucket.path());
+    let done = command.current_dir(place.dir.path()).output();
+    let message = match done {
+        Ok(done) => String::from_utf8(done.stderr).unwrap(),
+        Err(error) => format!("setpriv: {error}"),
+    };
+    let is_played = !message.starts_with("setpriv: ");
+    assert!(!is_played || message.contains("listening at unix:socket failed"), "{message}");
+}
