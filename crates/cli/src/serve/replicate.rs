@@ -27,7 +27,8 @@ use brooklet_archive::{Bucket, Parts, Which};
 use brooklet_replica::{AnyJournal, Error, Probe, Replica, Shipper, ShipperOptions};
 use brooklet_server::standby::{Standby, base_url};
 use brooklet_server::{CancellationToken, Config};
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, CWD};
+use rustix::io::Errno;
 
 use super::settings::{Acknowledge, BACKUP_EVERY, Given, KEEP_BACKUPS, TAKEOVER_AFTER};
 use crate::failure::{Failure, Kind};
@@ -521,10 +522,20 @@ fn check_file(path: &Path, has_ring: bool) -> Result<(), Failure> {
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let folder = folder(path);
-            let permits = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
-            permits.map_err(|error| Failure::opening(folder)(error.into()))
+            may_write(folder).map_err(|error| Failure::opening(folder)(error.into()))
         }
         Err(error) => Err(Failure::opening(path)(error)),
+    }
+}
+
+/// Looks whether this process may make files in a folder: not its real user, which may have fewer
+/// rights.
+fn may_write(folder: &Path) -> Result<(), Errno> {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    match rustix::fs::accessat(CWD, folder, wanted, AtFlags::EACCESS) {
+        // An old system, or a filter of system calls.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::access(folder, wanted),
+        looked => looked,
     }
 }
 
