@@ -493,6 +493,30 @@ fn a_standby_does_not_repeat_each_second_that_the_bucket_does_not_answer() {
     standby.kill();
 }
 
+/// One host has `--backups`, and the other one has another place, or none. In the old state the
+/// message said no more than that the backup had never existed, or was removed.
+#[test]
+fn a_host_that_looks_for_backups_elsewhere_says_so() {
+    let (bucket, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut owner, mut other) = (Host::new(), Host::new());
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    let (begin, mut next) = (Instant::now(), 0);
+    while objects(bucket.path(), "records") == 0 {
+        assert!(begin.elapsed() < PATIENCE, "no backup is recorded");
+        next = owner.push(next, 1);
+        thread::sleep(Duration::from_millis(50));
+    }
+    owner.kill();
+    other.start(bucket.path(), &["--backups", elsewhere.path().to_str().unwrap()]);
+    let message = other.end();
+    assert!(message.starts_with("Some(3)") && message.contains("the same --backups"), "{message}");
+    owner.start(bucket.path(), &[]);
+    owner.wait_ready();
+    owner.push(next, 1);
+    owner.kill();
+}
+
 /// A service may have more rights than its real user. In the old state those of the real user
 /// counted for the folder in which the file is made. Only root can play that.
 #[cfg(target_os = "linux")]
