@@ -10,6 +10,7 @@ mod member;
 mod reads;
 #[cfg(test)]
 mod tests;
+mod tries;
 mod turn;
 mod warm;
 
@@ -37,6 +38,7 @@ pub use lives::Lives;
 use member::Member;
 pub use member::{refusal, refused_at};
 pub use reads::Reads;
+use tries::Tries;
 use turn::InTurn;
 use warm::Warm;
 
@@ -48,8 +50,6 @@ const CACHE: u64 = 1 << 30;
 const LOOK: Duration = Duration::from_millis(100);
 /// Time between two probes of a bucket that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time between two reports on tries that fail.
-const REMIND: Duration = Duration::from_secs(60);
 /// Time between two reports on the making of a file.
 const TELL: Duration = Duration::from_secs(5);
 /// See [`Replication::backup_at`].
@@ -343,7 +343,13 @@ impl Replication {
     }
 
     fn backup(&self, number: u64) -> Result<View, Error> {
-        Ok(self.backups.backup(Which::Number(number))?.view(READ_AHEAD)?)
+        use brooklet_archive::Error::NoBackup;
+        let backup = self.backups.backup(Which::Number(number)).map_err(|error| match error {
+            // This host may look in another place than the owner that made it.
+            NoBackup(what) => NoBackup(format!("{what}; all hosts of a store need the same --backups")),
+            error => error,
+        })?;
+        Ok(backup.view(READ_AHEAD)?)
     }
 
     /// Lets the file catch up with the log. Returns `false` if it cannot.
@@ -426,22 +432,6 @@ impl Replication {
         made.map_err(|error| must_end().unwrap_or(Error::Store(error)))?;
         tracing::info!(blocks, seconds = begin.elapsed().as_secs_f64(), "the store was made from the bucket");
         must_end().map_or(Ok(()), Err)
-    }
-}
-
-/// The reports on tries that fail: there is one each second.
-#[derive(Default)]
-struct Tries {
-    reported: Option<Instant>,
-}
-
-impl Tries {
-    /// Reports an error, unless there was a report a short time ago.
-    fn report(&mut self, error: &Error, what: &str) {
-        if self.reported.is_none_or(|at| at.elapsed() >= REMIND) {
-            self.reported = Some(Instant::now());
-            tracing::warn!(%error, "{what}: the next try follows");
-        }
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use brooklet_replica::{AnyJournal, Change, Cluster, Epoch, Error, Map, Observer, Part, Refusal};
 use brooklet_server::CancellationToken;
 
-use super::{PAUSE, Tries, refused};
+use super::tries::Tries;
+use super::{PAUSE, refused};
 use crate::bucket::is_missing;
 use crate::failure::{Failure, Kind};
 use crate::serve::settings::Given;
