@@ -535,3 +535,23 @@ fn the_rights_of_the_process_count_for_the_folder_of_its_file() {
     let is_played = !message.starts_with("setpriv: ");
     assert!(!is_played || message.contains("listening at unix:socket failed"), "{message}");
 }
+
+/// Systemd ends a service of the type `notify` that is not ready after 90 seconds. In the old state
+/// it did so with each standby, again and again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_standby_is_ready_for_its_service_manager() {
+    let (place, bucket) = (Place::new(), tempfile::tempdir().unwrap());
+    let socket = place.dir.path().join("notices");
+    let notices = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    notices.set_read_timeout(Some(PATIENCE)).unwrap();
+    let serve = ["serve", "STORE", "--listen", "unix:socket", "--http", "", "--standby", "--replicate"];
+    let mut command = place.command(&[&serve[..], &[bucket.path().to_str().unwrap()]].concat());
+    command.env("NOTIFY_SOCKET", &socket).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut notice = [0; 100];
+    let heard = notices.recv(&mut notice);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(notice[..heard.unwrap()].starts_with(b"READY=1"), "{notice:?}");
+}
