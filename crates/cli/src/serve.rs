@@ -206,7 +206,7 @@ fn tell(out: &mut Output, addresses: &Addresses) -> Result<(), Failure> {
     out.flush()
 }
 
-/// Tells a service manager that clients can come in.
+/// Tells a service manager that clients can come in, or that this host stands by.
 fn tell_ready() {
     #[cfg(target_os = "linux")]
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {

@@ -144,6 +144,10 @@ impl Replication {
     pub fn open(&self, options: &Options, open: Open<'_>) -> Result<Option<Store>, Failure> {
         let done = CancellationToken::new();
         let ports = self.ports()?;
+        if self.is_standby {
+            // It may wait for months: a service manager would end it, and start it again.
+            super::tell_ready();
+        }
         let opened = thread::scope(|scope| {
             let _done = done.clone().drop_guard();
             let (stop, replica) = (&self.stop, &self.replica);
