@@ -233,7 +233,7 @@ impl<'a> ReadAhead<'a> {
                 chunk
             }
             Err(error) if is_general(&error) => return Err(self.located(error, end, self.chunk_len(end))),
-            Err(_) => self.to_be_asked_for(end),
+            Err(_) => self.zeros_until_asked(end),
         };
         self.window.extend_from_slice(&chunk);
         self.read += chunk.len() as u64;
@@ -242,7 +242,7 @@ impl<'a> ReadAhead<'a> {
     }
 
     /// Returns zeros for the chunk at `position`, whose sectors are then read alone.
-    fn to_be_asked_for(&mut self, position: u64) -> AlignedBuf {
+    fn zeros_until_asked(&mut self, position: u64) -> AlignedBuf {
         let len = self.chunk_len(position);
         self.unasked.extend((position..position + len).step_by(SECTOR));
         let mut buf = AlignedBuf::new(self.chunk);

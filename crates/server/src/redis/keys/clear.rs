@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    /// In the old state a key was tried for ever, in each portion of the deletion, if its deletion was
-    /// undone and then even its logs could not be found.
+    /// In the old state a key was tried for ever, in each portion of the deletion, if its deletion
+    /// was undone and then even its logs could not be found.
     #[test]
     fn a_key_that_cannot_be_opened_has_one_more_turn() {
         let mut keys = Keyspace::new(Store::in_memory(1).unwrap(), 1 << 20, 1_000);

@@ -160,7 +160,8 @@ fn a_deletion_at_the_front_reads_few_of_the_entries_that_go() {
     assert_eq!(told, ":11\r\n:1\r\n:10\r\n*1\r\n*2\r\n$6\r\n2991-0\r\n*0\r\n");
 }
 
-/// In an earlier state, a walk whose steps passed unreadable keys ended as a walk over all keys does.
+/// In an earlier state, a walk whose steps passed unreadable keys ended as a walk over all keys
+/// does.
 #[test]
 fn a_walk_over_keys_that_cannot_be_listed_ends_with_an_error() {
     let (mut world, mut rng) = (World::new(1, 1 << 20, None), Rng::new(1));
