@@ -470,6 +470,17 @@ fn beside_a_writer_a_sector_that_the_device_does_not_read_hides_no_other() {
     }
 }
 
+/// Nothing behind the last block shows where the log goes on. In an earlier state, a reader that had
+/// opened over this damage could not be asked whether there is anything newer.
+#[test]
+fn a_reader_beside_a_writer_whose_last_block_is_not_read_is_not_outdated() {
+    let (volume, _) = store();
+    let last = *blocks(&volume).last().unwrap();
+    let beside = options().beside_writer(true).open_on(BadSector::of(&volume, last as u64)).unwrap();
+    assert_eq!(beside.damage().len(), 1);
+    assert!(!beside.is_outdated().unwrap());
+}
+
 /// The device may be gone. In an earlier state, such a store opened without all commits of its
 /// ring.
 #[test]
