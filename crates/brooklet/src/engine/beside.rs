@@ -146,12 +146,16 @@ impl Inner {
         let next = self.recovery.next;
         let start = Start { cursor: next, acked: next.seq - 1, clean: false, epoch: opened.epoch };
         let mut newer = false;
-        recover_beside::<Error>(ring, opened.layout(), start, |found| {
+        let walked = recover_beside::<Error>(ring, opened.layout(), start, |found| {
             // An empty block only records the acknowledgement of another.
             newer |= matches!(found, Found::Block(block, _) if !block.data().is_empty());
             Ok(())
-        })?;
-        Ok(newer)
+        });
+        match walked {
+            // The opening passed over this damage, which hides the rest of the ring from it.
+            Err(Error::Io { .. }) if opened.acked >= next.seq => Ok(false),
+            walked => walked.map(|_| newer),
+        }
     }
 
     /// Returns which entries the log lost at its end between the moment of an earlier reader and
