@@ -225,8 +225,9 @@ pub enum Error {
         /// Cause.
         why: String,
     },
-    /// [`Store::try_commit`](crate::Store::try_commit) would have to wait: for room, or for an
-    /// earlier commit to become durable. The call had no effect.
+    /// [`Store::try_commit`](crate::Store::try_commit) would have to wait: for room, for an earlier
+    /// commit to become durable, or for a dump or a move of a space in memory. In a store without
+    /// threads, and in a waker, no commit waits for such a dump or move. The call had no effect.
     Busy {
         /// Cause.
         why: String,

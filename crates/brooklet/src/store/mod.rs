@@ -385,10 +385,10 @@ impl Store {
     }
 
     /// Applies a commit like [`commit`](Self::commit), but returns [`Error::Busy`] where
-    /// [`commit`](Self::commit) would wait: for room in the ring, in memory or on the volume, or
-    /// for an earlier commit to become durable. For callers that must not wait for writes, such as
-    /// a task of an async runtime. The call may still read a log's state from the volume, if the
-    /// log is not in memory.
+    /// [`commit`](Self::commit) would wait: for room in the ring, in memory or on the volume, for
+    /// an earlier commit to become durable, or for a dump or a move of a space in memory. For
+    /// callers that must not wait for writes, such as a task of an async runtime. The call may
+    /// still read a log's state from the volume, if the log is not in memory.
     ///
     /// A refused commit had no effect. Retry it after an earlier ticket is done, or call
     /// [`commit`](Self::commit) on a thread that may wait. Only [`commit`](Self::commit) finds out
