@@ -56,6 +56,28 @@ fn readers_get_a_large_entry_in_portions_and_in_their_order() {
     assert!(copies.iter().all(|copies| (1..=2).contains(copies)), "{copies:?}");
 }
 
+/// In the old state the copies for readers that want no reply were not counted. All of them were
+/// made in one portion, and others waited for that.
+#[test]
+fn copies_for_readers_that_want_no_reply_make_portions_as_well() {
+    let (mut world, writer, mut readers) = waiting(0);
+    for _ in 0..40 {
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        for request in ["CLIENT REPLY OFF", "XREAD BLOCK 0 STREAMS s $"] {
+            world.engine.run(id, &mut [words(request)].into(), || true);
+        }
+        readers.push(id);
+    }
+    assert_eq!(served(&mut world, &readers), 0);
+    add(&mut world, writer, 1);
+    let first = served(&mut world, &readers);
+    assert!((16..=18).contains(&first), "{first}");
+    for now in 0..5 {
+        world.engine.tick(at(1_000_001 + now));
+    }
+    assert_eq!(served(&mut world, &readers), readers.len());
+}
+
 #[test]
 fn readers_whose_copies_take_too_much_memory_leave() {
     let (mut world, writer, readers) = waiting(40);
