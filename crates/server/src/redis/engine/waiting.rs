@@ -201,16 +201,16 @@ impl Engine {
         }
     }
 
-    /// Retries the request of a client, if it waits for a key. Returns the bytes of the reply.
+    /// Retries the request of a client, if it waits for a key. Returns the bytes of the reply, also
+    /// of one that the client does not want.
     fn ask_again(&mut self, id: ClientId, key: &Bytes) -> usize {
         let Some(mut client) = self.clients.remove(&id) else { return 0 };
-        let before = client.written();
         // A client that leaves takes nothing with it.
         let stays = !client.is_killed && !client.is_leaving;
-        if let Some(wait) = client.wait.take_if(|_| stays) {
-            self.retry(&mut client, wait, key);
-        }
-        let written = client.written() - before;
+        let written = match client.wait.take_if(|_| stays) {
+            Some(wait) => self.retry(&mut client, wait, key),
+            None => 0,
+        };
         self.clients.insert(id, client);
         if self.keys.is_changed() {
             // The key has expired meanwhile, and the client waits on.
@@ -219,14 +219,15 @@ impl Engine {
         written
     }
 
-    /// Retries the request of a client that waits, if it waits for a key.
-    fn retry(&mut self, client: &mut Client, wait: Wait, key: &Bytes) {
+    /// Retries the request of a client that waits, if it waits for a key. Returns the bytes of the
+    /// reply.
+    fn retry(&mut self, client: &mut Client, wait: Wait, key: &Bytes) -> usize {
         let spec = commands::resolve(&wait.request).expect("it was asked before");
         let (start, places) = (client.written(), wait.places(key));
         let fits = if places.is_empty() { Ok(false) } else { self.fits(spec, key) };
         if matches!(fits, Ok(false)) && (places.is_empty() || !wait.of_group) {
             client.wait = Some(wait);
-            return;
+            return 0;
         }
         let again = match (self.may_go_on(client, spec, &wait), fits) {
             (Err(error), _) => Err(Fail::Reply(error.into())),
@@ -240,7 +241,8 @@ impl Engine {
             // expired key was deleted, or a consumer was created.
             client.cut(start);
             self.keys.take_seen();
-            return self.commit_aside();
+            self.commit_aside();
+            return 0;
         }
         self.forget_wait(client);
         match &again {
@@ -250,7 +252,9 @@ impl Engine {
         }
         self.commit(client, start);
         let epoch = self.keys.take_seen().max(client.take_epoch());
+        let written = client.written() - start;
         self.finish(client, start, epoch);
+        written
     }
 
     /// Returns an error if a client that waits may no longer run its command. Its rights are
