@@ -470,8 +470,8 @@ fn beside_a_writer_a_sector_that_the_device_does_not_read_hides_no_other() {
     }
 }
 
-/// Nothing behind the last block shows where the log goes on. In an earlier state, a reader that had
-/// opened over this damage could not be asked whether there is anything newer.
+/// Nothing behind the last block shows where the log goes on. In an earlier state, a reader that
+/// had opened over this damage could not be asked whether there is anything newer.
 #[test]
 fn a_reader_beside_a_writer_whose_last_block_is_not_read_is_not_outdated() {
     let (volume, _) = store();
