@@ -470,6 +470,9 @@ fn an_owner_that_was_replaced_says_how_it_would_wait_for_its_turn() {
         message.starts_with("Some(7)") && message.contains("start this host with --standby"),
         "{message}"
     );
+    // Its log said to open the store again.
+    let stops = message.lines().find(|line| line.contains("the server stops")).unwrap();
+    assert!(stops.contains("--standby"), "{message}");
     second.push(0, 1);
     second.kill();
 }
