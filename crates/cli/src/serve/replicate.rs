@@ -562,7 +562,7 @@ pub fn refused(error: Error) -> Failure {
         // Two hosts whose service managers start them again would take the store from each other.
         Error::Fenced { by } => {
             let what = format!(
-                "the owner of epoch {by} has taken the store over: start this host with --standby, so that it waits for its turn; a start without it takes the store back"
+                "the owner of epoch {by} has taken the store over: start this host with --standby, so that it waits for its turn, as each host of a cluster does; any other start takes the store back"
             );
             Failure::new(Kind::Io, what)
         }

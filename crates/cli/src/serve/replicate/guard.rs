@@ -276,8 +276,12 @@ impl Guard {
         let (stopped, waiting, result) = (stop.clone(), replica.clone(), ended.clone());
         let watch = move |closing: &CancellationToken| {
             let Some(why) = watch(must_end, &stopped, closing, &waiting, time) else { return };
-            tracing::error!(%why, "the server stops: this host is the owner of the log no more");
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused(why));
+            let failure = refused(why);
+            tracing::error!(
+                why = %failure.message,
+                "the server stops: this host is the owner of the log no more"
+            );
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
         };
         let watching = start("brooklet-guard", Box::new(watch))?;
         let backups = start("brooklet-backups", Box::new(work))?;
