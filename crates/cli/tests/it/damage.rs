@@ -109,7 +109,9 @@ fn a_flipped_bit_in_a_run_leaves_the_other_logs() {
     assert!((170..200).contains(&listed), "{listed} of 200 logs are listed");
     // The first logs are whole, and more of them are not.
     assert_eq!(says(&["list", "STORE", "--limit", "10"], 0, &[]).lines().count(), 10);
-    assert_eq!(says(&["list", "STORE", "--limit", "150"], 5, &["may be missing"]).lines().count(), 150);
+    let most = listed - 5;
+    let page = says(&["list", "STORE", "--limit", &most.to_string()], 5, &["may be missing"]);
+    assert_eq!(page.lines().count(), most);
     // A line for the export, one for each log, and one for its entry.
     let exported = says(&["export", "STORE"], 5, &["the readable data was exported", "may be missing"]);
     assert_eq!(exported.lines().count(), 1 + 2 * listed);

@@ -480,7 +480,7 @@ impl Chased {
 
     /// Dumps the space over and over, until the chase ends. Returns `false` if it does not end.
     fn dump_often(&self, space: &Space) -> bool {
-        for _ in 0..3000 {
+        for _ in 0..20_000 {
             self.chase.0.lock().unwrap().writes = false;
             space.append("hot", "x").unwrap().wait().unwrap();
             space.dump().unwrap();
