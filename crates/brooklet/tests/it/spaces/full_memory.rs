@@ -3,11 +3,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use brooklet::io::{Layer, ManualClock, MemVolume, Persist, Rng, Volume};
+use brooklet::io::{Layer, ManualClock, MemVolume, Rng, Volume};
 use brooklet::{Class, Commit, Error, MemoryConfig, Options, Retention, Space, SpaceConfig, Store, WhenFull};
 
 use super::memory::in_memory;
@@ -399,14 +399,20 @@ impl Layer for Overtaken {
     }
 }
 
-/// Returns a space of which one log is only in the runs. The log takes many reads to load.
-fn with_a_log_below(volume: &Arc<dyn Volume>, threads: bool) -> Space {
+/// Each dump makes the look-ups void that began before it. In an earlier state, the commit loaded
+/// the log again and again, for as long as others wrote to the space.
+#[test]
+fn a_log_that_loads_longer_than_the_time_between_dumps_comes_to_memory() {
+    let volume = Overtaken { volume: MemVolume::new(1), test: thread::current().id(), dumps: Arc::default() };
     let options = || {
         // The cache is smaller than the log, which is read again each time.
-        let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-        options.cache_budget(256 << 10).threads(threads)
+        Options::new()
+            .ring_size(256 << 10)
+            .memory_budget(64 << 10)
+            .max_payload(9 << 10)
+            .cache_budget(256 << 10)
     };
-    let store = options().create_on(volume.clone()).unwrap();
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
     let space = store.create_space("s", dropping(4 << 20)).unwrap();
     let mut rng = Rng::new(1);
     for log in ["0", "1"] {
@@ -419,17 +425,9 @@ fn with_a_log_below(volume: &Arc<dyn Volume>, threads: bool) -> Space {
     space.configure(dropping(560 << 10)).unwrap();
     store.close().unwrap();
     drop((space, store));
-    let space = options().open_on(volume.clone()).unwrap().space("s").unwrap();
+    let store = options().open_on(Arc::new(volume.clone())).unwrap();
+    let space = store.space("s").unwrap();
     assert!(!space.info().unwrap().memory.unwrap().complete);
-    space
-}
-
-/// Each dump makes the look-ups void that began before it. In an earlier state, the commit loaded
-/// the log again and again, for as long as others wrote to the space.
-#[test]
-fn a_log_that_loads_longer_than_the_time_between_dumps_comes_to_memory() {
-    let volume = Overtaken { volume: MemVolume::new(1), test: thread::current().id(), dumps: Arc::default() };
-    let space = with_a_log_below(&(Arc::new(volume.clone()) as Arc<dyn Volume>), true);
     volume.set_dumps(Some(0));
     let came = thread::scope(|scope| {
         let dumper = scope.spawn(|| volume.dump_often(&space));
@@ -438,114 +436,4 @@ fn a_log_that_loads_longer_than_the_time_between_dumps_comes_to_memory() {
         dumper.join().unwrap()
     });
     assert!(came, "the log came to memory only after the last dump");
-}
-
-/// A volume on which a dump begins during each read on the thread of the test, and goes on until
-/// the next such read.
-#[derive(Clone, Debug)]
-struct Chased {
-    volume: MemVolume,
-    test: ThreadId,
-    chase: Arc<(Mutex<Chase>, Condvar)>,
-}
-
-#[derive(Debug, Default)]
-struct Chase {
-    on: bool,
-    /// Reads on the thread of the test.
-    reads: u32,
-    /// Dumps that have begun to write, and whether the current one has.
-    dumps: u32,
-    writes: bool,
-}
-
-impl Chased {
-    /// Returns whether the chase goes on until now, and ends it.
-    fn end(&self) -> bool {
-        let was_on = std::mem::take(&mut self.chase.0.lock().unwrap().on);
-        self.chase.1.notify_all();
-        was_on
-    }
-
-    fn wait(&self, chase: MutexGuard<'_, Chase>, until: impl Fn(&Chase) -> bool) {
-        self.chase.1.notify_all();
-        let waits = |chase: &mut Chase| chase.on && !until(chase);
-        let patience = Duration::from_secs(10);
-        let (chase, waited) = self.chase.1.wait_timeout_while(chase, patience, waits).unwrap();
-        drop(chase);
-        if waited.timed_out() {
-            self.end();
-        }
-    }
-
-    /// Dumps the space over and over, until the chase ends. Returns `false` if it does not end.
-    fn dump_often(&self, space: &Space) -> bool {
-        for _ in 0..20_000 {
-            self.chase.0.lock().unwrap().writes = false;
-            space.append("hot", "x").unwrap().wait().unwrap();
-            space.dump().unwrap();
-            if !self.chase.0.lock().unwrap().on {
-                return true;
-            }
-        }
-        self.end();
-        false
-    }
-}
-
-impl Layer for Chased {
-    fn below(&self) -> &dyn Volume {
-        &self.volume
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let mut chase = self.chase.0.lock().unwrap();
-        if chase.on && thread::current().id() == self.test {
-            chase.reads += 1;
-            let before = chase.dumps;
-            self.wait(chase, |chase| chase.dumps > before);
-        } else {
-            drop(chase);
-        }
-        self.volume.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
-        let mut chase = self.chase.0.lock().unwrap();
-        if chase.on && !chase.writes && thread::current().id() != self.test {
-            chase.writes = true;
-            chase.dumps += 1;
-            let before = chase.reads;
-            self.wait(chase, |chase| chase.reads > before);
-        } else {
-            drop(chase);
-        }
-        self.volume.write_at(offset, data, persist)
-    }
-}
-
-/// This commit may not wait for a dump. In an earlier state, it loaded the log again and again, for
-/// as long as dumps followed each other.
-#[test]
-fn a_commit_that_may_not_wait_for_dumps_ends() {
-    let volume = Chased { volume: MemVolume::new(1), test: thread::current().id(), chase: Arc::default() };
-    let space = with_a_log_below(&(Arc::new(volume.clone()) as Arc<dyn Volume>), false);
-    // The first dump makes a checkpoint.
-    space.append("hot", "x").unwrap().wait().unwrap();
-    space.dump().unwrap();
-    volume.chase.0.lock().unwrap().on = true;
-    let mut commit = Commit::new();
-    commit.append("1", "more");
-    let (ended, refused, was_on) = thread::scope(|scope| {
-        let dumper = scope.spawn(|| volume.dump_often(&space));
-        let tried = space.try_commit(&commit).map(drop);
-        let was_on = volume.end();
-        (dumper.join().unwrap(), tried, was_on)
-    });
-    assert!(ended, "the commit went on until the last dump");
-    // On a machine that is too slow, the chase gives up.
-    if was_on {
-        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
-        assert_eq!(space.append("1", "more").unwrap().seq(), 40);
-    }
 }
